@@ -1,0 +1,72 @@
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench docs clean java jars
+
+PYTHON := .venv/bin/python
+READY := .venv/.ready
+
+help:
+	@echo "make run     the demo: generated events into a Delta table, no service needed"
+	@echo "make test    every test, against a real Kafka broker and a real S3 server"
+	@echo "make check   ruff and mypy"
+	@echo "make bench   rows per second, beside plain PySpark"
+	@echo "make docs    the reference pages, from the code"
+	@echo "make clean   remove everything that make has made"
+
+run: java $(READY)
+	@.venv/bin/lakefeed demo
+
+test: java $(READY) jars
+	@$(PYTHON) -m pytest $(TESTS)
+
+check: $(READY)
+	@.venv/bin/ruff check
+	@.venv/bin/ruff format --check
+	@.venv/bin/mypy
+
+bench: java $(READY) jars
+	@$(PYTHON) bench/run.py
+
+docs: $(READY)
+	@$(PYTHON) docs/generate.py
+
+jars: java $(READY)
+	@PYTHONPATH=tests $(PYTHON) -m support.jars
+
+clean:
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .lakefeed lakefeed-demo build dist site
+
+# Installs again whenever pyproject.toml changes. An interpreter counts only if it runs: a version manager leaves
+# names on the PATH that do not.
+$(READY): pyproject.toml
+	@set -e; \
+	for python in python3.11 python3 none; do "$$python" -c '' 2>/dev/null && break; done; \
+	if [ "$$python" = none ]; then \
+	  echo "Python 3.11 is needed and was not found: install it with 'apt-get install python3.11 python3.11-venv'." >&2; exit 1; \
+	fi; \
+	version=$$("$$python" -c 'import platform; print(platform.python_version())'); \
+	if ! "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	  echo "Python 3.11 or newer is needed and $$python is $$version: install it with 'apt-get install python3.11 python3.11-venv'." >&2; exit 1; \
+	fi; \
+	if ! [ -x .venv/bin/pip ]; then \
+	  if ! "$$python" -c 'import ensurepip' 2>/dev/null; then \
+	    echo "$$python cannot make a virtualenv: install what is missing with 'apt-get install python$${version%.*}-venv'." >&2; exit 1; \
+	  fi; \
+	  echo "Making a virtualenv in .venv with Python $$version ..."; \
+	  "$$python" -m venv .venv; \
+	fi; \
+	echo "Installing Lakefeed and its test tools into .venv ... (Spark is 450 MB: some minutes the first time)"; \
+	.venv/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	touch $@
+
+java:
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	if ! command -v "$$java" >/dev/null; then \
+	  echo "Java 17 is needed and was not found$${JAVA_HOME:+ in JAVA_HOME, $$JAVA_HOME}: install it with" \
+	    "'apt-get install openjdk-17-jre-headless', or set JAVA_HOME to where it is." >&2; exit 1; \
+	fi; \
+	found=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([^"]*\)".*/\1/p' | head -n 1); \
+	major=$${found%%[!0-9]*}; \
+	if [ "$${major:-0}" -lt 17 ]; then \
+	  echo "Java 17 or newer is needed and $$java is Java $${found:-of unknown version}: install it with" \
+	    "'apt-get install openjdk-17-jre-headless', or set JAVA_HOME to where it is." >&2; exit 1; \
+	fi

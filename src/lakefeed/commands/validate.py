@@ -1,0 +1,23 @@
+"""`lakefeed validate`: checks a pipeline file offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakefeed.pipeline.load import load
+from lakefeed.pipeline.wording import counted
+
+
+def validate(file: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)]) -> None:
+    """Check a pipeline file, without connecting to anything.
+
+    Every problem is printed with its line, and the exit code is 2.
+    """
+    loaded = load(file)
+    for warning in loaded.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    sources, tables = len(loaded.pipeline.sources), len(loaded.pipeline.tables)
+    typer.echo(f"{file}: ok ({counted(sources, 'source')}, {counted(tables, 'table')})")

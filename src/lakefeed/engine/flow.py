@@ -1,0 +1,213 @@
+"""A flow: one source into its tables, batch by batch.
+
+A flow lives from the positions that the tables hold to a stop or an error. Whatever goes wrong ends that
+life, and the next one starts from the tables again: recovering from an error and starting after a crash are
+the same thing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefeed.engine.lake import Lake, Place
+from lakefeed.engine.landing import Landing, Outcome, Reach
+from lakefeed.engine.life import Life, running
+from lakefeed.engine.pace import Pace
+from lakefeed.engine.plan import FlowPlan, TablePlan
+from lakefeed.engine.report import Watcher
+from lakefeed.errors import TableError
+from lakefeed.pipeline.types import type_text
+from lakefeed.sources import Offsets, SourceClient
+from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
+from lakefeed.tables.table import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Flow:
+    """One source of a pipeline.
+
+    `live` is called again and again by the supervisor, each time from the tables.
+    """
+
+    def __init__(
+        self, lake: Lake, source: str, spark: SparkSession, state: Path, watcher: Watcher, *, once: bool
+    ) -> None:
+        self.source = source
+        self.stop = threading.Event()
+        self.landed = 0
+        """Batches that have landed, in all lives."""
+        self.failures: dict[str, TableError] = {}
+        """Tables that cannot be written; the flow goes on without them."""
+        self._lake = lake
+        self._pipeline = lake.pipeline
+        self._spark = spark
+        self._state = state / source
+        self._watcher = watcher
+        self._once = once
+        self._until: Offsets | None = None
+        self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
+        self._lives = 0
+        self._begins: dict[str, Offsets] = {}
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that still take events."""
+        return [name for name in self._pipeline.tables_of(self.source) if name not in self.failures]
+
+    def live(self) -> bool:
+        """Run until there is nothing more to do; False when a new life must take over at once."""
+        spec = self._pipeline.sources[self.source]
+        client = spec.client(self._pipeline.name, self.source)
+        try:
+            reaches = self._reaches(client)
+            if not reaches:
+                return True
+            if self._once and self._until is None:
+                self._until = client.latest()
+            self._lives += 1
+            life = Life(
+                client=client,
+                landing=Landing(self._lake, self.source, client.marks(), reaches, self._watcher),
+                plan=self._plan(reaches),
+                start=lowest(reach.rows_from for reach in reaches),
+                until=self._until,
+                pace=self._pace,
+                stop=self.stop,
+                watcher=self._watcher,
+            )
+            with running(self._spark, life, self._folder()):
+                try:
+                    outcome = life.run()
+                finally:
+                    self.landed += life.landed
+            return self._settle(outcome, client)
+        finally:
+            client.close()
+
+    def _reaches(self, client: SourceClient) -> list[Reach]:
+        """How far each table has come; creates the tables whose schema is declared."""
+        letters = self._lake.letters.open(self._pipeline.name)
+        found = []
+        for name in self.tables:
+            place = self._lake.places[name]
+            try:
+                found.append(self._reach(client, place, dict(letters.transactions) if letters else {}))
+            except TableError as error:
+                if error.retryable:
+                    raise
+                self.fail(name, error)
+        return found
+
+    def _reach(self, client: SourceClient, place: Place, letters: dict[str, int]) -> Reach:
+        name, source = self._pipeline.name, self.source
+        table = place.open(name)
+        transactions = dict(table.transactions) if table else {}
+        held = positions_of(transactions, name, source)
+        rows_from = (
+            client.check(held, marks_of(transactions, name, source)) if held else self._begin(client, place)
+        )
+        columns = place.columns()
+        if table is None and columns is not None:
+            table = self._create(place, columns, rows_from, client.marks())
+            transactions = dict(table.transactions)
+        letters_held = positions_of(letters, name, source, letters_of=place.name)
+        reset = {partition for partition, at in held.items() if rows_from.get(partition, at) < at}
+        return Reach(
+            place,
+            rows_from,
+            {p: max(at, 0 if p in reset else letters_held.get(p, 0)) for p, at in rows_from.items()},
+            {p: at - 1 for p, at in positions_of(transactions, name, source).items()},
+            {p: at - 1 for p, at in letters_held.items()},
+            marks_of(transactions, name, source),
+        )
+
+    def _begin(self, client: SourceClient, place: Place) -> Offsets:
+        """Where a table without a position begins.
+
+        Asked once, as `latest` moves on while nothing is recorded yet.
+        """
+        if place.name not in self._begins:
+            self._begins[place.name] = client.start()
+        return self._begins[place.name]
+
+    def _create(self, place: Place, columns: pa.Schema, start: Offsets, marks: dict[str, int]) -> LakeTable:
+        name, source = self._pipeline.name, self.source
+        transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
+        transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
+        table = place.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})
+        self._watcher.changed(place.name, f"created at {place.path}")
+        return table
+
+    def _plan(self, reaches: list[Reach]) -> FlowPlan:
+        pipeline = self._pipeline
+        spec = pipeline.sources[self.source]
+        tables = tuple(
+            TablePlan(
+                name=reach.place.name,
+                path=reach.place.path,
+                storage=reach.place.storage,
+                columns=reach.place.columns(),
+                target=reach.place.target() if reach.place.exists else None,
+                partition_by=tuple(field for field in reach.place.partition_fields if field.derived),
+                metadata=reach.place.metadata,
+                rows_from=reach.rows_from,
+                letters_from=reach.letters_from,
+            )
+            for reach in reaches
+        )
+        return FlowPlan(
+            pipeline=pipeline.name,
+            source_name=self.source,
+            source=spec,
+            format=spec.format,
+            tables=tables,
+            letters_path=self._lake.letters.path,
+            letters_storage=self._lake.letters.storage,
+            cores=self._spark.sparkContext.defaultParallelism,
+        )
+
+    def _settle(self, outcome: Outcome | None, client: SourceClient) -> bool:
+        """Change the tables that a batch asked to change; False when a new life must go on from there."""
+        if outcome is None:
+            return True
+        for name, error in outcome.failures.items():
+            if error.retryable or not isinstance(error, TableError):
+                raise error
+            self.fail(name, error)
+        for name, proposal in outcome.proposals.items():
+            try:
+                self._evolve(self._lake.places[name], proposal, client)
+            except TableError as error:
+                if error.retryable:
+                    raise
+                self.fail(name, error)
+        return False
+
+    def _evolve(self, place: Place, proposal: pa.Schema, client: SourceClient) -> None:
+        name, source = self._pipeline.name, self.source
+        if not place.exists:
+            self._create(place, proposal, self._begin(client, place), client.marks())
+            return
+        added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
+        for field in added:
+            self._watcher.changed(place.name, f"new column {field.name} {type_text(field.type)}")
+
+    def _folder(self) -> Path:
+        """A checkpoint directory for one life.
+
+        Positions come from the tables, so an old one has nothing to say.
+        """
+        shutil.rmtree(self._state, ignore_errors=True)
+        return self._state / str(self._lives)
+
+    def fail(self, table: str, error: TableError) -> None:
+        """Go on without a table that cannot be written."""
+        self.failures[table] = error
+        self._watcher.stopped(f"table {table}", str(error))

@@ -1,0 +1,191 @@
+"""The tables of a run: opened once, shared by all flows, each changed by one thread at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from lakefeed.errors import TableError
+from lakefeed.files.parquet import FileTarget
+from lakefeed.files.store import open_store
+from lakefeed.pipeline.model import Pipeline, Table
+from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
+from lakefeed.pipeline.types import stored
+from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
+from lakefeed.rows.metadata import METADATA
+from lakefeed.tables.evolution import add_columns, keep_properties, missing_columns
+from lakefeed.tables.table import LakeTable
+
+LETTERS = "dead letters"
+
+
+class Place:
+    """A table's place in the lake: what the file says about it, and the table itself once it exists."""
+
+    def __init__(self, name: str, path: str, storage: Mapping[str, str], spec: Table | None) -> None:
+        self.name = name
+        self.path = path
+        self.storage = dict(storage)
+        self.spec = spec
+        self.lock = threading.RLock()
+        self.store = open_store(path, self.storage)
+        self._table: LakeTable | None = None
+
+    @property
+    def table(self) -> LakeTable:
+        """The table, which must exist."""
+        assert self._table is not None, f"{self.name} has not been opened"
+        return self._table
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """The entries of `partition_by`."""
+        return self.spec.partition_fields if self.spec else ()
+
+    @property
+    def metadata(self) -> bool:
+        """Whether the table keeps where its events came from."""
+        return self.spec is not None and self.spec.metadata
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table has been opened or created."""
+        return self._table is not None
+
+    def delete(self, path: str) -> None:
+        """Delete a file that no version refers to; a file that cannot be deleted stays for vacuum."""
+        with suppress(Exception):
+            self.store.delete_file(path)
+
+    def open(self, pipeline: str) -> LakeTable | None:
+        """Open the table, or look again at what others have done to it, and make it what the file says."""
+        with self.lock:
+            if self._table is None:
+                self._table = LakeTable.open(self.name, self.path, self.storage, self.store)
+            else:
+                self._table.refresh()
+            if self._table is None:
+                self._refuse_if_not_to_be_created()
+            else:
+                self._conform(self._table, pipeline)
+            return self._table
+
+    def create(
+        self, columns: pa.Schema, transactions: Mapping[str, int], account: Mapping[str, Any]
+    ) -> LakeTable:
+        """Create the table for these declared columns, with its first positions."""
+        with self.lock:
+            fields = self.partition_fields
+            check_partitioning(fields, columns)
+            self._table = LakeTable.create(
+                self.name,
+                self.path,
+                self.storage,
+                self.store,
+                schema=self._stored(columns),
+                partition_by=[field.name for field in fields],
+                properties=self.spec.properties if self.spec else {},
+                transactions=transactions,
+                account=account,
+            )
+            return self._table
+
+    def add(self, proposal: pa.Schema, account: Mapping[str, Any]) -> list[pa.Field]:
+        """Add the proposed columns that the table lacks; somebody else may have added them meanwhile."""
+        with self.lock:
+            self.table.refresh()
+            columns = missing_columns(self.table.schema, stored(proposal))
+            if columns:
+                add_columns(self.table, columns, account)
+            return columns
+
+    def columns(self) -> pa.Schema | None:
+        """The columns to decode, in declared types; None while they are to be inferred."""
+        declared = self.spec.declared if self.spec else None
+        if self._table is None:
+            return declared
+        known = {field.name: field for field in declared or ()}
+        made = {field.name for field in METADATA} if self.metadata else set()
+        made |= {field.name for field in self.partition_fields if field.derived}
+        have = [field for field in self._table.schema if field.name not in made]
+        return pa.schema([_declared(field, known.get(field.name)) for field in have])
+
+    def target(self) -> FileTarget:
+        """How files of this table are written."""
+        assert self.spec is not None
+        return FileTarget(
+            self.table.schema,
+            partition_columns=tuple(self.table.partition_columns),
+            compression=self.spec.compression,
+            target_file_size=self.spec.target_file_size,
+            max_rows_per_file=self.spec.max_rows_per_file,
+            properties=self.table.properties,
+        )
+
+    def _stored(self, columns: pa.Schema) -> pa.Schema:
+        if self.spec is None:
+            return DEAD_LETTER_SCHEMA
+        made = [
+            pa.field(field.name, field.arrow_type(stored(columns).field(field.column).type))
+            for field in self.spec.partition_fields
+            if field.derived
+        ]
+        return pa.schema([*stored(columns), *made, *(METADATA if self.spec.metadata else ())])
+
+    def _conform(self, table: LakeTable, pipeline: str) -> None:
+        account = {"pipeline": pipeline, "kind": "alter"}
+        if self.spec is None:
+            return
+        wanted = [field.name for field in self.spec.partition_fields]
+        if table.partition_columns != wanted:
+            raise TableError(
+                f"table {self.name}: {self.path} is partitioned by {table.partition_columns or 'nothing'}, "
+                f"the pipeline file says {wanted or 'nothing'}.\nChange `partition_by`, or choose another path."
+            )
+        declared = self.spec.declared
+        if declared is not None or self.spec.metadata:
+            columns = missing_columns(table.schema, self._stored(declared or pa.schema([])))
+            if columns:
+                add_columns(table, columns, account)
+        keep_properties(table, self.spec.properties, account)
+
+    def _refuse_if_not_to_be_created(self) -> None:
+        if self.spec is not None and not self.spec.create:
+            raise TableError(
+                f"table {self.name}: there is no Delta table at {self.path} and `create` is false.\n"
+                "Create the table, correct `path`, or set `create: true`."
+            )
+
+
+class Lake:
+    """All tables of one run, the dead letters among them."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.places = {
+            name: Place(name, table.path, pipeline.storage_for(name), table)
+            for name, table in pipeline.tables.items()
+        }
+        self.letters = Place(LETTERS, pipeline.dead_letters_path, pipeline.dead_letters_storage, None)
+
+    def open_letters(self) -> LakeTable:
+        """The dead-letter table, created when the first letter is due."""
+        with self.letters.lock:
+            found = self.letters.open(self.pipeline.name)
+            account = {"pipeline": self.pipeline.name, "kind": "create"}
+            return found or self.letters.create(DEAD_LETTER_SCHEMA, {}, account)
+
+
+def _declared(have: pa.Field, declared: pa.Field | None) -> pa.Field:
+    """The table's column with the declared type, which also says how the payload writes it."""
+    if declared is None:
+        return have
+    if pa.types.is_struct(have.type) and pa.types.is_struct(declared.type):
+        known = {field.name: field for field in declared.type}
+        kind = pa.struct([_declared(field, known.get(field.name)) for field in have.type])
+        return pa.field(have.name, kind, have.nullable)
+    return pa.field(have.name, declared.type, have.nullable)

@@ -1,0 +1,276 @@
+"""Landing: the files of a batch become versions of tables, with the positions that they reach.
+
+Dead letters land first. So a table's position says that its dead letters up to there are in place as well,
+and a crash between the two commits repeats only the table's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.lake import Lake, Place
+from lakefeed.engine.manifest import Manifest, TableManifest
+from lakefeed.engine.report import Committed, Watcher
+from lakefeed.errors import LakefeedError, TableError
+from lakefeed.files import DataFile
+from lakefeed.pipeline.widening import merge_proposals
+from lakefeed.sources import OffsetRange, Offsets
+from lakefeed.tables.commit import Append, NewFile, append
+from lakefeed.tables.positions import application_id, mark_id
+from lakefeed.tables.table import LakeTable
+
+
+@dataclass
+class Span:
+    """What has been read of a partition for a table since its last commit."""
+
+    start: int
+    end: int
+    read: int = 0
+    letters: int = 0
+
+
+@dataclass
+class Reach:
+    """How far one table has come in the source of a flow.
+
+    `logged` is what its log holds, as `txn` versions, and what the fence expects. `open` is what has been
+    read since.
+    """
+
+    place: Place
+    rows_from: Offsets
+    letters_from: Offsets
+    logged: dict[str, int]
+    letters_logged: dict[str, int]
+    marks: dict[str, int]
+    open: dict[str, Span] = field(default_factory=dict)
+
+    def extend(self, span: OffsetRange, read: int, letters: int) -> None:
+        """Note a range that has been read and needs to be recorded with the next commit."""
+        known = self.open.setdefault(span.partition, Span(span.start, span.start))
+        known.end = span.end
+        known.read += read
+        known.letters += letters
+
+
+@dataclass
+class Outcome:
+    """What became of a batch: tables that must change first, and tables that failed."""
+
+    proposals: dict[str, pa.Schema] = field(default_factory=dict)
+    failures: dict[str, LakefeedError] = field(default_factory=dict)
+    read: int = 0
+    size: int = 0
+
+
+class Landing:
+    """Commits the batches of one flow. Used by one thread; tables commit side by side."""
+
+    def __init__(
+        self, lake: Lake, source: str, marks: dict[str, int], reaches: Iterable[Reach], watcher: Watcher
+    ) -> None:
+        self._lake = lake
+        self._source = source
+        self._marks = marks
+        self._reaches = {reach.place.name: reach for reach in reaches}
+        self._watcher = watcher
+        self._pipeline = lake.pipeline.name
+        self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="commit")
+
+    def land(self, spans: list[OffsetRange], manifests: list[Manifest]) -> Outcome:
+        """Commit what the tasks of a batch wrote; raises what the source or Spark failed with."""
+        for manifest in manifests:
+            if manifest.error:
+                self._drop(_merged(manifests).values())
+                raise manifest.error
+        results = _merged(manifests)
+        outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
+        read = _added(manifest.read for manifest in manifests)
+        outcome.read = sum(read.values())
+        for name, result in results.items():
+            if result.error:
+                outcome.failures[name] = result.error
+            elif result.proposal is not None:
+                outcome.proposals[name] = result.proposal
+            elif result.blank:
+                outcome.failures[name] = _no_columns(name, result.blank)
+        waiting = outcome.failures | outcome.proposals
+        self._drop(result for name, result in results.items() if name in waiting)
+        landing = {name: result for name, result in results.items() if name not in waiting}
+        self._commit_letters(spans, landing)
+        for name, result in landing.items():
+            self._extend(self._reaches[name], spans, read, result.letters)
+        with_rows = {name: result for name, result in landing.items() if result.files}
+        outcome.failures |= self._commit_tables(with_rows)
+        return outcome
+
+    def record_positions(self) -> dict[str, LakefeedError]:
+        """Commit the positions of tables that have read without getting rows."""
+        idle = {name: TableManifest() for name, reach in self._reaches.items() if reach.open}
+        exists = {name: one for name, one in idle.items() if self._reaches[name].place.exists}
+        return self._commit_tables(exists)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._pool.shutdown()
+
+    def _extend(
+        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], letters: dict[str, int]
+    ) -> None:
+        for span in spans:
+            if reach.rows_from[span.partition] <= span.start:
+                reach.extend(span, read.get(span.partition, 0), letters.get(span.partition, 0))
+
+    def _commit_letters(self, spans: list[OffsetRange], results: dict[str, TableManifest]) -> None:
+        files = [file for result in results.values() for file in result.letter_files]
+        if not files:
+            return
+        transactions: dict[str, int] = {}
+        expected: dict[str, int | None] = {}
+        counts = {}
+        for name, result in results.items():
+            reach = self._reaches[name]
+            for span in spans if result.letter_files else ():
+                if reach.letters_from[span.partition] <= span.start and result.letters.get(span.partition):
+                    key = application_id(self._pipeline, self._source, span.partition, letters_of=name)
+                    transactions[key] = span.end - 1
+                    expected[key] = reach.letters_logged.get(span.partition)
+                    counts[key] = [span.start, span.end, result.letters[span.partition]]
+        account = {"pipeline": self._pipeline, "source": self._source, "kind": "letters", "letters": counts}
+        place = self._lake.letters
+        with place.lock:
+            table = self._lake.open_letters()
+            self._append(
+                place, table, Append(_new(files), transactions, expected, account), sum(f.rows for f in files)
+            )
+        for name, result in results.items():
+            for partition in result.letters:
+                key = application_id(self._pipeline, self._source, partition, letters_of=name)
+                if key in transactions:
+                    self._reaches[name].letters_logged[partition] = transactions[key]
+        passing("letters_committed")
+
+    def _commit_tables(self, results: dict[str, TableManifest]) -> dict[str, LakefeedError]:
+        """Commit tables side by side; answers the tables that could not be written."""
+        futures = {
+            name: self._pool.submit(self._commit, self._reaches[name], one) for name, one in results.items()
+        }
+        failures: dict[str, LakefeedError] = {}
+        for name, future in futures.items():
+            try:
+                future.result()
+            except TableError as error:
+                failures[name] = error
+        return failures
+
+    def _commit(self, reach: Reach, result: TableManifest) -> None:
+        transactions: dict[str, int] = {}
+        expected: dict[str, int | None] = {}
+        ranges = {}
+        for partition, span in reach.open.items():
+            key = application_id(self._pipeline, self._source, partition)
+            transactions[key], expected[key] = span.end - 1, reach.logged.get(partition)
+            ranges[partition] = [span.start, span.end, span.read, span.letters]
+        for name, number in self._marks.items():
+            if reach.marks.get(name) != number:
+                transactions[mark_id(self._pipeline, self._source, name)] = number
+        account = {
+            "pipeline": self._pipeline,
+            "source": self._source,
+            "kind": "rows" if result.files else "position",
+            "rows": result.rows,
+            "ranges": ranges,
+        }
+        try:
+            with reach.place.lock:
+                table = reach.place.table
+                letters = sum(span.letters for span in reach.open.values())
+                self._append(
+                    reach.place,
+                    table,
+                    Append(_new(result.files), transactions, expected, account),
+                    result.rows,
+                    letters,
+                )
+        except LakefeedError:
+            self._drop([result])
+            raise
+        reach.logged |= {partition: span.end - 1 for partition, span in reach.open.items()}
+        reach.marks = dict(self._marks)
+        reach.open.clear()
+        passing("table_committed")
+
+    def _append(self, place: Place, table: LakeTable, change: Append, rows: int, letters: int = 0) -> None:
+        began, retries = time.monotonic(), 0
+
+        def count() -> None:
+            nonlocal retries
+            retries += 1
+
+        limit = place.spec.commit_retries if place.spec else 5
+        version = append(table, change, retries=limit, on_retry=count)
+        size = sum(file.size for file in change.files)
+        seconds = time.monotonic() - began
+        self._watcher.committed(
+            Committed(
+                place.name, self._source, version, rows, len(change.files), size, letters, seconds, retries
+            )
+        )
+
+    def _drop(self, results: Iterable[TableManifest]) -> None:
+        """Delete files that no table will refer to.
+
+        Best effort: what stays is an orphan that vacuum removes.
+        """
+        for result in results:
+            for file in result.files:
+                self._delete(result, file)
+            for file in result.letter_files:
+                self._lake.letters.delete(file.path)
+
+    def _delete(self, result: TableManifest, file: DataFile) -> None:
+        self._reaches[result.name].place.delete(file.path)
+
+
+def _merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
+    """What all tasks together did for each table."""
+    merged: dict[str, TableManifest] = {}
+    for manifest in manifests:
+        for name, one in manifest.tables.items():
+            known = merged.setdefault(name, TableManifest(name))
+            known.files += one.files
+            known.letter_files += one.letter_files
+            known.letters = _added([known.letters, one.letters])
+            known.blank += one.blank
+            known.error = known.error or one.error
+            if one.proposal is not None:
+                known.proposal = (
+                    merge_proposals(known.proposal, one.proposal) if known.proposal else one.proposal
+                )
+    return merged
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for key, value in one.items():
+            total[key] = total.get(key, 0) + value
+    return total
+
+
+def _new(files: list[DataFile]) -> list[NewFile]:
+    return [NewFile(file.path, file.size, file.partition_values, file.stats) for file in files]
+
+
+def _no_columns(name: str, count: int) -> TableError:
+    return TableError(
+        f"table {name}: none of {count} events has a column with a value, so no schema can be inferred.\n"
+        "Declare `schema` for the table, or start when there are events."
+    )

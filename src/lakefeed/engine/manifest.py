@@ -1,0 +1,103 @@
+"""The manifest: what a task wrote, read and refused. It is all that comes back from a worker."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from lakefeed import errors
+from lakefeed.files import DataFile
+
+
+@dataclass
+class TableManifest:
+    """What a task did for one table."""
+
+    name: str = ""
+    files: list[DataFile] = field(default_factory=list)
+    letter_files: list[DataFile] = field(default_factory=list)
+    letters: dict[str, int] = field(default_factory=dict)
+    """Dead letters by partition, whether or not they had been written before."""
+    proposal: pa.Schema | None = None
+    blank: int = 0
+    """Events that showed no column at all while the schema was being inferred."""
+    error: errors.LakefeedError | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows in all files."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass
+class Manifest:
+    """What one task did; `error` when the source failed, and then nothing else counts."""
+
+    tables: dict[str, TableManifest] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    """Events read, by partition."""
+    bytes_read: int = 0
+    error: errors.LakefeedError | None = None
+
+    def to_json(self) -> str:
+        """The manifest as text, for the way through Spark."""
+        return orjson.dumps(
+            {
+                "tables": {name: _table_out(table) for name, table in self.tables.items()},
+                "read": self.read,
+                "bytes_read": self.bytes_read,
+                "error": _error_out(self.error),
+            }
+        ).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read back what `to_json` wrote."""
+        value = orjson.loads(text)
+        return cls(
+            tables={name: _table_in(table) for name, table in value["tables"].items()},
+            read=value["read"],
+            bytes_read=value["bytes_read"],
+            error=_error_in(value["error"]),
+        )
+
+
+def _table_out(table: TableManifest) -> dict[str, Any]:
+    proposal = table.proposal
+    return {
+        "name": table.name,
+        "files": [asdict(file) for file in table.files],
+        "letter_files": [asdict(file) for file in table.letter_files],
+        "letters": table.letters,
+        "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
+        "blank": table.blank,
+        "error": _error_out(table.error),
+    }
+
+
+def _table_in(value: dict[str, Any]) -> TableManifest:
+    packed = value["proposal"]
+    return TableManifest(
+        name=value["name"],
+        files=[DataFile(**file) for file in value["files"]],
+        letter_files=[DataFile(**file) for file in value["letter_files"]],
+        letters=value["letters"],
+        proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
+        blank=value["blank"],
+        error=_error_in(value["error"]),
+    )
+
+
+def _error_out(error: errors.LakefeedError | None) -> dict[str, str] | None:
+    return None if error is None else {"class": type(error).__name__, "text": str(error)}
+
+
+def _error_in(value: dict[str, str] | None) -> errors.LakefeedError | None:
+    if value is None:
+        return None
+    kind: type[errors.LakefeedError] = getattr(errors, value["class"])
+    return kind(value["text"])

@@ -1,0 +1,83 @@
+"""The pace of a flow: when a batch ends, by time, rows, bytes or silence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from lakefeed.pipeline.flush import Flush
+from lakefeed.sources import Offsets
+
+_LONGEST_NAP = 0.2
+_SHORTEST_NAP = 0.02
+_FIRST_GUESS = 512
+"""Bytes of a payload, until a batch has shown how large they are."""
+
+
+class Pace:
+    """Decides, each time the ends of the partitions are known, whether a batch is due and where it ends.
+
+    Bytes are not known before events are read, so their limit is turned into rows by the size that events
+    had in the last batches.
+    """
+
+    def __init__(
+        self, flush: Flush, *, hurry: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._flush = flush
+        self._hurry = hurry
+        self._clock = clock
+        self._bytes_per_row = float(_FIRST_GUESS)
+        self._waiting_since: float | None = None
+        self._seen = 0
+        self._seen_at = 0.0
+
+    @property
+    def nap(self) -> float:
+        """How long to wait before looking at the source again, so that batches are not late by much."""
+        soonest = min(self._flush.interval, self._flush.idle or self._flush.interval)
+        return min(_LONGEST_NAP, max(_SHORTEST_NAP, soonest / 8))
+
+    def learn(self, rows: int, size: int) -> None:
+        """Take note of how large the events of a batch were."""
+        if rows:
+            self._bytes_per_row = max(1.0, size / rows)
+
+    def next_end(self, position: Offsets, ends: Offsets) -> Offsets | None:
+        """The end of the batch that is due now, or None."""
+        waiting = sum(max(0, ends[partition] - at) for partition, at in position.items())
+        if not waiting:
+            self._waiting_since, self._seen = None, 0
+            return None
+        limit = max(1, min(self._flush.rows, int(self._flush.bytes / self._bytes_per_row)))
+        if waiting < limit and not self._hurry and not self._is_due(waiting):
+            return None
+        # Events that came while a batch ran have waited since it was planned: batches keep the beat of
+        # `interval`.
+        self._waiting_since, self._seen = self._clock(), 0
+        return _take(position, ends, min(limit, waiting))
+
+    def _is_due(self, waiting: int) -> bool:
+        now = self._clock()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if waiting != self._seen:
+            self._seen, self._seen_at = waiting, now
+        if now - self._waiting_since >= self._flush.interval:
+            return True
+        return self._flush.idle is not None and now - self._seen_at >= self._flush.idle
+
+
+def _take(position: Offsets, ends: Offsets, limit: int) -> Offsets:
+    """Share `limit` rows out over the partitions, in proportion to what waits in each."""
+    waiting = {partition: max(0, ends[partition] - at) for partition, at in position.items()}
+    total = sum(waiting.values())
+    if total <= limit:
+        return {partition: at + waiting[partition] for partition, at in position.items()}
+    shares = {partition: count * limit // total for partition, count in waiting.items()}
+    left = limit - sum(shares.values())
+    for partition in sorted(waiting, key=lambda name: shares[name] - waiting[name]):
+        more = min(left, waiting[partition] - shares[partition])
+        shares[partition] += more
+        left -= more
+    return {partition: at + shares[partition] for partition, at in position.items()}

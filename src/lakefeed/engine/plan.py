@@ -1,0 +1,103 @@
+"""The plan of a flow: what its tasks need to know, and how offsets are split into tasks. Picklable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakefeed.files.parquet import FileTarget
+from lakefeed.formats import Format
+from lakefeed.pipeline.partitioning import PartitionField
+from lakefeed.sources import OffsetRange, Offsets, Source
+
+_ROWS_WORTH_A_TASK = 50_000
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How one table takes the events of a flow. `columns` is None while its schema is still to be inferred.
+
+    `rows_from` and `letters_from` are the next offsets that the table and its dead letters hold: what lies
+    before them is there already and must not be written again.
+    """
+
+    name: str
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+    columns: pa.Schema | None
+    target: FileTarget | None
+    partition_by: tuple[PartitionField, ...]
+    metadata: bool
+    rows_from: Offsets
+    letters_from: Offsets
+
+    def takes_rows(self, span: OffsetRange) -> bool:
+        """Whether the table still misses the events of this range. Ranges never straddle a position."""
+        return self.rows_from[span.partition] <= span.start
+
+    def takes_letters(self, span: OffsetRange) -> bool:
+        """Whether the dead letters of this table still miss the refused events of this range."""
+        return self.takes_rows(span) and self.letters_from[span.partition] <= span.start
+
+
+@dataclass(frozen=True)
+class FlowPlan:
+    """One source and the tables that it feeds."""
+
+    pipeline: str
+    source_name: str
+    source: Source = field(repr=False)
+    format: Format = field(repr=False)
+    tables: tuple[TablePlan, ...]
+    letters_path: str
+    letters_storage: Mapping[str, str] = field(repr=False)
+    cores: int
+
+    def cut(self, start: Offsets, end: Offsets) -> Offsets:
+        """Bring the end of a batch back to where each table takes either all of a partition's range or none."""
+        answer = dict(end)
+        for table in self.tables:
+            for offsets in (table.rows_from, table.letters_from):
+                for partition, offset in offsets.items():
+                    if start[partition] < offset < answer[partition]:
+                        answer[partition] = offset
+        return answer
+
+
+def spans(start: Offsets, end: Offsets) -> list[OffsetRange]:
+    """The ranges of a batch, one for each partition that has something to read."""
+    return [OffsetRange(name, start[name], end[name]) for name in sorted(end) if start[name] < end[name]]
+
+
+def split(start: Offsets, end: Offsets, plan: FlowPlan) -> list[tuple[OffsetRange, ...]]:
+    """Cut a batch into tasks of about equal size, each of ranges that the same tables take.
+
+    A small batch is one task, so that it makes one file; a large one keeps every core busy to its end,
+    which may cut a partition in two.
+    """
+    groups: dict[tuple[bool, ...], list[OffsetRange]] = {}
+    for span in spans(start, end):
+        takers = tuple(
+            take for table in plan.tables for take in (table.takes_rows(span), table.takes_letters(span))
+        )
+        groups.setdefault(takers, []).append(span)
+    return [task for group in groups.values() for task in _share_out(group, plan.cores)]
+
+
+def _share_out(spans: list[OffsetRange], cores: int) -> list[tuple[OffsetRange, ...]]:
+    total = sum(map(len, spans))
+    count = max(1, min(cores, total // _ROWS_WORTH_A_TASK))
+    limits = [total * (i + 1) // count for i in range(count)]
+    tasks: list[list[OffsetRange]] = [[] for _ in limits]
+    done, task = 0, 0
+    for span in spans:
+        at = span.start
+        while at < span.end:
+            take = min(span.end - at, limits[task] - done)
+            tasks[task].append(OffsetRange(span.partition, at, at + take))
+            at, done = at + take, done + take
+            if done == limits[task] and task < count - 1:
+                task += 1
+    return [tuple(ranges) for ranges in tasks if ranges]

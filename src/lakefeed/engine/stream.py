@@ -1,0 +1,126 @@
+"""The Structured Streaming source: Spark asks it for offsets, and it runs one fused task for each split.
+
+The flow in the driver program decides which offsets come next. The reader that Spark asks lives in a Python
+process of its own, so the two talk over a Unix socket: the reader says where it stands and waits until
+there is more.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from lakefeed.engine.plan import FlowPlan, split
+from lakefeed.engine.task import run_task
+from lakefeed.sources import OffsetRange, Offsets
+
+MANIFEST_SCHEMA = "manifest string"
+_PATIENCE = 1.0
+"""How long a question for the next offsets may stay open, in seconds."""
+
+
+class Gate:
+    """The driver's end of the line: holds the offsets that Spark may read up to."""
+
+    def __init__(self, start: Offsets) -> None:
+        self._end = dict(start)
+        self._moved = threading.Condition()
+        self._folder = tempfile.mkdtemp(prefix="lakefeed-")
+        self.address = str(Path(self._folder) / "gate")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(self.address)
+        self._listener.listen()
+        threading.Thread(target=self._accept, name="gate", daemon=True).start()
+
+    def open_to(self, end: Offsets) -> None:
+        """Let Spark read up to `end`; it starts the batch at once."""
+        with self._moved:
+            self._end = dict(end)
+            self._moved.notify_all()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._listener.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), name="gate", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rw", encoding="utf-8") as line:
+            for question in line:
+                line.write(json.dumps(self._wait_beyond(json.loads(question))) + "\n")
+                line.flush()
+
+    def _wait_beyond(self, start: Offsets) -> Offsets:
+        with self._moved:
+            self._moved.wait_for(lambda: self._end != start, timeout=_PATIENCE)
+            return self._end
+
+
+@dataclass
+class Split(InputPartition):
+    """The work of one Spark task: ranges of offsets, read for the same tables."""
+
+    ranges: tuple[OffsetRange, ...]
+
+
+def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type[DataSource]:
+    """A data source class for one flow.
+
+    The plan travels inside the class, not in Spark's options, because it may hold secrets: options are
+    shown in plans and logs, a pickled class is not.
+    """
+
+    class FlowReader(DataSourceStreamReader):
+        def __init__(self) -> None:
+            self._line: Any = None
+
+        def initialOffset(self) -> dict[str, Any]:
+            return dict(start)
+
+        def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+            if self._line is None:
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                connection.connect(address)
+                self._line = connection.makefile("rw", encoding="utf-8")
+            self._line.write(json.dumps(start) + "\n")
+            self._line.flush()
+            answer: dict[str, Any] = json.loads(self._line.readline() or json.dumps(start))
+            return answer
+
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+            return [Split(ranges) for ranges in split(start, end, plan)]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            assert isinstance(partition, Split)
+            text = run_task(plan, partition.ranges).to_json()
+            yield pa.record_batch({"manifest": pa.array([text], pa.string())})
+
+    class FlowSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> str:
+            return MANIFEST_SCHEMA
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:
+            return FlowReader()
+
+    return FlowSource

@@ -1,0 +1,151 @@
+"""The fused task: fetch, decode, shape and write in one pass over Arrow, on a worker.
+
+Nothing here touches a table's log. A task may run twice or die at any line: its files belong to no table
+until the driver commits them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.manifest import Manifest, TableManifest
+from lakefeed.engine.plan import FlowPlan, TablePlan
+from lakefeed.errors import LakefeedError, TableError
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.store import open_store
+from lakefeed.formats import Decoded, Decoder, Refused
+from lakefeed.pipeline.widening import merge_proposals
+from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters
+from lakefeed.rows.metadata import add_metadata
+from lakefeed.rows.partition import add_partition_columns
+from lakefeed.sources import Events, OffsetRange
+
+_NO_COLUMNS = pa.schema([])
+
+
+def run_task(plan: FlowPlan, ranges: Sequence[OffsetRange]) -> Manifest:
+    """Read the ranges and write what becomes of them. Errors of the source come back in the manifest."""
+    passing("task_started")
+    manifest = Manifest(read={span.partition: 0 for span in ranges})
+    lanes = [_Lane(plan, table, ranges[0]) for table in plan.tables if table.takes_rows(ranges[0])]
+    try:
+        for events in plan.source.read(ranges):
+            _take(lanes, events)
+            for partition, count in events.counts().items():
+                manifest.read[partition] += count
+            manifest.bytes_read += sum(map(len, filter(None, events.payloads)))
+        manifest.tables = {lane.table.name: lane.close() for lane in lanes}
+    except BaseException as error:
+        for lane in lanes:
+            lane.drop_files()
+        if isinstance(error, LakefeedError):
+            return Manifest(error=error)
+        raise
+    passing("task_written")
+    return manifest
+
+
+def _take(lanes: list[_Lane], events: Events) -> None:
+    """Decode once for all tables that want the same columns."""
+    decoded: dict[int, Decoded] = {}
+    for lane in lanes:
+        key = hash(lane.columns)
+        if key not in decoded:
+            decoded[key] = lane.decoder.decode(events.payloads)
+        lane.take(events, decoded[key])
+
+
+class _Lane:
+    """One table's way through a task: its rows, and its dead letters."""
+
+    def __init__(self, plan: FlowPlan, table: TablePlan, span: OffsetRange) -> None:
+        self.table = table
+        self.columns = _NO_COLUMNS if table.columns is None else table.columns
+        self.decoder: Decoder = plan.format.decoder(self.columns)
+        self._plan = plan
+        self._keeps_letters = table.takes_letters(span)
+        self._dead_at = dt.datetime.now(dt.UTC)
+        self._rows: TableWriter | None = None
+        self._letters: TableWriter | None = None
+        self._result = TableManifest(table.name)
+
+    def take(self, events: Events, decoded: Decoded) -> None:
+        if self._result.error:
+            return
+        try:
+            if decoded.refused:
+                self._refuse(events, decoded.refused)
+            if decoded.unknown is not None:
+                self._propose(decoded.unknown)
+            if self.table.columns is None:
+                self._result.blank += decoded.rows.num_rows
+            elif self._result.proposal is None and decoded.rows.num_rows:
+                self._write(events, decoded)
+        except TableError as error:
+            self._fail(error)
+
+    def close(self) -> TableManifest:
+        try:
+            self._result.files = self._rows.close() if self._rows else []
+            self._result.letter_files = self._letters.close() if self._letters else []
+        except TableError as error:
+            self._fail(error)
+        return self._result
+
+    def drop_files(self) -> None:
+        """A table that must change first, or cannot be written, gets nothing of this task."""
+        for writer in (self._rows, self._letters):
+            if writer:
+                writer.abort()
+        self._rows = self._letters = None
+
+    def _fail(self, error: TableError) -> None:
+        self.drop_files()
+        self._result = TableManifest(self.table.name, error=error)
+
+    def _propose(self, unknown: pa.Schema) -> None:
+        known = self._result.proposal
+        self._result.proposal = unknown if known is None else merge_proposals(known, unknown)
+        if self._rows:
+            self._rows.abort()
+            self._rows = None
+
+    def _refuse(self, events: Events, refused: list[Refused]) -> None:
+        indexes = [one.index for one in refused]
+        for partition, count in events.counts(indexes).items():
+            self._result.letters[partition] = self._result.letters.get(partition, 0) + count
+        if not self._keeps_letters:
+            return
+        plan = self._plan
+        if self._letters is None:
+            store = open_store(plan.letters_path, dict(plan.letters_storage))
+            self._letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA))
+        payloads = [events.payloads[index] for index in indexes]
+        origin = events.origin(indexes)
+        self._letters.write(
+            dead_letters(
+                plan.pipeline, plan.source_name, self.table.name, refused, origin, payloads, self._dead_at
+            )
+        )
+
+    def _write(self, events: Events, decoded: Decoded) -> None:
+        table, rows = self.table, decoded.rows
+        assert table.target is not None
+        if table.metadata:
+            rows = add_metadata(rows, events.origin(_kept(len(events.payloads), decoded.refused)))
+        if table.partition_by:
+            rows = add_partition_columns(rows, table.partition_by)
+        if self._rows is None:
+            self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target)
+        self._rows.write(rows)
+
+
+def _kept(count: int, refused: list[Refused]) -> list[int] | None:
+    if not refused:
+        return None
+    gone = {one.index for one in refused}
+    return [index for index in range(count) if index not in gone]

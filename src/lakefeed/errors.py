@@ -1,0 +1,139 @@
+"""Every exception that Lakefeed raises.
+
+LakefeedError                    the root; `exit_code` is what the command line returns
+├── PipelineFileError            the pipeline file is wrong; nothing was started               exit 2
+├── UsageError                   the command or its arguments are wrong                        exit 2
+├── JavaError                    Java is missing or of the wrong version
+├── SourceError                  the source cannot go on until somebody decides something
+│   ├── SourceUnavailable        broker or database away                                       retryable
+│   └── DataLoss                 offsets that the table wants no longer exist at the source
+├── TableError                   one table cannot be written until somebody decides something
+│   └── StoreUnavailable         the object store or disk does not answer                      retryable
+├── Fenced                       another instance of this pipeline has written; this one stops
+├── BatchFailed                  Spark lost the batch (a worker died, a task was killed)       retryable
+└── GaveUp                       a retryable error lasted longer than `give_up_after`
+
+The engine retries a `retryable` error with back-off, from the positions that the tables hold. A
+`SourceError` ends the flow of its source and a `TableError` the flow of its table; the others go on.
+Anything else ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+class LakefeedError(Exception):
+    """The root of all errors whose text is meant for the user."""
+
+    exit_code = 1
+    retryable = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong in a pipeline file, printed as `file:line: path.to.key: what is wrong`."""
+
+    file: str
+    line: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}"
+        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+
+
+class PipelineFileError(LakefeedError):
+    """The pipeline file is wrong; holds every problem that was found, in the order of the lines."""
+
+    exit_code = 2
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda problem: (problem.file, problem.line, problem.key))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class UsageError(LakefeedError):
+    """The command or its arguments are wrong."""
+
+    exit_code = 2
+
+
+class JavaError(LakefeedError):
+    """Java is missing or of the wrong version."""
+
+
+class SourceError(LakefeedError):
+    """The source cannot go on until somebody decides something."""
+
+
+class SourceUnavailable(SourceError):
+    """The broker or database is away; the engine tries again with back-off."""
+
+    retryable = True
+
+
+class DataLoss(SourceError):
+    """Offsets that the table wants next no longer exist at the source."""
+
+
+class TableError(LakefeedError):
+    """One table cannot be written until somebody decides something; other tables go on."""
+
+
+class StoreUnavailable(TableError):
+    """The store does not answer; the engine tries again with back-off."""
+
+    retryable = True
+
+
+class Fenced(LakefeedError):
+    """Another instance of this pipeline has written to the table; this one must stop."""
+
+
+class BatchFailed(LakefeedError):
+    """Spark lost the batch; nothing of it was committed and it is run again."""
+
+    retryable = True
+
+
+class GaveUp(LakefeedError):
+    """A retryable error lasted longer than `give_up_after`."""
+
+
+_REFUSALS = {
+    "permission denied": "Give the user that runs Lakefeed the right to write there",
+    "accessdenied": "Check the credentials and the bucket's policy",
+    "access denied": "Check the credentials and the bucket's policy",
+    "forbidden": "Check the credentials and the bucket's policy",
+    "invalidaccesskeyid": "Check the credentials in `storage` or in the environment",
+    "signaturedoesnotmatch": "Check the credentials in `storage` or in the environment",
+    "missing credentials": "Set the credentials in `storage` or in the environment",
+    "nosuchbucket": "Create the bucket, or correct the path",
+    "read-only file system": "Choose a path on a file system that can be written",
+    "not a directory": "Choose a path that is a directory",
+    "unknown scheme": "Use a local path, file:// or s3://",
+}
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn the errors of stores and of delta-rs into ours: a refusal ends the table's flow, the rest is retried.
+
+    Commit conflicts pass through untouched: only the committer knows what they mean.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+    try:
+        yield
+    except (CommitFailedError, TableNotFoundError, LakefeedError):
+        raise
+    except (DeltaError, OSError) as error:
+        text = str(error)
+        remedy = next((remedy for sign, remedy in _REFUSALS.items() if sign in text.lower()), None)
+        if remedy:
+            raise TableError(f"{path}: {text}\n{remedy}, then start again.") from error
+        raise StoreUnavailable(f"{path}: {text}") from error

@@ -1,0 +1,16 @@
+"""Parquet is written: stores, rolling, naming, statistics, and the list of what was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file in place but in no table yet. `path` is relative to the table and not URL-encoded."""
+
+    path: str
+    size: int
+    rows: int
+    partition_values: dict[str, str | None]
+    stats: str

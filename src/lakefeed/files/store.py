@@ -1,0 +1,110 @@
+"""Stores: the disk or object store that holds a table, as one file system rooted at the table."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow.fs as pafs
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+
+from lakefeed.errors import LakefeedError, StoreUnavailable, TableError
+
+# The engine tries again by itself: a store that is away must not hold a worker for minutes.
+_DEFAULTS = {"retry_timeout": "30s"}
+
+_FULL = (StoreUnavailable, "no space left", "Free some space; the write is tried again.")
+_FORBIDDEN = (TableError, "permission denied", "Give the user that runs Lakefeed the right to write there.")
+_BY_NUMBER: dict[int, tuple[type[TableError], str, str]] = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: (TableError, "the file system is read-only", "Make it writable, or choose another path."),
+    errno.ENOTDIR: (TableError, "a part of this path is a file, not a directory", "Choose another path."),
+}
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_MISSING = re.compile(r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|404 Not Found", re.I)
+_REFUSED = re.compile(
+    r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|AuthorizationFailure"
+    r"|ExpiredToken|InvalidToken|40[13] (Forbidden|Unauthorized)|credentials|permission denied",
+    re.I,
+)
+_MISUSED = re.compile(r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration", re.I)
+
+
+class _ObjectStore(DeltaStorageHandler):
+    """delta-rs's own object stores, so that one set of storage options serves the log and the files."""
+
+    def __init__(self, uri: str, storage: Mapping[str, str]) -> None:
+        super().__init__(uri, {**_DEFAULTS, **storage})
+        self.uri = uri
+
+
+def open_store(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
+    """A file system whose root is the table at `path`: a local path, `file://`, or an object store's URL.
+
+    Nothing is created or asked for yet. Used on the driver and on workers; one store serves one thread.
+    """
+    local = _local_path(path)
+    if local is not None:
+        return pafs.SubTreeFileSystem(str(local), pafs.LocalFileSystem())
+    with store_errors(path):
+        return pafs.PyFileSystem(_ObjectStore(path, storage))
+
+
+def store_path(store: pafs.FileSystem) -> str:
+    """Where a store is, as a user would write it."""
+    return str(store.handler.uri if isinstance(store, pafs.PyFileSystem) else store.base_path).rstrip("/")
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Turn what a disk or an object store raises into TableError or StoreUnavailable, with what to do."""
+    try:
+        yield
+    except LakefeedError:
+        raise
+    except (OSError, DeltaError) as error:
+        raise _told(path, error) from error
+
+
+def _local_path(path: str) -> Path | None:
+    scheme, rest = urlsplit(path).scheme, urlsplit(path).path
+    if scheme == "file":
+        return Path(unquote(rest))
+    return None if "://" in path else Path(path).absolute()
+
+
+def _told(path: str, error: Exception) -> TableError:
+    text = _ANSI.sub("", str(error))
+    if found := _BY_NUMBER.get(getattr(error, "errno", None) or 0):
+        kind, what, remedy = found
+    elif _MISSING.search(text):
+        kind, what, remedy = (
+            TableError,
+            "the bucket or container does not exist",
+            "Create it, or correct the path.",
+        )
+    elif _REFUSED.search(text):
+        kind, what = TableError, f"the store refused access: {_gist(text)}"
+        remedy = "Check the credentials in storage and what they may do."
+    elif _MISUSED.search(text):
+        kind, what, remedy = TableError, f"cannot be opened: {_gist(text)}", "Check the path and storage."
+    else:
+        kind, what = StoreUnavailable, f"the store does not answer: {_gist(text)}"
+        remedy = "The write is tried again; check that the store can be reached."
+    return kind(f"{path}: {what}\n{remedy}")
+
+
+def _gist(text: str) -> str:
+    """The innermost cause that a chain of errors names; it is what tells one failure from another."""
+    lines = [line.strip(" ↳\t") for line in text.splitlines() if line.strip(" ↳\t")]
+    code = re.search(r"<Code>(\w+)</Code>\s*<Message>([^<]*)", text)
+    return f"{code[1]}: {code[2]}" if code else (lines[-1] if lines else "no reason given")[:200]

@@ -1,0 +1,43 @@
+"""The `json` format: one JSON object per payload, its keys are the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from lakefeed.formats import Decoded, Decoder, Format
+from lakefeed.formats.json_block import BlockReader
+from lakefeed.formats.json_refusal import CODES
+from lakefeed.formats.json_sieve import Sieve
+from lakefeed.formats.json_strict import StrictReader
+
+__all__ = ["CODES", "JsonDecoder", "JsonFormat", "infer"]
+
+
+class JsonFormat(Format):
+    """JSON objects, one per payload."""
+
+    type: Literal["json"] = "json"
+
+    def decoder(self, schema: pa.Schema) -> JsonDecoder:
+        """A decoder for the declared schema."""
+        return JsonDecoder(schema)
+
+
+class JsonDecoder(Decoder):
+    """Decodes JSON payloads. Remembers between calls only what makes it faster."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._blocks = BlockReader(schema)
+        self._strict = StrictReader(schema)
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
+        return Sieve(self._blocks, self._strict, payloads).decoded()
+
+
+def infer(payloads: Sequence[bytes | None]) -> pa.Schema:
+    """The declared columns that these payloads have. Types do not depend on the order; what is no row does not count."""
+    return JsonDecoder(pa.schema([])).decode(payloads).unknown or pa.schema([])

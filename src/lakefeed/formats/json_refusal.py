@@ -1,0 +1,117 @@
+"""Why a JSON payload did not become a row: the codes, and the words of the message."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from lakefeed.formats import Refused
+
+_DECODE = {
+    "null_payload": "the event has no payload (null, as in a Kafka tombstone)",
+    "empty_payload": "the payload has no bytes",
+    "not_utf8": "the payload is not UTF-8 text",
+    "bad_json": "the payload is not well-formed JSON",
+    "not_an_object": "the payload is JSON, but not an object",
+    "duplicate_key": "an object in the payload has the same key twice",
+    "too_deep": "objects and arrays are nested more than 100 levels deep",
+}
+_SCHEMA = {
+    "wrong_type": "a value is of another kind than its column",
+    "out_of_range": "a number or a time is beyond what its column holds",
+    "bad_timestamp": "a value is not an RFC 3339 timestamp",
+    "bad_date": "a value is not a date written as YYYY-MM-DD",
+    "bad_decimal": "a value is not a decimal number, or has more digits after the point than its column",
+    "bad_base64": "a value of a binary column is not base64",
+    "missing_value": "a column that is `not null` has no value",
+    "bad_name": "a new column has a name that a Delta table cannot hold",
+}
+CODES: dict[str, str] = {**_DECODE, **_SCHEMA}
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+_LONGEST_VALUE = 80
+_PLAIN_NAME = re.compile(r"[^\s.\[\]`]+")
+
+
+class Number(str):
+    """A JSON number as it is written, so that no digit is lost before its column is known."""
+
+    __slots__ = ()
+
+
+class Misfit(Exception):
+    """A payload or a value that is refused. Containers put their part in front of `path` as it passes them."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.path: list[str | int] = []
+
+    def within(self, part: str | int) -> Misfit:
+        """The same misfit, seen from the container that holds it under this name or index."""
+        self.path.insert(0, part)
+        return self
+
+    def refused(self, index: int) -> Refused:
+        """What the caller of the decoder gets for the payload at this index."""
+        stage = "decode" if self.code in _DECODE else "schema"
+        where = _path_text(self.path)
+        return Refused(index, stage, self.code, f"{where}: {self.message}" if where else self.message)
+
+
+def shown(value: Any) -> str:
+    """A value as JSON text for a message, at most 80 characters of it, however large it is."""
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _LONGEST_VALUE:
+            return text[: _LONGEST_VALUE - 3] + "..."
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    if isinstance(value, Number):
+        yield value[: _LONGEST_VALUE + 1]
+    elif isinstance(value, str):
+        # A lone surrogate could not be written to the dead letters, hence ASCII for such a string.
+        head = value[: _LONGEST_VALUE + 1]
+        yield json.dumps(head, ensure_ascii=not _is_unicode(head))
+    elif isinstance(value, dict):
+        for number, (key, member) in enumerate(value.items()):
+            yield ", " if number else "{"
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(member)
+        yield "}" if value else "{}"
+    elif isinstance(value, list):
+        for number, element in enumerate(value):
+            yield ", " if number else "["
+            yield from _pieces(element)
+        yield "]" if value else "[]"
+    else:
+        yield json.dumps(value)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _path_text(path: list[str | int]) -> str:
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + (part if _PLAIN_NAME.fullmatch(part) else f"`{_short(part)}`")
+    return text
+
+
+def _short(name: str) -> str:
+    return shown(name)[1:].removesuffix('"')

@@ -1,0 +1,171 @@
+"""How payloads are parted into those that Arrow reads together and those that are decided one by one.
+
+All are read in one block. When that fails, the payloads that are likely to blame are taken out and the rest is read
+again, with closer and costlier looks, so that good payloads stay on the fast path whatever is among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from lakefeed.formats import Decoded, Refused, json_suspects
+from lakefeed.formats.json_block import Block, BlockReader, Failed
+from lakefeed.formats.json_inference import Imprecise, NewFields, exact_object, pruned
+from lakefeed.formats.json_strict import StrictReader
+
+_HOPEFUL_READS = 3
+_FEW = 32
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Payloads that are still together, with their indexes in the call, and parsed where somebody has parsed them."""
+
+    indexes: Sequence[int]
+    texts: Sequence[bytes]
+    objects: Sequence[dict[str, Any]] = ()
+
+    def at(self, places: Sequence[int]) -> _Group:
+        indexes, texts, objects = (
+            [each[place] for place in places] if each else []
+            for each in (self.indexes, self.texts, self.objects)
+        )
+        return _Group(indexes, texts, objects)
+
+
+_T = TypeVar("_T")
+_Read = Callable[[_Group], Block | Failed]
+
+
+class Sieve:
+    """The work of one call of the decoder."""
+
+    def __init__(self, blocks: BlockReader, strict: StrictReader, payloads: Sequence[bytes | None]) -> None:
+        self._blocks = blocks
+        self._strict = strict
+        self._payloads = payloads
+        self._doubted: list[int] = []
+        self._indexes: list[Sequence[int]] = []
+        self._rows: list[pa.StructArray] = []
+        self._refused: list[Refused] = []
+        self._newcomers: dict[int, dict[str, Any]] = {}
+        """Payloads that became rows and may have columns that the schema has not."""
+
+    def decoded(self) -> Decoded:
+        """Read everything, fast first, and put the rows into the order of the payloads."""
+        self._read_hopefully(self._with_content())
+        self._decide_doubted()
+        rows = pa.RecordBatch.from_struct_array(self._in_order())
+        return Decoded(rows, self._refused, self._unknown())
+
+    def _with_content(self) -> _Group:
+        payloads: Any = self._payloads
+        if None not in payloads and b"" not in payloads:
+            return _Group(range(len(payloads)), payloads)
+        self._doubted = [index for index, payload in enumerate(payloads) if not payload]
+        return _Group(range(len(payloads)), payloads).at([n for n, payload in enumerate(payloads) if payload])
+
+    def _read_hopefully(self, group: _Group) -> None:
+        """Read all; when that fails, without those that are plainly cut off or that Arrow complained about."""
+        for _ in range(_HOPEFUL_READS):
+            block = self._blocks.read(group.texts)
+            if isinstance(block, Block):
+                return self._keep(group, block)
+            suspects = block.suspects | json_suspects.cut_off(group.texts)
+            if not suspects or len(suspects) > len(group.indexes) // 2:
+                break
+            group = self._without(suspects, group)
+        return self._read_carefully(group)
+
+    def _read_carefully(self, group: _Group) -> None:
+        """Look at each payload with a fast parser, take out what does not fit, and read the rest."""
+        objects, broken = json_suspects.loaded(group.texts)
+        group = self._without(broken, _Group(group.indexes, group.texts, objects))
+        group = self._without(json_suspects.misfits(group.objects, self._blocks.fields), group)
+        new = NewFields(exact=True)
+        unknown = new.of(group.objects, self._blocks.fields)
+        if new.doubtful_names:
+            group = self._without(json_suspects.having(new.doubtful_names, group.objects), group)
+        if unknown or self._blocks.mapped:
+            return self._read_unknown(group)
+        block = self._blocks.read(group.texts)
+        if isinstance(block, Block):
+            return self._keep(_Group(group.indexes, group.texts), block)
+        decimals = json_suspects.bad_decimals(group.objects, self._blocks.fields)
+        doubled = json_suspects.doubled(group.texts, group.objects)
+        group = self._without(block.suspects | decimals | doubled, group)
+        return self._halve(_Group(group.indexes, group.texts), lambda part: self._blocks.read(part.texts))
+
+    def _read_unknown(self, group: _Group) -> None:
+        """Read payloads of which Arrow skips a part, and so does not check it."""
+        doubled = json_suspects.doubled(group.texts, group.objects)
+        group = self._without(doubled | json_suspects.deep(group.texts), group)
+        block = self._blocks.read_known(group.texts, group.objects)
+        if isinstance(block, Block):
+            return self._keep(group, block)
+        decimals = json_suspects.bad_decimals(group.objects, self._blocks.fields)
+        group = self._without(block.suspects | decimals, group)
+        return self._halve(group, lambda part: self._blocks.read_known(part.texts, part.objects))
+
+    def _halve(self, group: _Group, read: _Read) -> None:
+        """Find by halves what fails a block for a reason that nothing above knows."""
+        block = read(group)
+        if isinstance(block, Block):
+            return self._keep(group, block)
+        group = self._without(block.suspects, group)
+        if len(group.indexes) <= _FEW:
+            self._doubted.extend(group.indexes)
+            return None
+        middle = len(group.indexes) // 2
+        self._halve(group.at(range(middle)), read)
+        return self._halve(group.at(range(middle, len(group.indexes))), read)
+
+    def _without(self, places: set[int], group: _Group) -> _Group:
+        """The group without these, which the strict path will decide."""
+        if not places:
+            return group
+        self._doubted.extend(group.indexes[place] for place in places)
+        return group.at([place for place in range(len(group.indexes)) if place not in places])
+
+    def _keep(self, group: _Group, block: Block) -> None:
+        rows = block.rows
+        if block.doubt is not None:
+            self._doubted.extend(group.indexes[place] for place in np.flatnonzero(block.doubt).tolist())
+            rows = rows.filter(pa.array(~block.doubt))
+            group = group.at(np.flatnonzero(~block.doubt).tolist())
+        self._indexes.append(group.indexes)
+        self._rows.append(rows)
+        self._newcomers.update(zip(group.indexes, group.objects, strict=False))
+
+    def _decide_doubted(self) -> None:
+        if not self._doubted and self._rows:
+            return
+        good, rows, self._refused = self._strict.read(self._payloads, sorted(self._doubted))
+        self._indexes.append(good)
+        self._rows.append(rows)
+        self._newcomers.update((index, exact_object(self._payloads[index] or b"")) for index in good)
+
+    def _in_order(self) -> pa.StructArray:
+        if len(self._rows) == 1:
+            return self._rows[0]
+        order = np.argsort(np.concatenate([np.asarray(indexes, np.int64) for indexes in self._indexes]))
+        return pa.concat_arrays(self._rows).take(pa.array(order))
+
+    def _unknown(self) -> pa.Schema | None:
+        if not self._newcomers:
+            return None
+        indexes = sorted(self._newcomers)
+        try:
+            new = NewFields(exact=False).of([self._newcomers[n] for n in indexes], self._blocks.fields)
+        except Imprecise:
+            objects = [exact_object(self._payloads[n] or b"") for n in indexes]
+            new = NewFields(exact=True).of(objects, self._blocks.fields)
+        evident = pruned(new)
+        if new and not evident:
+            self._blocks.learn(new)
+        return pa.schema(evident) if evident else None

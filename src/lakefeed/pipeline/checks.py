@@ -1,0 +1,219 @@
+"""What must hold between the parts of a pipeline: names, paths, columns and partitions that fit together.
+
+The checks read an outline and not the models, so that they run on whatever part of a broken file is sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from lakefeed.pipeline.locations import FileContext, Location, beside, is_inside, same_place
+from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field, partition_problems
+from lakefeed.pipeline.table import ColumnText, From
+from lakefeed.pipeline.types import METADATA, column
+from lakefeed.pipeline.wording import suggestion
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.secrets import Path
+
+_LOCATION: TypeAdapter[str] = TypeAdapter(Location)
+_FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
+_COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong at a path of the file."""
+
+    path: Path
+    message: str
+
+    def __str__(self) -> str:
+        """`tables.clicks.from: unknown source`."""
+        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+
+
+def dotted(path: Path) -> str:
+    """`tables.clicks.partition_by.0`."""
+    return ".".join(str(step) for step in path)
+
+
+@dataclass(frozen=True)
+class TableOutline:
+    """The parts of a table that others depend on; None for what is missing or broken."""
+
+    path: str | None
+    sources: tuple[str, ...] | None
+    columns: dict[str, pa.Field | None] | None
+    partition_by: tuple[PartitionField | None, ...]
+    metadata: bool
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The parts of a pipeline that depend on each other; None for what is missing or broken."""
+
+    name: str | None
+    sources: tuple[str, ...] | None
+    tables: dict[str, TableOutline]
+    dead_letters: str | None
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Outline:
+        """The outline of a sound pipeline."""
+        tables = {
+            name: TableOutline(
+                table.path,
+                table.from_,
+                None
+                if table.columns is None
+                else {key: column(key, text) for key, text in table.columns.items()},
+                table.partition_fields,
+                table.metadata,
+            )
+            for name, table in pipeline.tables.items()
+        }
+        return cls(pipeline.name, tuple(pipeline.sources), tables, pipeline.dead_letters_path)
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any], context: FileContext) -> Outline:
+        """The outline of what the file holds, as far as it can be read."""
+        tables = {
+            name: _table_outline(table, context) for name, table in _mapping(data.get("tables")).items()
+        }
+        sources = data.get("sources")
+        name = data.get("name")
+        dead_letters = _valid(_LOCATION, _mapping(data.get("dead_letters")).get("path"), context)
+        first = next(iter(tables.values()), None)
+        if (
+            dead_letters is None
+            and not _mapping(data.get("dead_letters")).get("path")
+            and isinstance(name, str)
+        ):
+            dead_letters = beside(first.path, f"{name}_dead_letters") if first and first.path else None
+        return cls(
+            name if isinstance(name, str) else None,
+            tuple(sources) if isinstance(sources, dict) else None,
+            tables,
+            dead_letters,
+        )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _valid(adapter: TypeAdapter[Any], value: object, context: FileContext | None = None) -> Any:
+    try:
+        return None if value is None else adapter.validate_python(value, context=context)
+    except ValidationError:
+        return None
+
+
+def _table_outline(value: object, context: FileContext) -> TableOutline:
+    table = _mapping(value)
+    columns = table.get("schema")
+    entries = table.get("partition_by")
+    return TableOutline(
+        _valid(_LOCATION, table.get("path"), context),
+        _valid(_FROM, table.get("from")),
+        {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
+        tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
+        table.get("metadata") is True,
+    )
+
+
+def _column(name: str, text: object) -> pa.Field | None:
+    return column(name, text) if isinstance(text, str) and _valid(_COLUMN, text) is not None else None
+
+
+def _partition_field(entry: object) -> PartitionField | None:
+    try:
+        return parse_partition_field(entry) if isinstance(entry, str) else None
+    except ValueError:
+        return None
+
+
+def findings(outline: Outline) -> Iterator[Finding]:
+    """Everything that does not fit together."""
+    yield from _unknown_sources(outline)
+    yield from _idle_sources(outline)
+    yield from _shared_places(outline)
+    for name, table in outline.tables.items():
+        yield from _column_clashes(name, table)
+        yield from _misfit_partitions(name, table)
+
+
+def _unknown_sources(outline: Outline) -> Iterator[Finding]:
+    if outline.sources is None:
+        return
+    for name, table in outline.tables.items():
+        for source in table.sources or ():
+            if source not in outline.sources:
+                message = f"unknown source '{source}'{suggestion(source, outline.sources)}"
+                yield Finding(("tables", name, "from"), message)
+
+
+def _idle_sources(outline: Outline) -> Iterator[Finding]:
+    wanted = [source for table in outline.tables.values() for source in table.sources or ()]
+    unclear = any(table.sources is None for table in outline.tables.values())
+    # A misspelt `from` is reported already; that its source then feeds no table would be noise.
+    if outline.sources is None or unclear or not outline.tables or set(wanted) - set(outline.sources):
+        return
+    for source in outline.sources:
+        if source not in wanted:
+            message = f"feeds no table; add `from: {source}` to a table, or remove this source"
+            yield Finding(("sources", source), message)
+
+
+def _shared_places(outline: Outline) -> Iterator[Finding]:
+    places = [(name, table.path) for name, table in outline.tables.items() if table.path is not None]
+    for at, (name, place) in enumerate(places):
+        for other, taken in places[:at]:
+            if message := _overlap(place, taken, f"table '{other}'"):
+                yield Finding(("tables", name, "path"), message)
+    for name, place in places:
+        if outline.dead_letters and (message := _overlap(outline.dead_letters, place, f"table '{name}'")):
+            yield Finding(("dead_letters", "path"), message)
+
+
+def _overlap(place: str, taken: str, owner: str) -> str | None:
+    if same_place(place, taken):
+        return f"'{place}' is the path of {owner} already; each needs its own"
+    if is_inside(place, taken):
+        return f"'{place}' lies inside {owner} at '{taken}'; put it beside"
+    if is_inside(taken, place):
+        return f"'{place}' holds {owner} at '{taken}'; put it beside"
+    return None
+
+
+def _column_clashes(name: str, table: TableOutline) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    reserved = {field.casefold() for field in METADATA.names} if table.metadata else set()
+    for key in table.columns or ():
+        if key.casefold() in seen:
+            message = f"differs from '{seen[key.casefold()]}' only in case; engines take both for one column"
+            yield Finding(("tables", name, "schema", key), message)
+        if key.casefold() in reserved:
+            message = f"`metadata: true` adds a column '{key.lower()}' already; rename one or turn it off"
+            yield Finding(("tables", name, "schema", key), message)
+        seen.setdefault(key.casefold(), key)
+
+
+def _misfit_partitions(name: str, table: TableOutline) -> Iterator[Finding]:
+    if not table.columns:
+        return
+    broken = {key for key, field in table.columns.items() if field is None}
+    columns = [field or pa.field(key, pa.string()) for key, field in table.columns.items()]
+    schema = pa.schema([*columns, *(METADATA if table.metadata else ())])
+    sound = [
+        (at, field) for at, field in enumerate(table.partition_by) if field and field.column not in broken
+    ]
+    for index, message in partition_problems([field for _, field in sound], schema):
+        yield Finding(("tables", name, "partition_by", sound[index][0]), message)

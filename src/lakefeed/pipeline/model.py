@@ -1,0 +1,155 @@
+"""The pipeline: what the file says, as frozen models that are the Python API as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field, PrivateAttr, model_validator
+from pydantic_core import PydanticCustomError
+
+from lakefeed.pipeline.checks import Outline, findings
+from lakefeed.pipeline.connector import Connector, SourceField
+from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.locations import LocalPath, Location, beside
+from lakefeed.pipeline.names import PartName, PipelineName
+from lakefeed.pipeline.options import Options
+from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.table import Table
+from lakefeed.pipeline.units import Duration
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.secrets import Path as KeyPath
+
+
+class DeadLetters(Section):
+    """Where records go that could not become rows."""
+
+    path: Location | None = Field(
+        default=None,
+        description="Where the dead-letter table lies. Left out: beside the first table, "
+        "named `<pipeline>_dead_letters`.",
+        examples=["s3://lake/shop_dead_letters"],
+    )
+    storage: Options | None = Field(
+        default=None, description="Options of its store, in addition to the pipeline's `storage`."
+    )
+
+
+class Spark(Section):
+    """The Spark session that runs the pipeline."""
+
+    master: str = Field(
+        default="local[*]",
+        min_length=1,
+        description="The Spark master.",
+        examples=["local[*]", "spark://host:7077"],
+    )
+    conf: Options = Field(
+        default_factory=dict,
+        description="Spark settings, passed to the session.",
+        examples=[{"spark.driver.memory": "4g"}],
+    )
+
+
+class Pipeline(Section):
+    """One pipeline: where events come from, and which tables they land in."""
+
+    name: PipelineName = Field(
+        description="The pipeline's name. It scopes exactly-once: a renamed pipeline starts anew.",
+        examples=["shop"],
+    )
+    sources: dict[PartName, SourceField] = Field(
+        min_length=1,
+        description="Where events come from, by name. The `type` decides which other keys there are.",
+    )
+    tables: dict[PartName, Table] = Field(
+        min_length=1, description="The Delta tables that are written, by name."
+    )
+    flush: Flush = Field(default=Flush(), description="When a batch ends; a source may have its own.")
+    dead_letters: DeadLetters = Field(
+        default=DeadLetters(), description="Where the table of dead letters lies."
+    )
+    storage: Options = Field(
+        default_factory=dict,
+        description="Options of the object store, for every table; a table may have its own in addition.",
+        examples=[{"AWS_REGION": "eu-west-1"}],
+    )
+    spark: Spark = Field(default=Spark(), description="Which Spark runs the pipeline, and its settings.")
+    state: LocalPath = Field(
+        default=".lakefeed",
+        validate_default=True,
+        description="Where Spark's checkpoints are, relative to the file. May be deleted at any time: "
+        "positions are in the tables.",
+    )
+    stop_timeout: Duration = Field(
+        default=30.0,
+        description="How long a stop waits for the running batch before dropping it whole.",
+        examples=["30s"],
+    )
+    give_up_after: Duration = Field(
+        default=600.0,
+        description="How long a source or store may be away before the run fails.",
+        examples=["10m"],
+    )
+
+    _option_paths_from_variables: frozenset[KeyPath] = PrivateAttr(frozenset())
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Pipeline:
+        found = [str(finding) for finding in findings(Outline.of(self))]
+        if found:
+            raise PydanticCustomError("findings", "{text}", {"text": "\n".join(found)})
+        return self
+
+    @classmethod
+    def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Pipeline:
+        """Load a pipeline file; `overrides` are `a.b=value`, as for `--set`. Raises PipelineFileError."""
+        from lakefeed.pipeline.load import load_and_warn
+
+        return load_and_warn(path, overrides)
+
+    def run(self, *, once: bool = False, master: str | None = None) -> None:
+        """Run until stopped, or with `once` until everything is read that is there now.
+
+        Starts Spark in this process; `master` takes the place of the file's.
+        """
+        # By name: the engine is above this room and imports Spark.
+        import_module("lakefeed.engine.supervisor").run(self, once=once, master=master)
+
+    @property
+    def dead_letters_path(self) -> str:
+        """The location of the dead-letter table, given or beside the first table."""
+        first = next(iter(self.tables.values()))
+        return self.dead_letters.path or beside(first.path, f"{self.name}_dead_letters")
+
+    @property
+    def dead_letters_storage(self) -> dict[str, str]:
+        """The store options of the dead-letter table; beside the first table, those of the first table."""
+        own = self.dead_letters.storage
+        if own is None and self.dead_letters.path is None:
+            return self.storage_for(next(iter(self.tables)))
+        return {**self.storage, **(own or {})}
+
+    @property
+    def option_paths_from_variables(self) -> frozenset[KeyPath]:
+        """The paths of options whose whole value came from a `${VARIABLE}`: shown to nobody."""
+        return self._option_paths_from_variables
+
+    def storage_for(self, table: str) -> dict[str, str]:
+        """The store options of a table: the pipeline's, then its own."""
+        return {**self.storage, **(self.tables[table].storage or {})}
+
+    def flush_for(self, source: str) -> Flush:
+        """When a batch of the source ends: its own `flush`, else the pipeline's."""
+        own: Flush | None = getattr(self.sources[source], "flush", None)
+        return own or self.flush
+
+    def tables_of(self, source: str) -> dict[str, Table]:
+        """The tables that the source feeds, by name, in the order of the file."""
+        return {name: table for name, table in self.tables.items() if source in table.from_}
+
+
+__all__ = ["Connector", "DeadLetters", "Flush", "Pipeline", "Spark", "Table"]

@@ -1,0 +1,162 @@
+"""The reference page of the pipeline file, generated from the models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from lakefeed.pipeline.connector import connector_class, connector_types
+from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.json_schema import section_schema
+from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
+from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.table import Table
+
+_OPENING = """\
+# Reference of the pipeline file
+
+Every key that a pipeline file may hold. This page is generated from the models, as is the JSON Schema for
+editors that `lakefeed schema` prints.
+
+- Durations are written `500ms`, `5s`, `10m`, `2h` or `7d`.
+- Sizes are written `64KB`, `128MB` or `1GB`; 1 KB is 1024 bytes.
+- `${NAME}` and `${NAME:-default}` in any value come from the environment; `$${` stands for `${` itself.
+- Relative paths are relative to the file.
+- A key that is not listed here is an error.
+"""
+_WORDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+
+
+def reference_markdown() -> str:
+    """The whole page."""
+    sections = [
+        _section("Pipeline", Pipeline),
+        *(
+            _section(f"Source: {name}", connector_class("source", name), name)
+            for name in connector_types("source")
+        ),
+        *(
+            _section(f"Format: {name}", connector_class("format", name), name)
+            for name in connector_types("format")
+        ),
+        _section("Table", Table),
+        _section("Flush", Flush),
+        _section("Dead letters", DeadLetters),
+        _section("Spark", Spark),
+    ]
+    return "\n".join([_OPENING, *sections, _column_types()])
+
+
+def _section(title: str, section: type[Section], type_name: str | None = None) -> str:
+    schema = section_schema(section)
+    # A section that refers to itself is described in its definitions.
+    described = schema if "properties" in schema else schema["$defs"][section.__name__]
+    rows = [
+        _row(key, field, key in described.get("required", []))
+        for key, field in described["properties"].items()
+        if key != "type"
+    ]
+    opening = f"`type: {type_name}`. " if type_name else ""
+    about = (section.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
+    keys = (
+        ["| key | type | default | meaning |", "|---|---|---|---|", *rows]
+        if rows
+        else ["It has no other keys."]
+    )
+    return "\n".join([f"## {title}", "", f"{opening}{about}", "", *keys, ""])
+
+
+def _row(key: str, field: dict[str, Any], required: bool) -> str:
+    default = "required" if required else f"`{_written(field['default'])}`" if _has_default(field) else ""
+    examples = ", ".join(f"`{_written(example)}`" for example in field.get("examples", []))
+    meaning = field.get("description", "") + (f" Example: {examples}." if examples else "")
+    cells = [f"`{key}`", _type_words(field), default, meaning]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _has_default(field: dict[str, Any]) -> bool:
+    return field.get("default") not in (None, [], {})
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _type_words(schema: dict[str, Any]) -> str:
+    """A type as a reader of the file would name it."""
+    if "$ref" in schema:
+        return _link(schema["$ref"].rpartition("/")[2])
+    if schema.get("format", "").startswith("lakefeed-"):
+        return str(schema["format"].removeprefix("lakefeed-"))
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema.get("enum", [schema.get("const")]))
+    if "discriminator" in schema:
+        return "keys and values with a `type`"
+    if "anyOf" in schema:
+        choices = [_type_words(choice) for choice in schema["anyOf"] if choice.get("type") != "null"]
+        return " or ".join(choices)
+    return _plain_words(schema)
+
+
+def _plain_words(schema: dict[str, Any]) -> str:
+    kind = schema.get("type")
+    if kind == "array":
+        return f"list of {_type_words(schema.get('items', {}))}"
+    if kind == "object":
+        named: dict[str, Any] = schema.get("patternProperties", {})
+        values = schema.get("additionalProperties") or next(iter(named.values()), None)
+        return f"map of {_type_words(values)}" if isinstance(values, dict) else "keys and values"
+    return _WORDS.get(kind if isinstance(kind, str) else "string", "text")
+
+
+def _link(name: str) -> str:
+    titles = {"DeadLetters": "Dead letters"}
+    title = titles.get(name, name)
+    return f"[{title}](#{title.lower().replace(' ', '-')})"
+
+
+def _column_types() -> str:
+    return """\
+## Column types
+
+Names are read in any case. `not null` may follow a column's type, a struct field's and an array element's.
+
+| write | stored as | payload holds |
+|---|---|---|
+| `string`, `varchar`, `utf8`, `large_utf8` | string | text |
+| `long`, `bigint`, `int64` | long | a whole number |
+| `int`, `integer`, `int32` | int | a whole number |
+| `short`, `smallint`, `int16` | short | a whole number |
+| `byte`, `tinyint`, `int8` | byte | a whole number |
+| `uint8`, `uint16`, `uint32` | short, int, long | a whole number from 0 |
+| `uint64` | long | a whole number from 0 up to the largest long |
+| `float`, `real`, `float32` | float | a number |
+| `double`, `float64` | double | a number |
+| `decimal`, `decimal(p)`, `decimal(p,s)` | decimal, by default (10,0), at most 38 digits | a number |
+| `boolean`, `bool` | boolean | true or false |
+| `binary`, `bytes` | binary | bytes |
+| `date`, `date32` | date | a date |
+| `timestamp` | timestamp in UTC, microseconds | an RFC 3339 timestamp |
+| `timestamp(s)`, `(ms)`, `(us)`, `(ns)` | timestamp in UTC, microseconds | an epoch number of that unit |
+| `struct<a: T, b: T>` | struct | an object; names with other than letters, digits and `_` in backticks |
+| `array<T>`, `list<T>` | array | a list |
+| `map<string, T>` | map | an object; keys are text |
+
+## Partitioning
+
+An entry of `partition_by` is a column, or a function of a timestamp or date column. ` as NAME` after it names
+the partition column.
+
+| write | partition column | type | value |
+|---|---|---|---|
+| `country` | `country` | that of the column | the column's |
+| `year(event_time)` | `event_time_year` | int | 2026 |
+| `month(event_time)` | `event_time_month` | string | 2026-11 |
+| `day(event_time)` | `event_time_day` | date | 2026-11-15 |
+| `hour(event_time)` | `event_time_hour` | string | 2026-11-15-10 |
+| `strftime(event_time, '%Y-%m')` | `event_time_strftime` | string | by the pattern |
+"""
+
+
+if __name__ == "__main__":
+    print(reference_markdown(), end="")

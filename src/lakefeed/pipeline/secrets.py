@@ -1,0 +1,142 @@
+"""Which values of a pipeline are secrets, and how they are kept out of everything that is shown."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.model import Pipeline
+
+Path = tuple[str | int, ...]
+"""The way to a value in the pipeline file, by keys and list indexes."""
+
+MASK = "***"
+OPTION_MAPS = frozenset({"options", "storage", "conf"})
+"""The maps that are passed on to clients; whatever else a file holds is read by Lakefeed itself."""
+
+# Shorter values are not searched for in texts: replacing every `ab` would destroy the text and hide nothing.
+_SHORTEST_SEARCHED = 4
+_TOO_PLAIN_TO_SEARCH = frozenset({"true", "false", "none", "null"})
+
+_SECRET_WORDS = re.compile(
+    r"pass(word|wd|phrase)|(?<![a-z])pwd(?![a-z])|secret|token|credential|signature|jaas"
+    r"|(?<![a-z])sas(?![a-z])|(?<=.)key(?!store|tab|space|s(?![a-z]))"
+)
+_ALWAYS_SECRET = re.compile(r"pass(word|wd|phrase)")
+# Names that end so point at a secret or at the code that fetches it, and are no secret themselves.
+_POINTERS = re.compile(r"(url|uri|endpoint|location|file|path|class|provider|type|serializer|enabled?|name)$")
+_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/@]+)(?=@)")
+
+
+def is_secret_key(name: str) -> bool:
+    """Whether the name of an option says that its value is a secret."""
+    folded = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", ".", name).lower()
+    if _ALWAYS_SECRET.search(folded) and not re.search(r"(location|file|path)$", folded):
+        return True
+    return bool(_SECRET_WORDS.search(folded)) and not _POINTERS.search(folded)
+
+
+def is_secret_at(path: Path) -> bool:
+    """Whether the key at a path holds a secret; the looser rule counts in maps that go to clients."""
+    keys = [step for step in path if isinstance(step, str)]
+    if not keys:
+        return False
+    if in_option_map(path):
+        return is_secret_key(keys[-1])
+    return bool(_ALWAYS_SECRET.search(keys[-1].lower()) or re.search(r"secret|token", keys[-1].lower()))
+
+
+def mask_urls(text: str) -> str:
+    """Hide the password in every `scheme://user:password@host`."""
+    return _URL_PASSWORD.sub(rf"\1:{MASK}", text)
+
+
+def in_option_map(path: Path) -> bool:
+    """Whether a value goes to a client as it is, under a name that Lakefeed need not know."""
+    return len(path) > 1 and path[-2] in OPTION_MAPS
+
+
+def without_secrets(value: Any, path: Path, is_hidden: Callable[[Path], bool]) -> Any:
+    """A copy of the part of the file at `path` in which hidden values and passwords in URLs are masked."""
+    if isinstance(value, dict):
+        return {key: without_secrets(item, (*path, key), is_hidden) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(without_secrets(item, (*path, at), is_hidden) for at, item in enumerate(value))
+    if not isinstance(value, str):
+        return value
+    return MASK if is_hidden(path) else mask_urls(value)
+
+
+def for_repr(name: str | None, value: Any) -> Any:
+    """A field as a repr may show it: where a value came from is not known here, so no option is shown."""
+    return without_secrets(value, (name or "",), lambda path: in_option_map(path) or is_secret_at(path))
+
+
+def secret_strings(value: Any, path: Path = (), hidden: Collection[Path] = ()) -> Iterator[str]:
+    """Every secret in a part of the file: by the name of its key, in a URL, or at a `hidden` path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from secret_strings(item, (*path, key), hidden)
+    elif isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            yield from secret_strings(item, (*path, at), hidden)
+    elif isinstance(value, str | int | float) and (path in hidden or is_secret_at(path)):
+        yield str(value)
+    elif isinstance(value, str):
+        yield from (match[2] for match in _URL_PASSWORD.finditer(value))
+
+
+def masked(pipeline: Pipeline) -> dict[str, Any]:
+    """The effective pipeline file, defaults included, fit to be shown to anybody."""
+    hidden = pipeline.option_paths_from_variables
+    data: dict[str, Any] = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
+    shown: dict[str, Any] = without_secrets(data, (), lambda path: path in hidden or is_secret_at(path))
+    return shown
+
+
+class Redactor(logging.Filter):
+    """Replaces every secret of a pipeline in any text; as a logging filter, in every record that passes.
+
+    A secret of fewer than four characters is masked where it stands in the file, but not searched for.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        """Know the secrets, also as they look inside JSON, in a Python repr and in a URL."""
+        super().__init__()
+        searched = {text for text in secrets if len(text) >= _SHORTEST_SEARCHED}
+        searched -= {text for text in searched if text.lower() in _TOO_PLAIN_TO_SEARCH}
+        looks = {
+            look
+            for text in searched
+            for look in (text, json.dumps(text)[1:-1], repr(text)[1:-1], quote(text, ""))
+        }
+        # Longest first: a secret that begins with another one must not be left with its end showing.
+        ordered = sorted(looks, key=len, reverse=True)
+        self._secrets = re.compile("|".join(re.escape(look) for look in ordered)) if ordered else None
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Redactor:
+        """A redactor for every secret that the pipeline holds."""
+        data = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return cls(secret_strings(data, (), pipeline.option_paths_from_variables))
+
+    def redact(self, text: str) -> str:
+        """The text without secrets."""
+        return mask_urls(self._secrets.sub(MASK, text) if self._secrets else text)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass, its message and traceback redacted."""
+        record.msg, record.args = self.redact(record.getMessage()), None
+        if record.exc_info:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+            record.exc_info = None
+        if record.exc_text:
+            record.exc_text = self.redact(record.exc_text)
+        if record.stack_info:
+            record.stack_info = self.redact(record.stack_info)
+        return True

@@ -1,0 +1,123 @@
+"""A Delta table that a pipeline writes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from lakefeed.pipeline.locations import Location
+from lakefeed.pipeline.names import ColumnName
+from lakefeed.pipeline.options import Options
+from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field
+from lakefeed.pipeline.properties import Properties
+from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.types import column, declared_schema
+from lakefeed.pipeline.units import Size
+
+
+def _as_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _without_repeats(names: tuple[str, ...]) -> tuple[str, ...]:
+    repeated = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if repeated is not None:
+        raise ValueError(f"names '{repeated}' twice")
+    return names
+
+
+def _check_type(text: str) -> str:
+    column("", text)
+    return text
+
+
+def _check_partition_field(text: str) -> str:
+    parse_partition_field(text)
+    return text
+
+
+From = Annotated[
+    tuple[str, ...],
+    Field(min_length=1),
+    BeforeValidator(_as_list),
+    AfterValidator(_without_repeats),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+ColumnText = Annotated[str, AfterValidator(_check_type)]
+PartitionText = Annotated[str, AfterValidator(_check_partition_field)]
+
+
+class Table(Section):
+    """A Delta table that a pipeline writes."""
+
+    path: Location = Field(
+        description="Where the table lies: a local path, `file://` or `s3://`.",
+        examples=["s3://lake/clicks"],
+    )
+    from_: From = Field(
+        validation_alias="from",
+        serialization_alias="from",
+        description="The source that feeds the table, or a list of them.",
+        examples=["clicks"],
+    )
+    create: bool = Field(
+        default=True, description="Create the table if it is missing; otherwise a missing table is an error."
+    )
+    columns: dict[ColumnName, ColumnText] | None = Field(
+        default=None,
+        min_length=1,
+        validation_alias="schema",
+        serialization_alias="schema",
+        description="The columns and their types. Left out: inferred from the first events.",
+        examples=[{"event_id": "string not null", "price": "decimal(10,2)"}],
+    )
+    partition_by: tuple[PartitionText, ...] = Field(
+        default=(),
+        description="Columns, or year, month, day, hour or strftime of a timestamp, that lay out the table; "
+        "`as NAME` names the column.",
+        examples=[["country", "day(event_time)", "strftime(event_time, '%Y-%m') as month"]],
+    )
+    metadata: bool = Field(
+        default=False,
+        description="Add the columns _topic, _partition, _offset, _timestamp, _key and _headers.",
+    )
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = Field(
+        default="zstd", description="How Parquet pages are compressed."
+    )
+    target_file_size: Size = Field(
+        default=128 * 1024**2,
+        description="A data file is closed when it has reached this size.",
+        examples=["128MB"],
+    )
+    max_rows_per_file: int | None = Field(
+        default=None,
+        gt=0,
+        description="A data file is closed when it has so many rows. Left out: only the size counts.",
+    )
+    properties: Properties = Field(
+        default_factory=dict,
+        description="Delta table properties, set when the table is created.",
+        examples=[{"delta.logRetentionDuration": "interval 30 days"}],
+    )
+    commit_retries: int = Field(
+        default=5,
+        ge=0,
+        description="How often a commit is tried again on conflict, after 100 ms, 200 ms, 400 ms and so on.",
+    )
+    storage: Options | None = Field(
+        default=None, description="Options of its store, in addition to the pipeline's `storage`."
+    )
+
+    @property
+    def declared(self) -> pa.Schema | None:
+        """The declared schema, or None where it is inferred; see `lakefeed.pipeline.types`."""
+        return None if self.columns is None else declared_schema(self.columns)
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """The entries of `partition_by`, read."""
+        return tuple(parse_partition_field(text) for text in self.partition_by)

@@ -1,0 +1,242 @@
+"""Column types: how they are written in the pipeline file, declared in Arrow and stored in the table.
+
+A *declared* type says what a payload holds, a *stored* one what the table has. They differ where Delta has no
+such type: an unsigned integer is stored in the next larger signed one, and `timestamp(ms)`, declared as an
+Arrow timestamp *without* a zone, is an epoch number in the payload and a UTC timestamp in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from lakefeed.pipeline.grammar import Cursor, TypeSyntaxError
+from lakefeed.pipeline.names import column_name_problem
+from lakefeed.pipeline.wording import did_you_mean
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+"""The only timestamp that tables hold: every engine reads it alike."""
+
+METADATA = pa.schema(
+    [
+        ("_topic", pa.string()),
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_timestamp", TIMESTAMP),
+        ("_key", pa.binary()),
+        ("_headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+"""The columns that `metadata: true` adds to a table."""
+
+_PLAIN: dict[str, pa.DataType] = {
+    **dict.fromkeys(("string", "varchar", "utf8", "large_utf8"), pa.string()),
+    **dict.fromkeys(("long", "bigint", "int64"), pa.int64()),
+    **dict.fromkeys(("int", "integer", "int32"), pa.int32()),
+    **dict.fromkeys(("short", "smallint", "int16"), pa.int16()),
+    **dict.fromkeys(("byte", "tinyint", "int8"), pa.int8()),
+    **dict.fromkeys(("float", "real", "float32"), pa.float32()),
+    **dict.fromkeys(("double", "float64"), pa.float64()),
+    **dict.fromkeys(("boolean", "bool"), pa.bool_()),
+    **dict.fromkeys(("binary", "bytes"), pa.binary()),
+    **dict.fromkeys(("date", "date32"), pa.date32()),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+}
+_STORED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+}
+_WORDS = {
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.int64(): "long",
+    pa.int32(): "int",
+    pa.int16(): "short",
+    pa.int8(): "byte",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+    TIMESTAMP: "timestamp",
+}
+_EPOCH_UNITS = ("s", "ms", "us", "ns")
+_LARGEST_PRECISION = 38
+_REFUSED = {
+    "timestamp_ntz": "timestamp_ntz is not readable by every engine; use timestamp",
+    "void": "a column needs a type; use string",
+    "variant": "variant is not readable by every engine; use string or a struct",
+}
+
+
+def column(name: str, text: str) -> pa.Field:
+    """The declared column for a type such as `decimal(10,2) not null`; ValueError says what is wrong."""
+    cursor = Cursor(text)
+    declared = _type(cursor)
+    nullable = not cursor.take_not_null()
+    cursor.expect_end()
+    return pa.field(name, declared, nullable)
+
+
+def declared_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """The declared schema for the `schema` of a table."""
+    return pa.schema([column(name, text) for name, text in columns.items()])
+
+
+def _type(cursor: Cursor) -> pa.DataType:
+    start = cursor.position
+    name = cursor.take_word("a type")
+    folded = name.lower()
+    if folded in _REFUSED:
+        raise cursor.error(_REFUSED[folded], start)
+    if folded in _PLAIN:
+        return _PLAIN[folded]
+    if folded in _COMPOSED:
+        return _COMPOSED[folded](cursor)
+    raise cursor.error(f"unknown type '{name}'{did_you_mean(name, type_names())}", start)
+
+
+def type_names() -> list[str]:
+    """Every word that a type may begin with."""
+    return [*_PLAIN, *_COMPOSED]
+
+
+def _timestamp(cursor: Cursor) -> pa.DataType:
+    if not cursor.take("("):
+        return TIMESTAMP
+    start = cursor.position
+    unit = cursor.take_word("s, ms, us or ns")
+    if unit.lower() not in _EPOCH_UNITS:
+        raise cursor.error(f"unknown unit '{unit}'; expected s, ms, us or ns", start)
+    cursor.expect(")")
+    return pa.timestamp(unit.lower())
+
+
+def _decimal(cursor: Cursor) -> pa.DataType:
+    precision, scale, start = 10, 0, cursor.position
+    if cursor.take("("):
+        start = cursor.position
+        precision = cursor.take_number("the number of digits")
+        scale = cursor.take_number("the digits after the point") if cursor.take(",") else 0
+        cursor.expect(")")
+    if not 1 <= precision <= _LARGEST_PRECISION:
+        raise cursor.error(f"a decimal has 1 to {_LARGEST_PRECISION} digits, got {precision}", start)
+    if scale > precision:
+        raise cursor.error(f"a decimal({precision}) cannot have {scale} digits after the point", start)
+    return pa.decimal128(precision, scale)
+
+
+def _array(cursor: Cursor) -> pa.DataType:
+    cursor.expect("<")
+    element = _type(cursor)
+    nullable = not cursor.take_not_null()
+    cursor.expect(">")
+    return pa.list_(pa.field("element", element, nullable))
+
+
+def _map(cursor: Cursor) -> pa.DataType:
+    cursor.expect("<")
+    start = cursor.position
+    if _type(cursor) != pa.string():
+        raise cursor.error("the keys of a map must be of type string", start)
+    cursor.expect(",")
+    value = _type(cursor)
+    nullable = not cursor.take_not_null()
+    cursor.expect(">")
+    return pa.map_(pa.string(), pa.field("value", value, nullable))
+
+
+def _struct(cursor: Cursor) -> pa.DataType:
+    cursor.expect("<")
+    fields: list[pa.Field] = []
+    while True:
+        start = cursor.position
+        name = cursor.take_name()
+        if problem := column_name_problem(name):
+            raise cursor.error(problem, start)
+        if name.casefold() in {field.name.casefold() for field in fields}:
+            raise cursor.error(f"the struct has '{name}' twice", start)
+        cursor.expect(":")
+        declared = _type(cursor)
+        fields.append(pa.field(name, declared, not cursor.take_not_null()))
+        if not cursor.take(","):
+            break
+    cursor.expect(">")
+    return pa.struct(fields)
+
+
+_COMPOSED: dict[str, Callable[[Cursor], pa.DataType]] = {
+    "timestamp": _timestamp,
+    "decimal": _decimal,
+    "array": _array,
+    "list": _array,
+    "map": _map,
+    "struct": _struct,
+}
+
+
+def stored(schema: pa.Schema) -> pa.Schema:
+    """The schema that the table has, for a declared one."""
+    return pa.schema([_stored_field(field) for field in schema])
+
+
+def _stored_field(field: pa.Field) -> pa.Field:
+    return field.with_type(stored_type(field.type))
+
+
+def stored_type(declared: pa.DataType) -> pa.DataType:
+    """The type that the table has, for a declared one; nested types are followed down."""
+    if pa.types.is_struct(declared):
+        return pa.struct([_stored_field(field) for field in declared])
+    if pa.types.is_list(declared):
+        return pa.list_(_stored_field(declared.value_field))
+    if pa.types.is_map(declared):
+        return pa.map_(declared.key_type, _stored_field(declared.item_field))
+    if pa.types.is_timestamp(declared):
+        return TIMESTAMP
+    return _STORED.get(declared, declared)
+
+
+def type_text(kind: pa.DataType) -> str:
+    """A type in the words of the pipeline file, for messages."""
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{_quoted(field.name)}: {_field_text(field)}' for field in kind)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{_field_text(kind.value_field)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_text(kind.key_type)}, {_field_text(kind.item_field)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return f"timestamp({kind.unit})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    return _WORDS.get(kind, str(kind))
+
+
+def _field_text(field: pa.Field) -> str:
+    return type_text(field.type) + ("" if field.nullable else " not null")
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else f"`{name}`"
+
+
+__all__ = [
+    "METADATA",
+    "TIMESTAMP",
+    "TypeSyntaxError",
+    "column",
+    "declared_schema",
+    "stored",
+    "stored_type",
+    "type_names",
+    "type_text",
+]

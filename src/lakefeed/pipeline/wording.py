@@ -1,0 +1,54 @@
+"""How values and near names are shown in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_SHOWN_CHARACTERS = 60
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`, did you mean 'topics'?` for a near name, else the empty string; ready to be appended."""
+    by_folded = {name.casefold(): name for name in known}
+    near = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    return f", did you mean '{by_folded[near[0]]}'?" if near else ""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The near name if there is one, else the list of all that is known; ready to be appended."""
+    names = list(known)
+    return did_you_mean(word, names) or f"; known are {listed(names)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b and c`."""
+    words = list(names)
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+def one_of(names: Iterable[str]) -> str:
+    """`a, b or c`."""
+    words = list(names)
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 table`, `2 tables`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def shown(value: object) -> str:
+    """A value as the reader of the file would call it; only scalars are printed, and only their beginning."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "keys and values"
+    if isinstance(value, list | tuple | set | frozenset):
+        return "a list"
+    if not isinstance(value, str):
+        return str(value) if isinstance(value, int | float) else type(value).__name__
+    cut = value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "..."
+    return repr(cut)

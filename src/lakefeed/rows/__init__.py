@@ -1,0 +1,1 @@
+"""Columns are shaped: partition columns, metadata columns, and the rows of dead letters."""

@@ -1,0 +1,102 @@
+"""Events come in: one file per system, and the contract that they all keep.
+
+A source is asked on the driver which offsets exist, and on a worker for the events of a range of them.
+Offsets are always *next* offsets here: a range is `start <= offset < end`, and a partition's position is the
+first offset that has not been read. Nothing outside a source looks into a partition's name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+from pydantic import Field
+
+from lakefeed.pipeline.connector import Connector
+from lakefeed.pipeline.flush import Flush
+
+Offsets = dict[str, int]
+"""The next offset by partition name."""
+
+ORIGIN = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+"""Where an event came from: what metadata columns and dead letters are made of."""
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The events of one partition from `start` up to and without `end`."""
+
+    partition: str
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+class Events(ABC):
+    """Some events of a task, in memory on a worker. Payloads are at hand; the rest is made when asked for."""
+
+    payloads: Sequence[bytes | None]
+
+    @abstractmethod
+    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """`ORIGIN` columns of all events, or of those at the given indexes."""
+
+    @abstractmethod
+    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many events of each partition there are, among all or among those at the given indexes."""
+
+
+class SourceClient(ABC):
+    """A source as the driver sees it, for the length of a run. Raises SourceUnavailable or SourceError."""
+
+    @abstractmethod
+    def start(self) -> Offsets:
+        """The next offsets of a table that has read nothing yet, for every partition that exists now."""
+
+    @abstractmethod
+    def latest(self) -> Offsets:
+        """The end of every partition that exists now, new ones included. Called several times a second."""
+
+    @abstractmethod
+    def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """Answer the positions to go on from, given those that a table holds.
+
+        New partitions are added from their beginning. Positions that the source cannot serve any more raise
+        DataLoss, or move on and are told in a warning where the source says `on_data_loss: skip`.
+        """
+
+    def marks(self) -> dict[str, int]:
+        """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class Source(Connector):
+    """The model of a source in the pipeline file."""
+
+    room: ClassVar[str] = "source"
+    flush: Flush | None = Field(None, description="When a batch of this source ends; default: the pipeline's `flush`.")
+
+    @abstractmethod
+    def client(self, pipeline: str, name: str) -> SourceClient:
+        """Connect, on the driver."""
+
+    @abstractmethod
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
+        """Yield every event of the ranges, each once, in the order of each partition. Runs on a worker."""

@@ -1,0 +1,159 @@
+"""Kafka: topics read by librdkafka, ranges of offsets in the workers, ends of partitions on the driver."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, field_validator, model_validator
+
+from lakefeed.pipeline.connector import FormatField
+from lakefeed.sources import Events, OffsetRange, Source, SourceClient
+
+Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[str, int]]
+
+
+class KafkaSource(Source):
+    """Topics of a Kafka cluster. A partition is named `topic-number`, as Kafka itself does."""
+
+    type: Literal["kafka"] = "kafka"
+    brokers: str = Field(description="Bootstrap brokers, separated by commas.", examples=["localhost:9092"])
+    topics: tuple[str, ...] = Field(
+        (),
+        description="The topics to read. Give either this or `topic_pattern`.",
+        examples=[["ecomm.v1.clickstream"]],
+    )
+    topic_pattern: str | None = Field(
+        None,
+        description="A regular expression; every topic whose whole name matches is read, new ones too.",
+        examples=["ecomm\\..*"],
+    )
+    start: Start = Field(
+        "earliest",
+        description="Where a table that has read nothing begins: `earliest`, `latest`, a timestamp, or offsets by "
+        "topic and partition (partitions that are not named begin at the earliest).",
+        examples=["latest", "2026-11-01T00:00:00Z", {"clicks": {"0": 123}}],
+    )
+    on_data_loss: Literal["fail", "skip"] = Field(
+        "fail",
+        description="What to do when offsets that a table wants next are gone: `fail` stops and names them, `skip` "
+        "goes on with the earliest that are left and tells how many were lost.",
+    )
+    format: FormatField = Field(description="How a payload becomes columns.", examples=["json"])
+    options: dict[str, str] = Field(
+        {},
+        description="Passed to the client (librdkafka).",
+        examples=[{"security.protocol": "SASL_SSL", "sasl.password": "${KAFKA_PASSWORD}"}],
+    )
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _one_topic_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _options_are_text(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        texts = {True: "true", False: "false"}
+        return {k: texts[v] if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+    @field_validator("options")
+    @classmethod
+    def _options_that_are_ours(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in (
+            "bootstrap.servers",
+            "enable.auto.commit",
+            "enable.auto.offset.store",
+            "auto.offset.reset",
+        ):
+            if name in value:
+                raise ValueError(f"{name} is set by Lakefeed: exactly-once depends on it")
+        return value
+
+    @model_validator(mode="after")
+    def _topics_or_pattern(self) -> Self:
+        if bool(self.topics) == bool(self.topic_pattern):
+            raise ValueError("give either topics or topic_pattern")
+        return self
+
+    def client(self, pipeline: str, name: str) -> SourceClient:
+        """Connect, on the driver."""
+        from lakefeed.sources.kafka_client import KafkaClient
+
+        return KafkaClient(self, pipeline, name)
+
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
+        """Yield every event of the ranges. Runs on a worker."""
+        from lakefeed.sources.kafka_fetch import fetch
+
+        return fetch(self, ranges)
+
+    def settings(self) -> dict[str, Any]:
+        """Client settings that driver and workers share."""
+        return {
+            "socket.keepalive.enable": True,
+            "client.id": "lakefeed",
+            "isolation.level": "read_committed",
+            **self.options,
+            "bootstrap.servers": self.brokers,
+        }
+
+
+def partition_name(topic: str, number: int) -> str:
+    """The name of a partition, as Kafka writes it."""
+    return f"{topic}-{number}"
+
+
+def topic_and_number(partition: str) -> tuple[str, int]:
+    """The topic and the number of a partition from its name."""
+    topic, _, number = partition.rpartition("-")
+    return topic, int(number)
+
+
+class KafkaEvents(Events):
+    """Messages as librdkafka gives them."""
+
+    def __init__(self, messages: list[Any], partition: str | None) -> None:
+        self._messages = messages
+        self._partition = partition
+        self.payloads = [message.value() for message in messages]
+
+    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """`ORIGIN` columns; headers keep their order and their repetitions."""
+        from lakefeed.sources import ORIGIN
+
+        messages = self._messages if rows is None else [self._messages[row] for row in rows]
+        columns = [
+            [message.topic() for message in messages],
+            [message.partition() for message in messages],
+            [message.offset() for message in messages],
+            pa.array([message.timestamp()[1] for message in messages], pa.int64()),
+            [message.key() for message in messages],
+            [_headers(message) for message in messages],
+        ]
+        arrays = [
+            column.cast(pa.timestamp("ms", "UTC")).cast(field.type)
+            if isinstance(column, pa.Array)
+            else pa.array(column, field.type)
+            for column, field in zip(columns, ORIGIN, strict=True)
+        ]
+        return pa.record_batch(arrays, schema=ORIGIN)
+
+    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many messages of each partition."""
+        messages = self._messages if rows is None else [self._messages[row] for row in rows]
+        if self._partition:
+            return {self._partition: len(messages)}
+        return Counter(partition_name(message.topic(), message.partition()) for message in messages)
+
+
+def _headers(message: Any) -> list[dict[str, Any]] | None:
+    headers = message.headers()
+    if headers is None:
+        return None
+    return [{"key": key, "value": value if value is None else bytes(value)} for key, value in headers]

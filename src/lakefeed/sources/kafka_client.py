@@ -1,0 +1,197 @@
+"""Kafka as the driver sees it.
+
+Which partitions exist, where they begin and end, which topic is behind a name.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
+from lakefeed.sources import Offsets, SourceClient
+from lakefeed.sources.kafka import partition_name, topic_and_number
+
+if TYPE_CHECKING:
+    from lakefeed.sources.kafka import KafkaSource
+
+_TIMEOUT = 10.0
+_LOOK_FOR_PARTITIONS_EVERY = 5.0
+_log = logging.getLogger("lakefeed")
+
+
+class KafkaClient(SourceClient):
+    """Asks the brokers.
+
+    Every question is bounded in time and raises SourceUnavailable when nobody answers.
+    """
+
+    def __init__(self, source: KafkaSource, pipeline: str, name: str) -> None:
+        self._source = source
+        self._name = name
+        self._last_error = ""
+        settings = {key: value for key, value in source.settings().items() if key != "isolation.level"}
+        try:
+            self._admin = AdminClient(
+                {**settings, "error_cb": self._remember}, logger=logging.getLogger("lakefeed.kafka")
+            )
+        except KafkaException as error:
+            raise SourceError(
+                f"source {name}: the client refuses its options: {error.args[0].str()}"
+            ) from error
+        self._topics: dict[str, Any] = {}
+        self._looked_at = 0.0
+
+    def start(self) -> Offsets:
+        """The offsets that `start` in the pipeline file means."""
+        self._look()
+        start = self._source.start
+        if start == "latest":
+            return self.latest()
+        if isinstance(start, dt.datetime):
+            moment = int(start.timestamp() * 1000)
+            found = self._list(self._partitions(), OffsetSpec.for_timestamp(moment))
+            missing = [partition for partition, offset in found.items() if offset < 0]
+            return found | (self._list(missing, OffsetSpec.latest()) if missing else {})
+        offsets = self._list(self._partitions(), OffsetSpec.earliest())
+        if isinstance(start, dict):
+            offsets |= self._given(start, offsets)
+        return offsets
+
+    def latest(self) -> Offsets:
+        """The end of every partition.
+
+        Up to the last stable offset, so that open transactions are waited for.
+        """
+        if time.monotonic() - self._looked_at > _LOOK_FOR_PARTITIONS_EVERY:
+            self._look()
+        return self._list(self._partitions(), OffsetSpec.latest())
+
+    def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """Compare positions with what the brokers hold; see the contract."""
+        self._look()
+        partitions = self._partitions()
+        earliest = self._list(partitions, OffsetSpec.earliest())
+        ends = self._list(partitions, OffsetSpec.latest())
+        now = self.marks()
+        answer: Offsets = {}
+        for partition in partitions:
+            topic, _ = topic_and_number(partition)
+            wanted = positions.get(partition)
+            if wanted is None:
+                answer[partition] = earliest[partition]
+            elif topic in marks and marks[topic] != now[topic]:
+                what = f"topic {topic!r} was deleted and created again since; its offsets start anew"
+                answer[partition] = self._lost(partition, wanted, earliest[partition], what)
+            elif wanted < earliest[partition]:
+                what = f"{earliest[partition] - wanted} events are gone"
+                answer[partition] = self._lost(partition, wanted, earliest[partition], what)
+            elif wanted > ends[partition]:
+                what = f"the partition ends at {ends[partition]}, so it was cut short"
+                answer[partition] = self._lost(partition, wanted, earliest[partition], what)
+            else:
+                answer[partition] = wanted
+        return answer
+
+    def marks(self) -> dict[str, int]:
+        """The id of each topic, cut to 63 bits."""
+        return {name: _number(topic.topic_id) for name, topic in self._topics.items()}
+
+    def _lost(self, partition: str, wanted: int, earliest: int, what: str) -> int:
+        text = f"source {self._name}: {partition}: offset {wanted} is wanted next, the earliest is {earliest}: {what}."
+        if self._source.on_data_loss == "skip":
+            _log.warning("%s Going on from %d, as `on_data_loss: skip` says.", text, earliest)
+            return earliest
+        raise DataLoss(f"{text}\nSet `on_data_loss: skip` on the source to go on from {earliest}.")
+
+    def _given(self, start: dict[str, dict[str, int]], known: Offsets) -> Offsets:
+        given = {
+            partition_name(t, int(n)): offset for t, numbers in start.items() for n, offset in numbers.items()
+        }
+        for partition in given:
+            if partition not in known:
+                raise SourceError(
+                    f"source {self._name}: `start` names {partition}, which does not exist. "
+                    f"There are: {', '.join(sorted(known))}."
+                )
+        return given
+
+    def _partitions(self) -> list[str]:
+        return [
+            partition_name(name, partition.id)
+            for name, topic in self._topics.items()
+            for partition in topic.partitions
+        ]
+
+    def _look(self) -> None:
+        """Ask which topics and partitions there are."""
+        names = list(self._source.topics) or self._matching()
+        if names:
+            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=_TIMEOUT)
+            self._topics = {name: self._answer(future, name) for name, future in futures.items()}
+        self._looked_at = time.monotonic()
+
+    def _matching(self) -> list[str]:
+        pattern = re.compile(self._source.topic_pattern or "")
+        names = [name for name in self._names() if pattern.fullmatch(name) and not name.startswith("__")]
+        if not names:
+            raise SourceUnavailable(
+                f"source {self._name}: no topic on {self._source.brokers} matches {pattern.pattern!r} yet."
+            )
+        return names
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(self._admin.list_topics(timeout=_TIMEOUT).topics)
+        except KafkaException as error:
+            raise self._translated(error, None) from error
+
+    def _list(self, partitions: Iterable[str], spec: OffsetSpec) -> Offsets:
+        asked = {TopicPartition(*topic_and_number(partition)): spec for partition in partitions}
+        futures = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT
+        )
+        return {
+            partition_name(at.topic, at.partition): self._answer(future, at.topic).offset
+            for at, future in futures.items()
+        }
+
+    def _answer(self, future: Any, topic: str) -> Any:
+        try:
+            return future.result(_TIMEOUT + 5)
+        except (KafkaException, TimeoutError) as error:
+            raise self._translated(error, topic) from error
+
+    def _translated(self, error: Exception, topic: str | None) -> SourceError:
+        cause = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
+        code = cause.code() if cause else None
+        if topic and code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            near = difflib.get_close_matches(topic, self._names(), 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            return SourceError(
+                f"source {self._name}: topic {topic!r} does not exist on {self._source.brokers}.{hint}\n"
+                "Create the topic or correct `topics`, then start again."
+            )
+        refused = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        if code in refused:
+            return SourceError(
+                f"source {self._name}: {self._source.brokers} refuses: {cause.str() if cause else error}"
+            )
+        text = self._last_error or (cause.str() if cause else str(error))
+        return SourceUnavailable(f"source {self._name}: {self._source.brokers} does not answer: {text}")
+
+    def _remember(self, error: KafkaError) -> None:
+        self._last_error = str(error.str())
+
+
+def _number(topic_id: Any) -> int:
+    high, low = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+    return (high ^ (low << 1)) & (2**63 - 1)

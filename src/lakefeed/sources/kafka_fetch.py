@@ -1,0 +1,153 @@
+"""Fetching ranges of Kafka offsets on a worker, through one consumer that the worker keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from lakefeed.errors import SourceError, SourceUnavailable
+from lakefeed.sources import OffsetRange
+from lakefeed.sources.kafka import KafkaEvents, topic_and_number
+
+if TYPE_CHECKING:
+    from lakefeed.sources.kafka import KafkaSource
+
+_CHUNK = 50_000
+_LARGE = 10_000
+_WAIT = 0.1
+_PATIENCE = 60.0
+"""Seconds without a single event after which the task gives the range back."""
+
+_SETTINGS = {
+    "group.id": "lakefeed",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    # Control records and aborted transactions are not delivered: only this tells that a partition ends there.
+    "enable.partition.eof": True,
+    # One second by default, for which fetching stalls whenever the queue has been full.
+    "fetch.queue.backoff.ms": 5,
+    "queued.max.messages.kbytes": 32_768,
+    "fetch.wait.max.ms": 100,
+}
+
+Place = tuple[str, int]
+_kept: dict[str, _Reader] = {}
+
+
+def fetch(source: KafkaSource, ranges: Sequence[OffsetRange]) -> Iterator[KafkaEvents]:
+    """Yield every event of the ranges, each once, in the order of each partition."""
+    settings = {**_SETTINGS, **source.settings()}
+    key = repr(sorted(settings.items()))
+    reader = _kept.pop(key, None) or _Reader(settings)
+    try:
+        yield from reader.read(ranges)
+    except BaseException:
+        reader.close()
+        raise
+    _kept[key] = reader
+
+
+class _Reader:
+    """A consumer and where it stands. Kept between tasks: a new connection costs more than a small batch."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        try:
+            self._consumer = Consumer(settings)
+        except (KafkaException, ValueError) as error:
+            raise SourceError(f"the Kafka client refuses its options: {error}") from error
+        self._stands: dict[Place, int] = {}
+        self._strayed = True
+
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[KafkaEvents]:
+        """Small ranges together, as a round trip for each would cost more than they.
+
+        Large ones one by one.
+        """
+        small = [span for span in ranges if len(span) < _LARGE]
+        for spans in [small] if small else []:
+            yield from self._read_together(spans)
+        for span in ranges:
+            if len(span) >= _LARGE:
+                yield from self._read_together([span])
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _read_together(self, spans: Sequence[OffsetRange]) -> Iterator[KafkaEvents]:
+        self._go_to({topic_and_number(span.partition): span.start for span in spans})
+        ends = {topic_and_number(span.partition): span.end for span in spans}
+        only = spans[0].partition if len(spans) == 1 else None
+        sort_out = self._sort_out_one if only else self._sort_out_many
+        quiet_since = time.monotonic()
+        while left := sum(ends[place] - at for place, at in self._stands.items()):
+            messages = self._consumer.consume(min(left, _CHUNK), _WAIT)
+            good = [message for message in messages if message.error() is None]
+            if len(good) < len(messages):
+                self._hear([message for message in messages if message.error() is not None], ends)
+            inside = sort_out(good, ends)
+            if inside:
+                yield KafkaEvents(inside, only)
+                quiet_since = time.monotonic()
+            elif time.monotonic() - quiet_since > _PATIENCE:
+                where = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in self._stands.items())
+                raise SourceUnavailable(f"no event came from {where} for {_PATIENCE:.0f} s")
+
+    def _go_to(self, starts: dict[Place, int]) -> None:
+        if self._strayed or starts != self._stands:
+            # Assigning throws away what was fetched ahead, so it is done only when the consumer stands
+            # elsewhere.
+            self._consumer.assign(
+                [TopicPartition(topic, number, at) for (topic, number), at in starts.items()]
+            )
+        self._stands, self._strayed = starts, False
+
+    def _sort_out_one(self, messages: list[Message], ends: dict[Place, int]) -> list[Message]:
+        """The messages inside the one range; moves on where the consumer stands."""
+        if not messages:
+            return messages
+        ((place, end),) = ends.items()
+        if messages[-1].offset() >= end:
+            messages = [message for message in messages if message.offset() < end]
+            self._stands[place], self._strayed = end, True
+        else:
+            self._stands[place] = messages[-1].offset() + 1
+        return messages
+
+    def _sort_out_many(self, messages: list[Message], ends: dict[Place, int]) -> list[Message]:
+        inside = []
+        for message in messages:
+            place, offset = (message.topic(), message.partition()), message.offset()
+            if offset < ends[place]:
+                inside.append(message)
+                self._stands[place] = offset + 1
+            else:
+                self._stands[place], self._strayed = ends[place], True
+        return inside
+
+    def _hear(self, errors: list[Message], ends: dict[Place, int]) -> None:
+        for message in errors:
+            error = message.error()
+            place = (message.topic(), message.partition())
+            if error.code() == KafkaError._PARTITION_EOF:
+                if place in ends and message.offset() >= ends[place]:
+                    self._stands[place] = ends[place]
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise SourceUnavailable(
+                    f"{place[0]}-{place[1]}: offset {self._stands.get(place)} is gone: {error.str()}"
+                )
+            elif error.fatal() or error.code() in (
+                KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                KafkaError._AUTHENTICATION,
+                KafkaError._SSL,
+            ):
+                raise SourceError(f"{place[0]}-{place[1]}: {error.str()}")
+            elif error.code() not in (
+                KafkaError._TRANSPORT,
+                KafkaError._ALL_BROKERS_DOWN,
+                KafkaError._TIMED_OUT,
+            ):
+                raise SourceUnavailable(f"{place[0]}-{place[1]}: {error.str()}")

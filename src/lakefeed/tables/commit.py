@@ -1,0 +1,120 @@
+"""Appending files to a table exactly once: one commit, its positions, its fence and its retries."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+
+from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable, translated
+from lakefeed.tables.table import LakeTable, account_of, commit_properties
+
+_FIRST_WAIT = 0.1
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file to add, already in place. `path` is relative to the table and not URL-encoded."""
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    stats: str
+
+
+@dataclass(frozen=True)
+class Append:
+    """What one commit adds: files, the positions that it moves, and the account of what it holds.
+
+    `expected` are the transactions that the table must hold when the commit lands (None: none yet). That
+    the table still holds them is what keeps a second instance, or a repeated batch, from adding the same
+    events again.
+    """
+
+    files: Sequence[NewFile]
+    transactions: Mapping[str, int]
+    expected: Mapping[str, int | None]
+    account: Mapping[str, Any]
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+def append(
+    table: LakeTable,
+    change: Append,
+    *,
+    retries: int,
+    on_retry: Callable[[], None] = lambda: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Commit the change and answer its version. Raises Fenced when another instance was faster.
+
+    A commit whose answer is lost is looked up by its token before it is tried again, so it never lands twice.
+    """
+    _check_fence(table, change)
+    schema, failure = table.schema, None
+    for attempt in range(retries + 1):
+        if attempt:
+            on_retry()
+            sleep(_FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.8, 1.2))
+        failure = _try(table, change)
+        version = _find(table, change.token)
+        if version is not None:
+            return version
+        _check_fence(table, change)
+        if table.schema != schema:
+            raise BatchFailed(
+                f"{table.path} was altered while a batch was being committed; the batch runs again."
+            )
+    assert failure is not None
+    raise StoreUnavailable(
+        f"{table.path}: the commit failed {retries + 1} times, last with: {failure}"
+    ) from failure
+
+
+def _try(table: LakeTable, change: Append) -> Exception | None:
+    now = int(time.time() * 1000)
+    adds = [
+        AddAction(file.path, file.size, dict(file.partition_values), now, True, file.stats)
+        for file in change.files
+    ]
+    account = {**change.account, "commit": change.token}
+    try:
+        with translated(table.path):
+            table.delta.create_write_transaction(
+                adds,
+                "append",
+                table.delta.schema(),
+                table.partition_columns,
+                commit_properties=commit_properties(change.transactions, account),
+            )
+    except (CommitFailedError, LakefeedError) as error:
+        if isinstance(error, LakefeedError) and not error.retryable:
+            raise
+        return error
+    return None
+
+
+def _find(table: LakeTable, token: str) -> int | None:
+    """Refresh, and look for the commit with this token among the versions that have come since."""
+    before = table.version
+    for number, info in enumerate(table.refresh(), before + 1):
+        if account_of(info).get("commit") == token:
+            return number
+    return None
+
+
+def _check_fence(table: LakeTable, change: Append) -> None:
+    for name, expected in change.expected.items():
+        found = table.transactions.get(name)
+        if found != expected:
+            raise Fenced(
+                f"{table.path}: another instance of this pipeline has written {json.dumps(name)} up to {found}, "
+                f"this one expected {expected}. This one stops; nothing was written twice."
+            )

@@ -1,0 +1,53 @@
+"""Positions: how a source partition's offset is named and counted in a table's log.
+
+A `txn` action holds the *last* offset that the table has, so that a reader of the log sees what was
+committed. Everywhere else Lakefeed speaks of the *next* offset; these functions are the only border between
+the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Positions = dict[str, int]
+"""The next offset by partition name."""
+
+
+def application_id(pipeline: str, source: str, partition: str, letters_of: str | None = None) -> str:
+    """The `txn` application id of a source partition; with `letters_of`, of one table's dead letters."""
+    plain = f"{pipeline}/{source}/{partition}"
+    return f"{plain}/{letters_of}" if letters_of else plain
+
+
+def positions_of(
+    transactions: Mapping[str, int], pipeline: str, source: str, letters_of: str | None = None
+) -> Positions:
+    """The next offsets that a table holds for one source of a pipeline."""
+    head = f"{pipeline}/{source}/"
+    tail = f"/{letters_of}" if letters_of else ""
+    found: Positions = {}
+    for name, version in transactions.items():
+        partition = name.removeprefix(head).removesuffix(tail)
+        if name == f"{head}{partition}{tail}" and "/" not in partition and "#" not in partition:
+            found[partition] = version + 1
+    return found
+
+
+def marks_of(transactions: Mapping[str, int], pipeline: str, source: str) -> dict[str, int]:
+    """The marks that a table holds for one source: numbers that identify what is behind a name."""
+    head = f"{pipeline}/{source}/#"
+    return {name.removeprefix(head): value for name, value in transactions.items() if name.startswith(head)}
+
+
+def mark_id(pipeline: str, source: str, name: str) -> str:
+    """The `txn` application id of a mark. No partition name starts with `#`."""
+    return f"{pipeline}/{source}/#{name}"
+
+
+def lowest(positions: Iterable[Positions]) -> Positions:
+    """The lowest next offset of each partition over several tables."""
+    merged: Positions = {}
+    for one in positions:
+        for partition, offset in one.items():
+            merged[partition] = min(offset, merged.get(partition, offset))
+    return merged

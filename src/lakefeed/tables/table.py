@@ -1,0 +1,149 @@
+"""One Delta table as the driver sees it: opened or created, its schema, its positions, its next version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from lakefeed.errors import TableError, translated
+from lakefeed.tables.transactions import read_entry, read_transactions
+
+COMMIT_KEY = "lakefeed"
+"""The key in a commit's metadata under which Lakefeed keeps its own account of the commit, as JSON."""
+
+_FORBIDDEN_FEATURES = {"deletionVectors", "columnMapping", "typeWidening", "v2Checkpoint"}
+
+
+class LakeTable:
+    """A table that this process writes.
+
+    Used by one thread at a time; holds the snapshot that fences rely on.
+    """
+
+    def __init__(self, name: str, delta: DeltaTable, store: pafs.FileSystem) -> None:
+        self.name = name
+        self.path = delta.table_uri
+        self.delta = delta
+        self.store = store
+        with translated(self.path):
+            self.transactions = read_transactions(store, self.version)
+
+    @classmethod
+    def open(
+        cls, name: str, path: str, storage: Mapping[str, str], store: pafs.FileSystem
+    ) -> LakeTable | None:
+        """Open the table at `path`; None where there is none."""
+        with translated(path):
+            try:
+                delta = DeltaTable(path, storage_options=dict(storage))
+            except TableNotFoundError:
+                return None
+            _refuse_foreign_protocol(delta, path)
+            return cls(name, delta, store)
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        path: str,
+        storage: Mapping[str, str],
+        store: pafs.FileSystem,
+        *,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+        transactions: Mapping[str, int],
+        account: Mapping[str, Any],
+    ) -> LakeTable:
+        """Create the table with its first positions in version 0.
+
+        Takes the existing one if another was faster.
+        """
+        with translated(path):
+            try:
+                delta = DeltaTable.create(
+                    path,
+                    Schema.from_arrow(schema),
+                    mode="error",
+                    partition_by=list(partition_by),
+                    configuration=dict(properties),
+                    storage_options=dict(storage),
+                    commit_properties=commit_properties(transactions, account),
+                )
+            except CommitFailedError:
+                delta = DeltaTable(path, storage_options=dict(storage))
+            return cls(name, delta, store)
+
+    @property
+    def version(self) -> int:
+        """The version of the snapshot that the next commit starts from."""
+        return self.delta.version()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's schema in Arrow types."""
+        return pa.schema(self.delta.schema().to_arrow())
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The names of the partition columns, in order."""
+        return list(self.delta.metadata().partition_columns)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties."""
+        return dict(self.delta.metadata().configuration)
+
+    def refresh(self) -> list[dict[str, Any]]:
+        """Move to the newest version; answer the commit information of the versions passed, oldest first."""
+        before = self.version
+        with translated(self.path):
+            self.delta.update_incremental()
+            infos = []
+            for version in range(before + 1, self.version + 1):
+                entry = read_entry(self.store, version)
+                self.transactions.update(entry.transactions)
+                infos.append(entry.info)
+        return infos
+
+    def change(self, alter: Callable[[DeltaTable], None]) -> None:
+        """Run one of delta-rs's own table operations, then move to the version that it made."""
+        with translated(self.path):
+            alter(self.delta)
+        self.refresh()
+
+
+def commit_properties(transactions: Mapping[str, int], account: Mapping[str, Any]) -> CommitProperties:
+    """What a commit carries beside its files: `txn` actions, and the account of what it holds."""
+    return CommitProperties(
+        app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+        custom_metadata={COMMIT_KEY: json.dumps(account, separators=(",", ":"))},
+    )
+
+
+def account_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Lakefeed's own account in a commit's information; empty for the commits of others."""
+    text = info.get(COMMIT_KEY)
+    return json.loads(text) if isinstance(text, str) else {}
+
+
+def _refuse_foreign_protocol(delta: DeltaTable, path: str) -> None:
+    protocol = delta.protocol()
+    features = set(protocol.reader_features or []) & _FORBIDDEN_FEATURES
+    if features:
+        raise TableError(
+            f"{path}: the table uses {', '.join(sorted(features))}, which Lakefeed does not write.\n"
+            "Choose another path, or drop the feature with the engine that set it."
+        )
+    expiry = delta.metadata().configuration.get("delta.setTransactionRetentionDuration")
+    if expiry:
+        raise TableError(
+            f"{path}: delta.setTransactionRetentionDuration is {expiry!r}, so positions would expire and events "
+            "would be repeated.\nUnset the property, then start again."
+        )

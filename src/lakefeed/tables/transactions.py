@@ -1,0 +1,95 @@
+"""Positions in a Delta log: every `txn` action of a table, read without asking for each application by name.
+
+delta-rs answers for one application id at a time and needs up to some milliseconds for each; a topic with
+many partitions has many ids, and some are not known in advance. The log itself holds them all in one place.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+_LOG = "_delta_log"
+
+
+@dataclass
+class LogEntry:
+    """What one version of a table says about positions and about itself."""
+
+    transactions: dict[str, int] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+def read_entry(store: pafs.FileSystem, version: int) -> LogEntry:
+    """Read one commit. Raises FileNotFoundError when the log has been cleaned past it."""
+    with store.open_input_stream(f"{_LOG}/{version:020d}.json") as stream:
+        content = stream.read()
+    entry = LogEntry()
+    for line in content.splitlines():
+        if line.startswith(b'{"txn"'):
+            action = orjson.loads(line)["txn"]
+            entry.transactions[action["appId"]] = action["version"]
+        elif line.startswith(b'{"commitInfo"'):
+            entry.info = orjson.loads(line)["commitInfo"]
+    return entry
+
+
+def read_transactions(store: pafs.FileSystem, version: int) -> dict[str, int]:
+    """The last transaction version by application id, as of one version of the table."""
+    transactions, start = _from_checkpoint(store, version)
+    for number in range(start, version + 1):
+        transactions.update(read_entry(store, number).transactions)
+    return transactions
+
+
+def _from_checkpoint(store: pafs.FileSystem, version: int) -> tuple[dict[str, int], int]:
+    """Transactions of the newest checkpoint at or before `version`, and the first version after it."""
+    paths = _checkpoint_paths(store, version)
+    transactions: dict[str, int] = {}
+    for path in paths:
+        file = pq.ParquetFile(store.open_input_file(path))
+        if "txn" not in file.schema_arrow.names:
+            continue
+        column = pa.chunked_array(file.read(columns=["txn"]).column("txn"))
+        present = column.filter(pc.is_valid(column))
+        for action in present.to_pylist():
+            transactions[action["appId"]] = action["version"]
+    return transactions, (_version_of(paths[0]) + 1 if paths else 0)
+
+
+def _checkpoint_paths(store: pafs.FileSystem, version: int) -> list[str]:
+    hint = _last_checkpoint(store)
+    if hint is None or hint > version:
+        names = [
+            info.path
+            for info in store.get_file_info(pafs.FileSelector(_LOG))
+            if ".checkpoint." in info.base_name
+        ]
+        found = [name for name in names if name.endswith(".parquet") and _version_of(name) <= version]
+        hint = max(map(_version_of, found), default=None)
+        if hint is None:
+            return []
+    single = f"{_LOG}/{hint:020d}.checkpoint.parquet"
+    if store.get_file_info(single).type == pafs.FileType.File:
+        return [single]
+    listed = store.get_file_info(pafs.FileSelector(_LOG))
+    return sorted(info.path for info in listed if info.base_name.startswith(f"{hint:020d}.checkpoint."))
+
+
+def _last_checkpoint(store: pafs.FileSystem) -> int | None:
+    try:
+        with store.open_input_stream(f"{_LOG}/_last_checkpoint") as stream:
+            return int(json.loads(stream.read())["version"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+def _version_of(path: str) -> int:
+    return int(path.rsplit("/", 1)[-1].partition(".")[0])

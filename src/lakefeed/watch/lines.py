@@ -1,0 +1,59 @@
+"""Progress as log lines: one for each commit, for a run that nobody looks at."""
+
+from __future__ import annotations
+
+import logging
+
+from lakefeed.engine.report import BatchDone, Committed
+from lakefeed.pipeline.units import format_size
+
+_log = logging.getLogger("lakefeed")
+
+
+class LogLines:
+    """Writes what happens to the log."""
+
+    def __init__(self) -> None:
+        """Nothing has happened yet."""
+        self._trouble: dict[str, str] = {}
+
+    def committed(self, event: Committed) -> None:
+        """One line for a version of a table."""
+        letters = f", {event.letters:,} dead letters" if event.letters else ""
+        retries = f", {event.retries} retries" if event.retries else ""
+        _log.info(
+            "%s: version %d: %s rows in %d files, %s, from %s%s, committed in %.0f ms%s",
+            event.table,
+            event.version,
+            f"{event.rows:,}",
+            event.files,
+            format_size(event.size),
+            event.source,
+            letters,
+            event.seconds * 1000,
+            retries,
+        )
+
+    def batch_done(self, event: BatchDone) -> None:
+        """The commits have said it all."""
+
+    def lag(self, source: str, records: int) -> None:
+        """Not worth a line."""
+
+    def trouble(self, source: str, text: str) -> None:
+        """Say what is being retried, once for each text, and when it is over."""
+        if text == self._trouble.get(source, ""):
+            return
+        self._trouble[source] = text
+        if text:
+            _log.warning("%s; trying again", text)
+        else:
+            _log.info("source %s: going on", source)
+
+    def stopped(self, what: str, text: str) -> None:
+        """An error that ends a part of the run."""
+        _log.error("%s stopped: %s", what, text)
+
+    def changed(self, table: str, text: str) -> None:
+        """A table was created or changed."""
+        _log.info("%s: %s", table, text)

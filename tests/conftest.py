@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+
+from support.kafka import Broker
+from support.s3 import S3Server
+from support.spark import local_session
+
+ROOMS = ["unit", "engine", "services", "interop", "faults", "perf"]
+"""Fast ones first, whatever the order on the command line."""
+
+
+class TopicFactory(Protocol):
+    def __call__(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_room)
+
+
+def _room(item: pytest.Item) -> int:
+    name = item.path.relative_to(Path(__file__).parent).parts[0]
+    return ROOMS.index(name) if name in ROOMS else len(ROOMS)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """One broker for all tests; a test that stops or kills it uses a broker of its own."""
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def topic(broker: Broker) -> TopicFactory:
+    """Makes fresh topics: `topic(partitions=3)` creates one and gives its name."""
+
+    def create(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        name = f"events-{uuid4().hex[:12]}"
+        broker.create_topic(name, partitions, config)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def pipeline_file(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a pipeline file, given as indented text, into the test's folder."""
+
+    def write(text: str) -> Path:
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(dedent(text))
+        return file
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """The session that pipelines run in when a test runs them in its own process.
+
+    Starting one takes seconds.
+    """
+    with local_session() as session:
+        yield session

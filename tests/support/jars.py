@@ -1,0 +1,131 @@
+"""Jars that tests need, fetched once with the Ivy that pyspark carries. Needs Java and nothing else."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+ATTEMPTS = 3
+ATTEMPT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A Maven artifact; fetching it brings what it depends on."""
+
+    organisation: str
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.organisation}:{self.name}:{self.version}"
+
+
+BROKER = Artifact("org.apache.kafka", "kafka_2.13", "4.3.1")
+BROKER_LOG = Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
+"""The broker's jars have no logging backend: without this one it dies without saying why."""
+DELTA_FOR_SPARK = Artifact("io.delta", "delta-spark_4.2_2.13", "4.4.0")
+
+
+class JarsNotFetched(Exception):
+    """An artifact could not be fetched; the text says which one and what Ivy said."""
+
+
+def fetch(artifact: Artifact) -> Path:
+    """The folder with the artifact's jars, downloaded unless they are there; safe in many processes."""
+    folder = _cache() / f"{artifact.name}-{artifact.version}"
+    if folder.is_dir():
+        return folder
+
+    with _lock(_cache()):
+        if not folder.is_dir():
+            _download(artifact, folder)
+    return folder
+
+
+def java() -> str:
+    """The Java to run, found the way that Spark finds it."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def spark_jars() -> Path:
+    """The folder of the jars that pyspark carries, found without importing it."""
+    spec = find_spec("pyspark")
+    assert spec is not None and spec.origin is not None, "pyspark is not installed: run 'make test'"
+    return Path(spec.origin).parent / "jars"
+
+
+def _cache() -> Path:
+    repository = Path(__file__).resolve().parents[2]
+    cache = Path(os.environ.get("LAKEFEED_JARS") or repository / ".cache" / "jars").absolute()
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+@contextmanager
+def _lock(cache: Path) -> Iterator[None]:
+    with (cache / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _download(artifact: Artifact, folder: Path) -> None:
+    print(f"Fetching {artifact} ...", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as temporary:
+        jars = Path(temporary) / "jars"
+        for attempt in range(1, ATTEMPTS + 1):
+            said = _run_ivy(artifact, jars, cache=Path(temporary) / "ivy")
+            if said is None:
+                # The rename is what makes a folder that is there a folder that is whole.
+                jars.rename(folder)
+                return
+            if attempt < ATTEMPTS:
+                time.sleep(2 * attempt)
+    raise JarsNotFetched(
+        f"{artifact} could not be fetched in {ATTEMPTS} attempts; Ivy said: {said}\n"
+        f"Check the network, or set LAKEFEED_JARS to a folder that already holds {folder.name}/."
+    )
+
+
+def _run_ivy(artifact: Artifact, jars: Path, cache: Path) -> str | None:
+    """None when all jars are there, else what Ivy said."""
+    ivy = next(spark_jars().glob("ivy-*.jar"))
+    command = [java(), "-cp", str(ivy), "org.apache.ivy.Main"]
+    command += ["-dependency", artifact.organisation, artifact.name, artifact.version]
+    command += ["-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
+    command += ["-cache", str(cache), "-confs", "default,runtime"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ATTEMPT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"nothing within {ATTEMPT_SECONDS} s"
+    except FileNotFoundError:
+        raise JarsNotFetched(
+            f"Java 17 is needed and {command[0]} was not found: run 'make java' to see what to install."
+        ) from None
+    if done.returncode == 0 and any(jars.glob("*.jar")):
+        return None
+    return _reason(done.stdout + done.stderr)
+
+
+def _reason(output: str) -> str:
+    lines = [line.strip(" \t:") for line in output.splitlines()]
+    telling = [line for line in lines if "not found" in line or "FAILED" in line or "Exception" in line]
+    return (telling or [line for line in lines if line] or ["nothing"])[-1]
+
+
+if __name__ == "__main__":
+    try:
+        for needed in (BROKER, BROKER_LOG, DELTA_FOR_SPARK):
+            fetch(needed)
+    except JarsNotFetched as error:
+        sys.exit(str(error))

@@ -1,0 +1,72 @@
+"""Child processes that die with the test process, whatever kills it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from socket import socket
+
+# Asks the kernel for SIGKILL when the parent dies, then becomes the command under the same pid. A preexec_fn
+# would run Python between fork and exec, beside the threads of librdkafka and Arrow.
+_LAUNCHER = """
+import ctypes, os, sys
+prctl = getattr(ctypes.CDLL(None), "prctl", None)
+if prctl: prctl(1, 9)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+# The kernel's "parent" is the thread that forked: a service that a short-lived thread starts would die
+# with that thread. One thread that never ends forks for all.
+_forker = ThreadPoolExecutor(1, thread_name_prefix="forker")
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    stdout: Path,
+    stderr: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, its output appended to files (stderr's is stdout's)."""
+    launcher = [sys.executable, "-S", "-c", _LAUNCHER, *command]
+    with stdout.open("ab") as out, (stderr or stdout).open("ab") as err:
+        return _forker.submit(
+            subprocess.Popen,
+            launcher,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        ).result()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def tail(file: Path, lines: int = 30) -> str:
+    """The last lines of a log, for an error message."""
+    text = file.read_text(errors="replace") if file.exists() else ""
+    return "\n".join(text.splitlines()[-lines:]) or "(nothing)"
+
+
+def wait_until(
+    answer: Callable[[], bool], timeout: float, failure: Callable[[], str], every: float = 0.05
+) -> None:
+    """Ask until the answer is true; AssertionError with the failure's text when the time is over."""
+    deadline = time.monotonic() + timeout
+    while not answer():
+        if time.monotonic() > deadline:
+            raise AssertionError(failure())
+        time.sleep(every)

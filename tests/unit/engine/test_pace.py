@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from lakefeed.engine.pace import Pace
+from lakefeed.pipeline.flush import Flush
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_batch_is_due_when_the_interval_has_passed_since_the_first_event() -> None:
+    clock = Clock()
+    pace = Pace(Flush(interval="5s"), clock=clock)
+
+    first = pace.next_end({"0": 0}, {"0": 10})
+    clock.now += 4.9
+    still = pace.next_end({"0": 0}, {"0": 20})
+    clock.now += 0.1
+    due = pace.next_end({"0": 0}, {"0": 30})
+
+    assert (first, still, due) == (None, None, {"0": 30})
+
+
+def test_events_that_came_during_a_batch_have_waited_since_it_was_planned() -> None:
+    clock = Clock()
+    pace = Pace(Flush(interval="5s", rows=10), clock=clock)
+    assert pace.next_end({"0": 0}, {"0": 10}) == {"0": 10}
+    clock.now += 5
+
+    due = pace.next_end({"0": 10}, {"0": 11})
+
+    assert due == {"0": 11}
+
+
+def test_batch_is_due_at_once_when_enough_rows_wait_and_takes_only_so_many() -> None:
+    pace = Pace(Flush(rows=100), clock=Clock())
+
+    due = pace.next_end({"0": 0, "1": 0}, {"0": 300, "1": 100})
+
+    assert due == {"0": 75, "1": 25}
+
+
+def test_batch_is_due_when_enough_bytes_wait_by_the_size_that_events_had() -> None:
+    pace = Pace(Flush(bytes="1MB"), clock=Clock())
+    pace.learn(rows=10, size=10 * 1024)
+
+    due = pace.next_end({"0": 0}, {"0": 5000})
+
+    assert due == {"0": 1024}
+
+
+def test_batch_is_due_when_nothing_arrives_for_the_idle_time() -> None:
+    clock = Clock()
+    pace = Pace(Flush(interval="60s", idle="1s"), clock=clock)
+
+    pace.next_end({"0": 0}, {"0": 1})
+    clock.now += 0.9
+    arrives = pace.next_end({"0": 0}, {"0": 2})
+    clock.now += 0.9
+    waits = pace.next_end({"0": 0}, {"0": 2})
+    clock.now += 0.1
+    due = pace.next_end({"0": 0}, {"0": 2})
+
+    assert (arrives, waits, due) == (None, None, {"0": 2})
+
+
+def test_nothing_is_due_when_nothing_waits() -> None:
+    pace = Pace(Flush(), hurry=True, clock=Clock())
+
+    assert pace.next_end({"0": 5}, {"0": 5}) is None
+
+
+def test_in_a_hurry_everything_is_due_at_once() -> None:
+    pace = Pace(Flush(rows=10), hurry=True, clock=Clock())
+
+    assert pace.next_end({"0": 0}, {"0": 3}) == {"0": 3}
+    assert pace.next_end({"0": 0}, {"0": 30}) == {"0": 10}
+
+
+def test_rows_are_shared_out_so_that_none_is_left_over() -> None:
+    pace = Pace(Flush(rows=10), hurry=True, clock=Clock())
+
+    due = pace.next_end({"0": 0, "1": 0, "2": 0}, {"0": 7, "1": 7, "2": 7})
+
+    assert due is not None
+    assert sum(due.values()) == 10

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pyarrow as pa
+from lakefeed.formats.json import JsonFormat
+
+from lakefeed.engine.plan import FlowPlan, TablePlan, split
+from lakefeed.sources import OffsetRange, Offsets
+from lakefeed.sources.generate import GenerateSource
+
+
+def table(name: str, rows_from: Offsets, letters_from: Offsets | None = None) -> TablePlan:
+    return TablePlan(
+        name=name,
+        path=name,
+        storage={},
+        columns=pa.schema([("id", pa.int64())]),
+        target=None,
+        partition_by=(),
+        metadata=False,
+        rows_from=rows_from,
+        letters_from=letters_from or rows_from,
+    )
+
+
+def plan(*tables: TablePlan, cores: int = 2) -> FlowPlan:
+    return FlowPlan("shop", "clicks", GenerateSource(), JsonFormat(), tables, "letters", {}, cores)
+
+
+def test_small_batch_is_one_task_over_all_partitions() -> None:
+    tasks = split({"0": 0, "1": 5}, {"0": 10, "1": 6}, plan(table("a", {"0": 0, "1": 5})))
+
+    assert tasks == [(OffsetRange("0", 0, 10), OffsetRange("1", 5, 6))]
+
+
+def test_large_batch_is_split_evenly_also_within_a_partition() -> None:
+    tasks = split({"0": 0, "1": 0}, {"0": 300_000, "1": 100_000}, plan(table("a", {"0": 0, "1": 0})))
+
+    assert tasks == [
+        (OffsetRange("0", 0, 200_000),),
+        (OffsetRange("0", 200_000, 300_000), OffsetRange("1", 0, 100_000)),
+    ]
+
+
+def test_ranges_that_other_tables_take_are_tasks_of_their_own() -> None:
+    ahead, behind = table("ahead", {"0": 100, "1": 0}), table("behind", {"0": 50, "1": 0})
+
+    tasks = split({"0": 50, "1": 0}, {"0": 100, "1": 10}, plan(ahead, behind))
+
+    assert tasks == [(OffsetRange("0", 50, 100),), (OffsetRange("1", 0, 10),)]
+
+
+def test_batch_ends_where_a_table_that_is_ahead_begins_to_take_part() -> None:
+    ahead, behind = table("ahead", {"0": 100}), table("behind", {"0": 50}, {"0": 70})
+    made = plan(ahead, behind)
+
+    first = made.cut({"0": 50}, {"0": 500})
+    second = made.cut(first, {"0": 500})
+    third = made.cut(second, {"0": 500})
+
+    assert (first, second, third) == ({"0": 70}, {"0": 100}, {"0": 500})
+
+
+def test_empty_partitions_make_no_task() -> None:
+    assert split({"0": 5}, {"0": 5}, plan(table("a", {"0": 0}))) == []

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction
+
+from lakefeed.errors import StoreUnavailable, TableError
+from lakefeed.files import DataFile
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.store import open_store, store_errors, store_path
+from support.s3 import S3Server
+
+ROWS = pa.record_batch({"c": ["a b", "x%y", "u/v", "ü", None], "id": [0, 1, 2, 3, 4]})
+TARGET = FileTarget(ROWS.schema, ("c",))
+
+
+def write(path: str, storage: dict[str, str]) -> list[DataFile]:
+    writer = TableWriter(open_store(path, storage), TARGET)
+    writer.write(ROWS)
+    return writer.close()
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "100%", "ü"])
+def test_a_local_table_is_written_by_path_and_by_url(tmp_path: Path, name: str) -> None:
+    by_path = write(str(tmp_path / name), {})
+    by_url = write((tmp_path / name).as_uri(), {})
+
+    assert all((tmp_path / name / file.path).exists() for file in [*by_path, *by_url])
+
+
+def test_the_directory_of_a_table_is_made_with_its_first_file(tmp_path: Path) -> None:
+    writer = TableWriter(open_store(str(tmp_path / "lake/new/table"), {}), FileTarget(ROWS.schema))
+    writer.write(ROWS)
+
+    [file] = writer.close()
+
+    assert (tmp_path / "lake/new/table" / file.path).exists()
+
+
+def test_a_relative_path_is_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    files = write("lake/clicks", {})
+
+    assert all((tmp_path / "lake/clicks" / file.path).exists() for file in files)
+    assert store_path(open_store("lake/clicks", {})) == str(tmp_path / "lake/clicks")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_table_on_s3_is_written_with_the_options_of_the_log(s3: S3Server, scheme: str) -> None:
+    bucket = f"lake-{scheme}"
+    s3.create_bucket(bucket)
+    path = f"{scheme}://{bucket}/clicks"
+
+    files = write(path, s3.storage)
+
+    table = DeltaTable.create(
+        path, Schema.from_arrow(ROWS.schema), partition_by=["c"], storage_options=s3.storage
+    )
+    adds = [AddAction(f.path, f.size, f.partition_values, 1, True, f.stats) for f in files]
+    table.create_write_transaction(adds, "append", table.schema(), partition_by=["c"])
+    found = DeltaTable(path, storage_options=s3.storage).to_pyarrow_table().sort_by("id")
+    assert found["c"].to_pylist() == ROWS.column("c").to_pylist()
+    assert store_path(open_store(path, s3.storage)) == path
+
+
+def test_a_file_larger_than_one_part_arrives_whole_on_s3(s3: S3Server) -> None:
+    s3.create_bucket("large")
+    rows = pa.record_batch(
+        {"id": list(range(200_000)), "text": [f"{i * 2654435761 % 2**64:064x}" for i in range(200_000)]}
+    )
+    store = open_store("s3://large/table", s3.storage)
+    writer = TableWriter(store, FileTarget(rows.schema, compression="none"))
+    writer.write(rows)
+
+    [file] = writer.close()
+
+    assert file.size > 10_000_000
+    assert s3.client.head_object(Bucket="large", Key=f"table/{file.path}")["ContentLength"] == file.size
+    assert pq.read_table(store.open_input_file(file.path)).equals(pa.table(rows))
+
+
+def test_abort_leaves_nothing_on_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakefeed.files.parquet._PARTITIONED_BYTES", 1)
+    s3.create_bucket("aborted")
+    writer = TableWriter(open_store("s3://aborted/table", s3.storage), TARGET)
+    writer.write(ROWS)
+
+    writer.abort()
+
+    assert s3.keys("aborted") == []
+    assert "Uploads" not in s3.client.list_multipart_uploads(Bucket="aborted")
+
+
+def test_a_missing_bucket_is_refused(s3: S3Server) -> None:
+    with pytest.raises(TableError) as told:
+        write("s3://no-such-bucket/clicks", s3.storage)
+
+    assert not told.value.retryable
+    assert str(told.value) == (
+        "s3://no-such-bucket/clicks: the bucket or container does not exist\nCreate it, or correct the path."
+    )
+
+
+def test_a_store_that_is_away_is_tried_again() -> None:
+    storage = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "max_retries": "1",
+    }
+
+    with pytest.raises(StoreUnavailable) as told:
+        write("s3://lake/clicks", storage)
+
+    assert str(told.value) == (
+        "s3://lake/clicks: the store does not answer: Connection refused (os error 111)\n"
+        "The write is tried again; check that the store can be reached."
+    )
+
+
+def test_an_unknown_kind_of_store_is_refused() -> None:
+    with pytest.raises(TableError, match=r"foo://lake/clicks: cannot be opened: Unknown scheme: foo"):
+        open_store("foo://lake/clicks", {})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (PermissionError(13, "Permission denied"), TableError, "permission denied\nGive the user that runs"),
+        (OSError(30, "Read-only file system"), TableError, "the file system is read-only\nMake it writable"),
+        (OSError(122, "Disk quota exceeded"), StoreUnavailable, "no space left\nFree some space"),
+        (
+            OSError(
+                "Generic S3 error\n  \x1b[31m↳\x1b[0m Server returned a status code\n  ↳ 403 Forbidden\n"
+                "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+            ),
+            TableError,
+            "the store refused access: AccessDenied: Access Denied\nCheck the credentials",
+        ),
+        (
+            OSError("Generic S3 error\n  ↳ error sending request\n  ↳ operation timed out\n"),
+            StoreUnavailable,
+            "the store does not answer: operation timed out\nThe write is tried again",
+        ),
+        (
+            OSError("Generic GCS error\n  ↳ 503 Service Unavailable"),
+            StoreUnavailable,
+            "503 Service Unavailable",
+        ),
+    ],
+)
+def test_what_a_store_raises_is_told_with_the_next_step(
+    error: OSError, kind: type[TableError], text: str
+) -> None:
+    with pytest.raises(TableError) as told, store_errors("s3://lake/clicks"):
+        raise error
+
+    assert type(told.value) is kind
+    assert str(told.value).startswith("s3://lake/clicks: ")
+    assert text in str(told.value)
+    assert len(str(told.value).splitlines()) <= 3

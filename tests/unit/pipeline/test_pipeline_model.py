@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import pickle
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from lakefeed.pipeline.locations import beside, is_inside, location
+from lakefeed.pipeline.model import DeadLetters, Pipeline
+from lakefeed.pipeline.table import Table
+from unit.pipeline.pipeline_connectors import LinesFormat, QueueSource
+
+
+def _pipeline(**changes: Any) -> Pipeline:
+    parts: dict[str, Any] = {
+        "name": "shop",
+        "sources": {"clicks": QueueSource(brokers="here")},
+        "tables": {"clicks": Table(path="/lake/clicks", from_=("clicks",))},
+    }
+    return Pipeline(**{**parts, **changes})
+
+
+def test_a_pipeline_built_in_code_has_the_documented_defaults() -> None:
+    pipeline = _pipeline()
+
+    assert pipeline.spark.master == "local[*]"
+    assert (pipeline.stop_timeout, pipeline.give_up_after, pipeline.state) == (30.0, 600.0, ".lakefeed")
+    table = pipeline.tables["clicks"]
+    assert (table.create, table.metadata, table.compression) == (True, False, "zstd")
+    assert (table.target_file_size, table.max_rows_per_file, table.commit_retries) == (128 * 1024**2, None, 5)
+    assert table.declared is None
+
+
+def test_a_pipeline_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        _pipeline().name = "other"  # type: ignore[misc]
+
+
+def test_what_does_not_fit_together_is_refused_in_code_as_well() -> None:
+    with pytest.raises(ValidationError) as refusal:
+        _pipeline(tables={"clicks": Table(path="/lake/clicks", from_=("click",))})
+
+    assert "tables.clicks.from: unknown source 'click', did you mean 'clicks'?" in str(refusal.value)
+
+
+def test_a_format_is_no_source() -> None:
+    with pytest.raises(ValidationError, match="expected a source, got a format"):
+        _pipeline(sources={"clicks": LinesFormat()})
+
+
+def test_a_format_may_be_given_by_name_by_options_or_as_a_model() -> None:
+    by_name = QueueSource.model_validate({"brokers": "here", "format": "lines"})
+    by_options = QueueSource.model_validate(
+        {"brokers": "here", "format": {"type": "lines", "separator": ";"}}
+    )
+    as_model = QueueSource(brokers="here", format=LinesFormat(separator=";"))
+
+    assert by_name.format == LinesFormat()
+    assert by_options == as_model
+
+
+def test_a_tables_storage_adds_to_the_pipelines() -> None:
+    pipeline = _pipeline(
+        storage={"AWS_REGION": "here", "AWS_ENDPOINT_URL": "http://one"},
+        tables={
+            "clicks": Table(
+                path="/lake/clicks", from_=("clicks",), storage={"AWS_ENDPOINT_URL": "http://two"}
+            )
+        },
+    )
+
+    assert pipeline.storage_for("clicks") == {"AWS_REGION": "here", "AWS_ENDPOINT_URL": "http://two"}
+
+
+def test_options_become_the_text_that_clients_want() -> None:
+    pipeline = _pipeline(storage={"AWS_ALLOW_HTTP": True, "TIMEOUT": 5})
+
+    assert pipeline.storage == {"AWS_ALLOW_HTTP": "true", "TIMEOUT": "5"}
+
+
+def test_dead_letters_lie_beside_the_first_table_and_share_its_storage() -> None:
+    table = Table(path="s3://lake/raw/clicks", from_=("clicks",), storage={"AWS_REGION": "here"})
+    pipeline = _pipeline(tables={"clicks": table})
+
+    assert pipeline.dead_letters_path == "s3://lake/raw/shop_dead_letters"
+    assert pipeline.dead_letters_storage == {"AWS_REGION": "here"}
+
+
+def test_dead_letters_with_a_path_use_the_pipelines_storage_and_their_own() -> None:
+    letters = DeadLetters(path="s3://lake/letters", storage={"B": "2"})
+    pipeline = _pipeline(storage={"A": "1"}, dead_letters=letters)
+
+    assert pipeline.dead_letters_path == "s3://lake/letters"
+    assert pipeline.dead_letters_storage == {"A": "1", "B": "2"}
+
+
+def test_a_sources_own_flush_takes_the_place_of_the_pipelines() -> None:
+    pipeline = Pipeline.model_validate(
+        {
+            "name": "shop",
+            "sources": {
+                "a": {"type": "queue", "brokers": "here", "flush": {"interval": "1s"}},
+                "b": {"type": "queue", "brokers": "here"},
+            },
+            "tables": {"t": {"path": "/t", "from": ["a", "b"]}, "u": {"path": "/u", "from": "b"}},
+            "flush": {"rows": 10},
+        }
+    )
+
+    assert (pipeline.flush_for("a").interval, pipeline.flush_for("a").rows) == (1.0, 1_000_000)
+    assert pipeline.flush_for("b").rows == 10
+    assert list(pipeline.tables_of("a")) == ["t"]
+    assert list(pipeline.tables_of("b")) == ["t", "u"]
+
+
+def test_a_pipeline_travels_to_other_processes() -> None:
+    pipeline = _pipeline(flush={"interval": "1s"})
+
+    assert pickle.loads(pickle.dumps(pipeline)) == pipeline
+
+
+def test_run_hands_over_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+    engine = types.ModuleType("lakefeed.engine.supervisor")
+    engine.run = lambda pipeline, once, master: calls.append((pipeline, once, master))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lakefeed.engine.supervisor", engine)
+    pipeline = _pipeline()
+
+    pipeline.run(once=True, master="local[1]")
+
+    assert calls == [(pipeline, True, "local[1]")]
+
+
+def test_relative_paths_are_relative_to_the_file(
+    write: Callable[[str], Path], tmp_path: Path, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(small)
+    monkeypatch.chdir("/")
+
+    pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
+
+    assert pipeline.tables["clicks"].path == str(tmp_path / "lake/clicks")
+    assert pipeline.dead_letters_path == str(tmp_path / "lake/shop_dead_letters")
+    assert pipeline.state == str(tmp_path / ".lakefeed")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/lake/a/", "/lake/a"),
+        ("/lake/b/../a", "/lake/a"),
+        ("file:///lake/a%20b/", "/lake/a b"),
+        ("s3://bucket/a//b/", "s3://bucket/a/b"),
+        ("s3a://Bucket/A", "s3://Bucket/A"),
+        ("lake/a", "lake/a"),
+    ],
+)
+def test_a_location_has_one_spelling(text: str, expected: str) -> None:
+    assert location(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gs://bucket/a", "expected a local path, file:///path or s3://bucket/path, got one of gs://"),
+        ("", "expected a local path, file:///path or s3://bucket/path, got ''"),
+        ("/", "expected a local path, file:///path or s3://bucket/path, got '/'"),
+        ("a\0b", r"expected a local path, file:///path or s3://bucket/path, got 'a\x00b'"),
+        ("s3://bucket", "expected s3://bucket/path without '.' and '..', got 's3://bucket'"),
+        ("s3://bucket/../a", "expected s3://bucket/path without '.' and '..', got 's3://bucket/../a'"),
+        ("s3://me:hush@bucket/a", "expected s3://bucket/path; credentials and endpoints belong in `storage`"),
+    ],
+)
+def test_a_location_elsewhere_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError) as refusal:
+        location(text)
+
+    assert str(refusal.value) == message
+
+
+def test_a_directory_is_inside_itself_and_its_parents_only() -> None:
+    assert is_inside("/lake/a", "/lake/a")
+    assert is_inside("/lake/a/b", "/lake/a")
+    assert not is_inside("/lake/ab", "/lake/a")
+    assert is_inside("s3://bucket/a/b", "s3://bucket/a")
+    assert beside("/a", "b") == "/b"
+    assert beside("a", "b") == "b"
+
+
+def test_two_names_of_one_directory_are_one_place(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    assert is_inside(str(tmp_path / "link" / "t"), str(tmp_path / "real" / "t"))

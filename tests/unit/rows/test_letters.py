@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+
+from lakefeed.formats import Refused
+from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters
+from lakefeed.sources import ORIGIN
+
+
+def test_a_dead_letter_keeps_the_bytes_the_origin_and_the_reason() -> None:
+    at = dt.datetime(2026, 11, 15, 10, tzinfo=dt.UTC)
+    refused = [
+        Refused(4, "decode", "bad_json", "expected a value at byte 3"),
+        Refused(9, "schema", "missing", "lone \ud800 surrogate"),
+    ]
+    origin = pa.RecordBatch.from_pylist(
+        [
+            {"topic": "t", "partition": 1, "offset": 14, "timestamp": at, "key": b"k", "headers": None},
+            {"topic": "t", "partition": 1, "offset": 19, "headers": [{"key": "h", "value": None}]},
+        ],
+        schema=ORIGIN,
+    )
+
+    letters = dead_letters("shop", "clicks", "events", refused, origin, [b'{"a\xff', None], at)
+
+    assert letters.schema == DEAD_LETTER_SCHEMA
+    assert letters.to_pylist()[0] == {
+        "dead_at": at,
+        "pipeline": "shop",
+        "source": "clicks",
+        "table": "events",
+        "stage": "decode",
+        "code": "bad_json",
+        "error": "expected a value at byte 3",
+        "topic": "t",
+        "partition": 1,
+        "offset": 14,
+        "timestamp": at,
+        "key": b"k",
+        "headers": None,
+        "payload": b'{"a\xff',
+    }
+    assert letters.column("error")[1].as_py() == "lone ? surrogate"
+    assert letters.column("payload")[1].as_py() is None
+    assert letters.column("headers")[1].as_py() == [{"key": "h", "value": None}]
+
+
+def test_the_dead_letter_table_has_the_columns_that_are_documented() -> None:
+    assert DEAD_LETTER_SCHEMA.names == [
+        "dead_at",
+        "pipeline",
+        "source",
+        "table",
+        "stage",
+        "code",
+        "error",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "headers",
+        "payload",
+    ]
+    assert DEAD_LETTER_SCHEMA.field("partition").type == pa.int32()
+    assert DEAD_LETTER_SCHEMA.field("dead_at").type == pa.timestamp("us", "UTC")

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+
+from lakefeed.pipeline.types import METADATA
+from lakefeed.rows.metadata import add_metadata
+from lakefeed.sources import ORIGIN
+
+
+def test_metadata_columns_come_after_the_columns_of_the_payload() -> None:
+    rows = pa.record_batch({"id": [1, 2]})
+    at = dt.datetime(2026, 11, 15, tzinfo=dt.UTC)
+    origin = pa.RecordBatch.from_pylist(
+        [
+            {"topic": "t", "partition": 3, "offset": 7, "timestamp": at, "key": b"k", "headers": []},
+            {"offset": 8, "headers": [{"key": "h", "value": b"\xff"}]},
+        ],
+        schema=ORIGIN,
+    )
+
+    found = add_metadata(rows, origin)
+
+    assert found.schema == pa.schema([("id", pa.int64()), *METADATA])
+    assert found.to_pylist() == [
+        {
+            "id": 1,
+            "_topic": "t",
+            "_partition": 3,
+            "_offset": 7,
+            "_timestamp": at,
+            "_key": b"k",
+            "_headers": [],
+        },
+        {
+            "id": 2,
+            "_topic": None,
+            "_partition": None,
+            "_offset": 8,
+            "_timestamp": None,
+            "_key": None,
+            "_headers": [{"key": "h", "value": b"\xff"}],
+        },
+    ]

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed.errors import Fenced, StoreUnavailable
+from lakefeed.tables.commit import Append, NewFile, append
+from lakefeed.tables.table import LakeTable
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def make_table(path: Path) -> LakeTable:
+    path.mkdir(exist_ok=True)
+    return LakeTable.create(
+        "events",
+        str(path),
+        {},
+        store(path),
+        schema=SCHEMA,
+        partition_by=[],
+        properties={},
+        transactions={"shop/clicks/0": -1},
+        account={"kind": "create"},
+    )
+
+
+def open_table(path: Path) -> LakeTable:
+    table = LakeTable.open("events", str(path), {}, store(path))
+    assert table is not None
+    return table
+
+
+def store(path: Path) -> pafs.FileSystem:
+    return pafs.SubTreeFileSystem(str(path), pafs.LocalFileSystem())
+
+
+def rows(path: Path, first: int, last: int) -> Append:
+    """The change that adds the ids `first` to `last`, as the events at these offsets."""
+    name = f"{first}-{last}.parquet"
+    pq.write_table(pa.table({"id": list(range(first, last + 1))}, schema=SCHEMA), path / name)
+    file = NewFile(name, (path / name).stat().st_size, {}, json.dumps({"numRecords": last - first + 1}))
+    return Append([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {"rows": last - first + 1})
+
+
+def ids(path: Path) -> list[int]:
+    return sorted(DeltaTable(path).to_pyarrow_table()["id"].to_pylist())
+
+
+def test_commit_holds_files_and_position_together(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+
+    version = append(table, rows(tmp_path, 0, 9), retries=0)
+
+    assert version == 1
+    assert ids(tmp_path) == list(range(10))
+    assert DeltaTable(tmp_path).transaction_version("shop/clicks/0") == 9
+    assert open_table(tmp_path).transactions == {"shop/clicks/0": 9}
+
+
+def test_second_instance_that_read_the_same_events_is_fenced(tmp_path: Path) -> None:
+    first = make_table(tmp_path)
+    second = open_table(tmp_path)
+    append(first, rows(tmp_path, 0, 9), retries=5)
+
+    with pytest.raises(Fenced, match="another instance of this pipeline has written"):
+        append(second, rows(tmp_path, 0, 4), retries=5)
+
+    assert ids(tmp_path) == list(range(10))
+
+
+def test_second_instance_is_fenced_also_after_a_stranger_has_committed_in_between(tmp_path: Path) -> None:
+    first = make_table(tmp_path)
+    second = open_table(tmp_path)
+    append(first, rows(tmp_path, 0, 9), retries=5)
+    append(second, Append([], {"other/source/0": 1}, {"other/source/0": None}, {}), retries=5)
+
+    with pytest.raises(Fenced):
+        append(second, rows(tmp_path, 0, 4), retries=5)
+
+    assert ids(tmp_path) == list(range(10))
+
+
+def test_commit_whose_answer_is_lost_is_found_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path)
+    commit = DeltaTable.create_write_transaction
+    calls = []
+
+    def lose_the_answer(self: DeltaTable, *args: object, **kwargs: object) -> None:
+        calls.append(1)
+        commit(self, *args, **kwargs)
+        raise OSError("connection reset by peer")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", lose_the_answer)
+
+    version = append(table, rows(tmp_path, 0, 9), retries=5)
+
+    assert (version, len(calls)) == (1, 1)
+    assert ids(tmp_path) == list(range(10))
+
+
+def test_commit_that_never_lands_waits_longer_each_time_and_then_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path)
+    waits: list[float] = []
+
+    def refuse(self: DeltaTable, *args: object, **kwargs: object) -> None:
+        raise OSError("connection refused")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+
+    with pytest.raises(StoreUnavailable, match="the commit failed 4 times, last with:.*connection refused"):
+        append(table, rows(tmp_path, 0, 9), retries=3, sleep=waits.append)
+
+    assert [round(wait, 1) for wait in waits] == pytest.approx([0.1, 0.2, 0.4], rel=0.25)
+
+
+def test_two_pipelines_that_append_at_once_both_land(tmp_path: Path) -> None:
+    make_table(tmp_path)
+
+    def fill(pipeline: str) -> None:
+        table = open_table(tmp_path)
+        for number in range(20):
+            name = f"{pipeline}/source/0"
+            append(table, Append([], {name: number}, {name: number - 1 if number else None}, {}), retries=5)
+
+    threads = [threading.Thread(target=fill, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    found = open_table(tmp_path).transactions
+    assert (found["one/source/0"], found["two/source/0"]) == (19, 19)
+
+
+def test_positions_are_found_behind_checkpoints_of_the_log(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    for number in range(3):
+        append(table, Append([], {f"shop/clicks/{number + 1}": number}, {}, {}), retries=0)
+    table.delta.create_checkpoint()
+    append(table, Append([], {"shop/clicks/9": 9}, {}, {}), retries=0)
+    for version in range(3):
+        (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
+
+    found = open_table(tmp_path).transactions
+
+    assert found == {
+        "shop/clicks/0": -1,
+        "shop/clicks/1": 0,
+        "shop/clicks/2": 1,
+        "shop/clicks/3": 2,
+        "shop/clicks/9": 9,
+    }
