@@ -20,8 +20,6 @@ Anything else ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -103,37 +101,3 @@ class BatchFailed(LakefeedError):
 class GaveUp(LakefeedError):
     """A retryable error lasted longer than `give_up_after`."""
 
-
-_REFUSALS = {
-    "permission denied": "Give the user that runs Lakefeed the right to write there",
-    "accessdenied": "Check the credentials and the bucket's policy",
-    "access denied": "Check the credentials and the bucket's policy",
-    "forbidden": "Check the credentials and the bucket's policy",
-    "invalidaccesskeyid": "Check the credentials in `storage` or in the environment",
-    "signaturedoesnotmatch": "Check the credentials in `storage` or in the environment",
-    "missing credentials": "Set the credentials in `storage` or in the environment",
-    "nosuchbucket": "Create the bucket, or correct the path",
-    "read-only file system": "Choose a path on a file system that can be written",
-    "not a directory": "Choose a path that is a directory",
-    "unknown scheme": "Use a local path, file:// or s3://",
-}
-
-
-@contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Turn the errors of stores and of delta-rs into ours: a refusal ends the table's flow, the rest is retried.
-
-    Commit conflicts pass through untouched: only the committer knows what they mean.
-    """
-    from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-
-    try:
-        yield
-    except (CommitFailedError, TableNotFoundError, LakefeedError):
-        raise
-    except (DeltaError, OSError) as error:
-        text = str(error)
-        remedy = next((remedy for sign, remedy in _REFUSALS.items() if sign in text.lower()), None)
-        if remedy:
-            raise TableError(f"{path}: {text}\n{remedy}, then start again.") from error
-        raise StoreUnavailable(f"{path}: {text}") from error

@@ -96,10 +96,11 @@ def test_a_timestamp_begins_with_the_first_event_at_or_after_it(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    moment = int(dt.datetime(2026, 11, 1, tzinfo=dt.UTC).timestamp() * 1000)
+    hour = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    moment = int(hour.timestamp() * 1000)
     broker.produce(name, events(10), timestamp=moment - 1)
     broker.produce(name, events(10, first=10), timestamp=moment)
-    shop = Shop(broker, tmp_path, name, source="start: 2026-11-01T00:00:00Z")
+    shop = Shop(broker, tmp_path, name, source=f"start: {hour:%Y-%m-%dT%H:%M:%SZ}")
 
     shop.run()
 
@@ -218,9 +219,10 @@ def test_metadata_columns_say_where_each_row_came_from(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(partitions=2)
+    moment = int(time.time() * 1000)
     shop = Shop(broker, tmp_path, name, table="metadata: true")
     broker.produce(
-        name, [event(0)], partition=1, key=b"k", headers=[("a", b"x")], timestamp=1_700_000_000_123
+        name, [event(0)], partition=1, key=b"k", headers=[("a", b"x")], timestamp=moment
     )
     broker.produce(name, [b"broken", event(1)], partition=0)
 
@@ -228,7 +230,7 @@ def test_metadata_columns_say_where_each_row_came_from(
 
     first, second = shop.rows()
     assert (first["_topic"], first["_partition"], first["_offset"], first["_key"]) == (name, 1, 0, b"k")
-    assert first["_timestamp"] == dt.datetime.fromtimestamp(1_700_000_000.123, dt.UTC)
+    assert first["_timestamp"] == dt.datetime.fromtimestamp(moment / 1000, dt.UTC)
     assert first["_headers"] == [{"key": "a", "value": b"x"}]
     assert (second["_partition"], second["_offset"], second["_key"], second["_headers"]) == (0, 1, None, None)
 

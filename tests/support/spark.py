@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lakefeed.engine.session import start_session
+from lakefeed.engine.session import own_session
 
 
 @contextmanager
 def local_session() -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="lakefeed-spark-") as folder:
-        session = start_session("tests", "local[2]", {}, Path(folder) / "spark.log")
-        try:
+        with own_session("tests", "local[2]", {}, Path(folder) / "spark.log") as session:
             yield session
-        finally:
-            session.stop()

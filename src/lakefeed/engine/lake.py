@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget
-from lakefeed.files.store import open_store
 from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
 from lakefeed.pipeline.types import stored
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.rows.metadata import METADATA
+from lakefeed.stores import open_store
 from lakefeed.tables.evolution import add_columns, keep_properties, missing_columns
 from lakefeed.tables.table import LakeTable
 
@@ -144,7 +144,7 @@ class Place:
         if table.partition_columns != wanted:
             raise TableError(
                 f"table {self.name}: {self.path} is partitioned by {table.partition_columns or 'nothing'}, "
-                f"the pipeline file says {wanted or 'nothing'}.\nChange `partition_by`, or choose another path."
+                f"the pipeline file says {wanted or 'nothing'}.\nChange `partition_by` or choose another path."
             )
         declared = self.spec.declared
         if declared is not None or self.spec.metadata:

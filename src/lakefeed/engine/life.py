@@ -75,7 +75,7 @@ class Life:
         return Outcome(failures=failures) if failures else None
 
     def take(self, frame: DataFrame, _: int) -> None:
-        """Spark's callback for a batch: the one action on its frame runs the tasks, then what they wrote lands.
+        """Land a batch: Spark's callback. The one action on its frame runs the tasks.
 
         Errors are kept for `run`, as Spark would bury them in a Java stack trace.
         """

@@ -56,7 +56,7 @@ class FlowPlan:
     cores: int
 
     def cut(self, start: Offsets, end: Offsets) -> Offsets:
-        """Bring the end of a batch back to where each table takes either all of a partition's range or none."""
+        """Bring the end of a batch back, so that a table takes all of a partition's range or none."""
         answer = dict(end)
         for table in self.tables:
             for offsets in (table.rows_from, table.letters_from):

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
+# The JVM only plans and schedules, the work is Arrow's: quick compilation and a small collector start sooner.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 _DEFAULTS = {
     # Workers start as `python3` from PATH otherwise, which breaks virtual environments.
     "spark.pyspark.python": sys.executable,
@@ -39,42 +42,59 @@ _DEFAULTS = {
 @contextmanager
 def spark_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> Iterator[SparkSession]:
     """The session that this program has already, else one of its own for as long as the run lasts."""
+    require_java()
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
     if found is not None:
         yield found
         return
-    started = start_session(name, master, conf, log)
-    try:
+    with own_session(name, master, conf, log) as started:
         yield started
-    finally:
-        with suppress(Exception):
-            started.stop()
 
 
-def start_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> SparkSession:
-    """Start Spark. What it says goes to the file `log`: what matters to the user is told by Lakefeed."""
-    require_java()
+@contextmanager
+def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> Iterator[SparkSession]:
+    """A JVM and a session in it.
+
+    What Spark says goes to `log`: what matters to the user is told by Lakefeed.
+    """
+    java = require_java()
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    from lakefeed.engine.home import ClassArchive, slim_home
+
+    home = slim_home()
+    if home and master.partition("[")[0] == "local":
+        os.environ.setdefault("SPARK_HOME", home)
+    archive = ClassArchive(java)
     log.parent.mkdir(parents=True, exist_ok=True)
     # Read by the JVM when it starts the process that plans a stream; the setting of the same name is not.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = SparkConf().setMaster(master).setAppName(f"lakefeed {name}")
-    settings.setAll(list(_settings(master, conf, log).items()))
+    settings.setAll(list(_settings(master, conf, log, archive.options()).items()))
     with log.with_suffix(".err").open("ab") as errors:
         gateway = launch_gateway(settings, popen_kwargs={"stderr": errors, "stdout": errors})
-    return SparkSession(SparkContext(conf=settings, gateway=gateway))
+    session = SparkSession(SparkContext(conf=settings, gateway=gateway))
+    try:
+        yield session
+    finally:
+        with suppress(Exception):
+            session.stop()
+        with suppress(Exception):
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            archive.keep(gateway.proc)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
-def _settings(master: str, conf: Mapping[str, str], log: Path) -> dict[str, str]:
+def _settings(master: str, conf: Mapping[str, str], log: Path, archive: str) -> dict[str, str]:
     settings = dict(_DEFAULTS)
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     logging = files("lakefeed.engine").joinpath("log4j2.properties")
-    options = f"-Dlog4j2.configurationFile={logging} -Dlakefeed.log={log}"
+    options = f"-Dlog4j2.configurationFile={logging} -Dlakefeed.log={log} {_JVM} {archive}"
     given = conf.get("spark.driver.extraJavaOptions", "")
     return {**settings, **conf, "spark.driver.extraJavaOptions": f"{options} {given}".strip()}

@@ -8,6 +8,7 @@ there is more.
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import socket
 import tempfile
@@ -15,14 +16,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from lakefeed.engine.plan import FlowPlan, split
-from lakefeed.engine.task import run_task
-from lakefeed.sources import OffsetRange, Offsets
+if TYPE_CHECKING:
+    from lakefeed.engine.plan import FlowPlan
+    from lakefeed.sources import OffsetRange, Offsets
 
 MANIFEST_SCHEMA = "manifest string"
 _PATIENCE = 1.0
@@ -84,8 +85,10 @@ def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type
     """A data source class for one flow.
 
     The plan travels inside the class, not in Spark's options, because it may hold secrets: options are
-    shown in plans and logs, a pickled class is not.
+    shown in plans and logs, a pickled class is not. It is unpacked only where it is used, as Spark starts
+    a process of its own just to look at the class.
     """
+    packed = pickle.dumps(plan)
 
     class FlowReader(DataSourceStreamReader):
         def __init__(self) -> None:
@@ -105,11 +108,15 @@ def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type
             return answer
 
         def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-            return [Split(ranges) for ranges in split(start, end, plan)]
+            from lakefeed.engine.plan import split
+
+            return [Split(ranges) for ranges in split(start, end, pickle.loads(packed))]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             assert isinstance(partition, Split)
-            text = run_task(plan, partition.ranges).to_json()
+            from lakefeed.engine.task import run_task
+
+            text = run_task(pickle.loads(packed), partition.ranges).to_json()
             yield pa.record_batch({"manifest": pa.array([text], pa.string())})
 
     class FlowSource(DataSource):

@@ -16,13 +16,15 @@ from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
-from lakefeed.errors import Fenced, GaveUp, LakefeedError, SourceError
+from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
 
 _log = logging.getLogger("lakefeed")
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
+_BATCH_ATTEMPTS = 5
+"""How often a batch that Spark loses is tried again: waiting longer does not bring it back."""
 
 
 def run(
@@ -117,6 +119,11 @@ class Supervisor:
                 if flow.landed != landed:
                     failing_since, attempts, landed = None, 0, flow.landed
                 failing_since = failing_since or time.monotonic()
+                if isinstance(error, BatchFailed) and attempts == _BATCH_ATTEMPTS:
+                    log = Path(self._pipeline.state) / self._pipeline.name / "spark.err"
+                    raise GaveUp(
+                        f"{error}\nThe same batch failed {attempts + 1} times; see {log}."
+                    ) from error
                 if time.monotonic() - failing_since > self._pipeline.give_up_after:
                     patience = format_duration(self._pipeline.give_up_after)
                     raise GaveUp(

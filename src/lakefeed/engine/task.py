@@ -16,13 +16,13 @@ from lakefeed.engine.manifest import Manifest, TableManifest
 from lakefeed.engine.plan import FlowPlan, TablePlan
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.files.store import open_store
 from lakefeed.formats import Decoded, Decoder, Refused
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters
 from lakefeed.rows.metadata import add_metadata
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.sources import Events, OffsetRange
+from lakefeed.stores import open_store
 
 _NO_COLUMNS = pa.schema([])
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lakefeed.files import DataFile
 from lakefeed.files.partitions import Values, directory, split_by_partition
 from lakefeed.files.stats import FileStatistics, Leaf, indexed_leaves
-from lakefeed.files.store import store_errors, store_path
+from lakefeed.stores import store_errors, store_path
 
 _ROW_GROUP_ROWS = 1_000_000
 _ROW_GROUP_BYTES = 64 * 2**20

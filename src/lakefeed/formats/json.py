@@ -39,5 +39,8 @@ class JsonDecoder(Decoder):
 
 
 def infer(payloads: Sequence[bytes | None]) -> pa.Schema:
-    """The declared columns that these payloads have. Types do not depend on the order; what is no row does not count."""
+    """The columns that these payloads have, as a declared schema; refused payloads do not count.
+
+    Columns are in order of first appearance. Their types do not depend on the order of the payloads.
+    """
     return JsonDecoder(pa.schema([])).decode(payloads).unknown or pa.schema([])

@@ -1,7 +1,7 @@
 """Columns as Arrow reads them from JSON, and how they become columns of the table.
 
-What cannot be decided on the whole column is left in doubt: the place becomes null, and the caller has the row
-decided by the strict path. Doubt is never an answer, so checks here may be coarse but must not miss anything.
+What cannot be decided on the whole column is left in doubt: the place becomes null, and the caller has the
+row decided by the strict path. So checks here may be coarse, but must not miss anything.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def holds_decimal(declared: pa.DataType) -> bool:
 
 
 def read_type(declared: pa.DataType) -> pa.DataType:
-    """The type to read a column with: as wide as its kind of JSON value, so that values fail one by one later."""
+    """The type to read a column with: as wide as its kind of JSON value, so that values fail one by one."""
     if pa.types.is_struct(declared):
         return pa.struct([pa.field(field.name, read_type(field.type)) for field in declared])
     if pa.types.is_list(declared):
@@ -185,9 +185,8 @@ def _doubt(good: pa.Array) -> Doubt:
     return doubt
 
 
-_CONVERSIONS: list[
-    tuple[Callable[[Any], bool], Callable[[pa.Array, pa.DataType], tuple[pa.Array, Doubt]]]
-] = [
+_Conversion = Callable[[pa.Array, pa.DataType], tuple[pa.Array, Doubt]]
+_CONVERSIONS: list[tuple[Callable[[Any], bool], _Conversion]] = [
     (pa.types.is_integer, _integer),
     (pa.types.is_floating, _float),
     (pa.types.is_decimal, json_decimals.decimals),

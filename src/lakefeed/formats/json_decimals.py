@@ -1,8 +1,8 @@
 """Decimal columns: read by Arrow where that is safe, and one by one where it is not.
 
-Arrow's JSON reader multiplies decimals without a check for overflow and looks powers of ten up without a check of
-the index: `99999999` read as decimal(38,38) is wrong, `1e-77` becomes 0, and `1e-1000000000` ends the process. So
-decimals are read with room to spare (`read_type`), and payloads with extreme exponents are kept away (`extreme`).
+Arrow's JSON reader multiplies decimals without a check for overflow and looks powers of ten up without a check
+of the index: `99999999` read as decimal(38,38) is wrong, `1e-77` becomes 0, `1e-1000000000` ends the process.
+So decimals are read with room to spare (`read_type`), and extreme exponents are kept away (`extreme`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefeed.formats.json_times import Doubt
 
@@ -24,6 +25,7 @@ _SPARE_SCALE = 12
 _LONGEST_FRACTION = 28
 _LARGEST_SCALE = 38
 _WINDOW = 64
+_ID_PART = 12
 _BEFORE_EXPONENT = re.compile(rb'(?:^|[\s:,\["])[+-]?[0-9]*(?:\.([0-9]*))?\Z')
 _EXPONENT = re.compile(rb'([0-9]+)(?:[\s,\]}"]|\Z)')
 
@@ -31,8 +33,8 @@ _EXPONENT = re.compile(rb'([0-9]+)(?:[\s,\]}"]|\Z)')
 def read_type(declared: pa.DataType) -> pa.DataType:
     """The type to read a decimal column with.
 
-    Its precision and scale add up to what the type holds, so that no text it takes can overflow, and it has more
-    scale than declared where there is room, so that too many digits show per row and do not fail the block.
+    Its precision and scale add up to what the type holds, so that no text it takes can overflow, and it has
+    more scale than declared where there is room, so that too many digits show per row and fail no block.
     """
     precision, scale = declared.precision, declared.scale
     digits, make = (38, pa.decimal128) if precision + scale <= 38 else (76, pa.decimal256)
@@ -47,10 +49,7 @@ def decimals(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
     except pa.ArrowInvalid:
         values = [fitted(value, declared) if value is not None else None for value in column.to_pylist()]
         fitting = pa.array(values, declared)
-        doubt = fitting.is_null().to_numpy(zero_copy_only=False) & column.is_valid().to_numpy(
-            zero_copy_only=False
-        )
-        return fitting, doubt
+        return fitting, pc.and_(fitting.is_null(), column.is_valid()).to_numpy(zero_copy_only=False)
 
 
 def parsed(text: str) -> Decimal | None:
@@ -106,9 +105,13 @@ def _small_exponents(content: Bytes) -> Places:
     places = places[(content[places - 1] | 32) == ord("e")]
     for ahead in (-2, 1, 2):
         places = places[_digit(content[places + ahead]) | (content[places + ahead] == ord("."))]
-    # Hexadecimal ids are full of `4e-12`: only a whole value is a number, and these are few enough to look at.
-    for ahead in (-3, 3):
-        places = places[~_letter(content[places + ahead])]
+    # Hexadecimal ids are full of `4e-12`: only a whole value is a number.
+    places = places[~_letter(content[places - 3])]
+    digits = np.ones(len(places), np.bool_)
+    for ahead in range(3, _ID_PART):
+        code = content[np.minimum(places + ahead, len(content) - 1)]
+        number = ~digits | ~(_letter(code) | (code == ord("-")))
+        places, digits = places[number], (digits & _digit(code))[number]
     return np.array([place for place in places.tolist() if _is_extreme(content, place)], np.intp)
 
 
@@ -139,5 +142,5 @@ def _escaped_digits(content: Bytes) -> Places:
         places = places[content[places + ahead] == ord(character)]
     high, low = content[places + 4], content[places + 5] | np.uint8(32)
     letter = ((high == ord("4")) | (high == ord("6"))) & (low == (ord("5") | 32))
-    sign = (high == ord("2")) & np.isin(low, np.frombuffer(b"bde", np.uint8))
+    sign = (high == ord("2")) & ((low == ord("b")) | (low == ord("d")) | (low == ord("e")))
     return places[letter | sign | ((high == ord("3")) & _digit(low))]

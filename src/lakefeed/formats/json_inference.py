@@ -1,15 +1,15 @@
 """Columns that payloads have and the schema has not: their names, in order of appearance, and their types.
 
-The types do not depend on the order of the payloads. Integers are long; beyond 64 bits decimal(38,0), beyond that
-string. Integers and fractions together are double. Strings are timestamps if every one of them is an RFC 3339
-date-time with a zone. Arrays and objects merge what is inside. Null, `[]` and `{}` are no evidence. Kinds that do
-not go together make a string.
+The types do not depend on the order of the payloads. Integers are long; beyond 64 bits decimal(38,0), beyond
+that string. Integers and fractions together are double. Strings are timestamps if every one of them is an
+RFC 3339 date-time with a zone. Arrays and objects merge what is inside. Null, `[]` and `{}` are no evidence.
+Kinds that do not go together make a string.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import chain
 from typing import Any
@@ -23,7 +23,8 @@ from lakefeed.pipeline.widening import one_per_spelling, widen
 
 Objects = Sequence[dict[str, Any]]
 
-_LONGEST_INTEGER = 39
+_LONGEST_INTEGER = 40
+_FEW_NAMES = 32
 
 
 class Imprecise(Exception):
@@ -31,7 +32,7 @@ class Imprecise(Exception):
 
 
 class NewFields:
-    """The new fields of some objects. Looks at whole columns, since this may run on every payload of a stream."""
+    """The new fields of some objects. Looks at whole columns: this may run on every payload of a stream."""
 
     def __init__(self, exact: bool) -> None:
         self._exact = exact
@@ -44,14 +45,13 @@ class NewFields:
         names = dict.fromkeys(chain.from_iterable(objects))
         if not names.keys() <= types.keys():
             self.doubtful_names |= json_names.doubtful(names.keys(), types.keys())
-        found = {name: self._kind(name, objects, types.get(name)) for name in names}
-        return [pa.field(name, kind) for name, kind in found.items() if kind is not None]
-
-    def _kind(self, name: str, objects: Objects, known: pa.DataType | None) -> pa.DataType | None:
-        if known is not None and not known.num_fields:
-            return None
-        values = [value for value in (each.get(name) for each in objects) if value is not None]
-        return self._inside(values, known) if known is not None else self._type(values)
+        open_names = [name for name in names if name not in types or types[name].num_fields]
+        fields = []
+        for name, values in _columns(objects, open_names).items():
+            kind = self._inside(values, types[name]) if name in types else self._type(values)
+            if kind is not None:
+                fields.append(pa.field(name, kind))
+        return fields
 
     def _inside(self, values: list[Any], known: pa.DataType) -> pa.DataType | None:
         """What is new inside a known column, in its shape; None if nothing is."""
@@ -69,40 +69,48 @@ class NewFields:
     def _type(self, values: list[Any]) -> pa.DataType:
         kinds = dict.fromkeys(map(type, values))
         alike = [values] if len(kinds) == 1 else [[v for v in values if type(v) is kind] for kind in kinds]
-        types = [self._OF_KIND[kind](self, same) for kind, same in zip(kinds, alike, strict=True)]
+        types = [self._of_kind(kind, same) for kind, same in zip(kinds, alike, strict=True)]
         evident = [kind for kind in types if not is_quiet(kind)]
         if not evident:
             return types[0] if len(types) == 1 else pa.null()
         return reduce(widen, evident)
 
+    def _of_kind(self, kind: type, values: list[Any]) -> pa.DataType:
+        if kind is bool:
+            return pa.bool_()
+        if kind is int:
+            return self._of_integers(values)
+        if kind is float:
+            return self._of_floats(values)
+        if kind is str:
+            return TIMESTAMP if all(map(json_times.is_zoned, values)) else pa.string()
+        if kind is dict:
+            return pa.struct(self.of(values, ()))
+        return pa.list_(pa.field("element", self._type(_present(chain.from_iterable(values)))))
+
     def _of_integers(self, values: list[int]) -> pa.DataType:
         low, high = min(values), max(values)
         if INT64[0] <= low and high <= INT64[1]:
             return pa.int64()
-        return pa.decimal128(38, 0) if -(10**38) < low and high < 10**38 else pa.string()
+        return pa.decimal128(38, 0) if max(high, -low) < 10**38 else pa.string()
 
     def _of_floats(self, values: list[float]) -> pa.DataType:
         if not self._exact and max(max(values), -min(values)) >= 2**63:
             raise Imprecise
         return pa.float64()
 
-    def _of_strings(self, values: list[str]) -> pa.DataType:
-        return TIMESTAMP if all(map(json_times.is_zoned, values)) else pa.string()
 
-    def _of_lists(self, values: list[list[Any]]) -> pa.DataType:
-        return pa.list_(pa.field("element", self._type(_present(chain.from_iterable(values)))))
-
-    def _of_objects(self, values: list[dict[str, Any]]) -> pa.DataType:
-        return pa.struct(self.of(values, ()))
-
-    _OF_KIND: dict[type, Callable[[NewFields, list[Any]], pa.DataType]] = {
-        bool: lambda self, values: pa.bool_(),
-        int: _of_integers,
-        float: _of_floats,
-        str: _of_strings,
-        list: _of_lists,
-        dict: _of_objects,
-    }
+def _columns(objects: Objects, names: list[str]) -> dict[str, list[Any]]:
+    """The values that are not null, by name."""
+    if len(names) <= _FEW_NAMES:
+        return {name: _present([each.get(name) for each in objects]) for name in names}
+    # Keys that are data make as many names as payloads: one pass over all, not one for each name.
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for each in objects:
+        for name, value in each.items():
+            if value is not None and name in columns:
+                columns[name].append(value)
+    return columns
 
 
 def _present(values: Iterable[Any]) -> list[Any]:
@@ -138,7 +146,7 @@ def _pruned_type(kind: pa.DataType) -> pa.DataType:
 
 def exact_object(payload: bytes) -> dict[str, Any]:
     """A good payload with all digits of its integers, as far as they matter for a type."""
-    found: dict[str, Any] = json.loads(payload, parse_int=_integer)
+    found: dict[str, Any] = json.loads(payload.decode(), parse_int=_integer)
     return found
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from lakefeed.formats.json_refusal import Misfit
+from lakefeed.formats.json_refusal import Misfit, name_text
 from lakefeed.pipeline.names import column_name_problem
 
 
@@ -20,10 +20,10 @@ def refuse_new_name(value: dict[str, Any], known: Collection[str]) -> None:
         if name in known:
             continue
         if problem := column_name_problem(name):
-            raise Misfit("bad_name", f"{problem}; got a new column of this name").within(name)
+            raise Misfit("bad_name", f"{problem}, so this new column cannot be added").within(name)
         other = spellings.setdefault(name.lower(), name)
         if other != name:
-            message = f"differs only by case from '{other}'; a Delta table holds one of them"
+            message = f"differs only by case from {name_text(other)}; a Delta table holds one of them"
             raise Misfit("bad_name", message).within(name)
         try:
             _refuse_inside(member)
@@ -43,7 +43,7 @@ def _refuse_inside(value: Any) -> None:
 
 
 def doubtful(names: Collection[str], known: Collection[str]) -> set[str]:
-    """New names for which a payload may be refused, among all that objects of many payloads have at one level."""
+    """New names for which a payload may be refused, among those that many payloads have at one level."""
     spellings = Counter(name.lower() for name in {*names, *known})
     new = [name for name in names if name not in known]
     return {name for name in new if column_name_problem(name) or spellings[name.lower()] > 1}

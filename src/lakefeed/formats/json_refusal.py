@@ -32,6 +32,7 @@ CODES: dict[str, str] = {**_DECODE, **_SCHEMA}
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 _LONGEST_VALUE = 80
+_LONGEST_PATH = 200
 _PLAIN_NAME = re.compile(r"[^\s.\[\]`]+")
 
 
@@ -42,7 +43,7 @@ class Number(str):
 
 
 class Misfit(Exception):
-    """A payload or a value that is refused. Containers put their part in front of `path` as it passes them."""
+    """A payload or a value that is refused. Containers put their part in front of `path` as it passes."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -109,9 +110,12 @@ def _path_text(path: list[str | int]) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += ("." if text else "") + (part if _PLAIN_NAME.fullmatch(part) else f"`{_short(part)}`")
-    return text
+            text += ("." if text else "") + name_text(part)
+    return text if len(text) <= _LONGEST_PATH else text[: _LONGEST_PATH - 3] + "..."
 
 
-def _short(name: str) -> str:
-    return shown(name)[1:].removesuffix('"')
+def name_text(name: str) -> str:
+    """A key for a message: as it is, or in backticks with escapes where it would not read well."""
+    if len(name) < _LONGEST_VALUE and name.isprintable() and _PLAIN_NAME.fullmatch(name):
+        return name
+    return f"`{shown(name)[1:].removesuffix(chr(34))}`"

@@ -1,7 +1,8 @@
 """How payloads are parted into those that Arrow reads together and those that are decided one by one.
 
-All are read in one block. When that fails, the payloads that are likely to blame are taken out and the rest is read
-again, with closer and costlier looks, so that good payloads stay on the fast path whatever is among them.
+All are read in one block. When that fails, the payloads that are likely to blame are taken out and the rest
+is read again, with closer and costlier looks, so that good payloads stay on the fast path whatever is among
+them.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from lakefeed.formats.json_block import Block, BlockReader, Failed
 from lakefeed.formats.json_inference import Imprecise, NewFields, exact_object, pruned
 from lakefeed.formats.json_strict import StrictReader
 
-_HOPEFUL_READS = 3
+_HOPEFUL_READS = 2
+_PART = 8192  # parsed objects that the processor's cache still holds
 _FEW = 32
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Payloads that are still together, with their indexes in the call, and parsed where somebody has parsed them."""
+    """Payloads that are still together, with their indexes in the call, and parsed if that has been done."""
 
     indexes: Sequence[int]
     texts: Sequence[bytes]
     objects: Sequence[dict[str, Any]] = ()
 
     def at(self, places: Sequence[int]) -> _Group:
-        indexes, texts, objects = (
-            [each[place] for place in places] if each else []
-            for each in (self.indexes, self.texts, self.objects)
-        )
-        return _Group(indexes, texts, objects)
+        def some(every: Sequence[_T]) -> list[_T]:
+            return [every[place] for place in places] if every else []
+
+        return _Group(some(self.indexes), some(self.texts), some(self.objects))
 
 
-_T = TypeVar("_T")
 _Read = Callable[[_Group], Block | Failed]
 
 
@@ -53,6 +55,7 @@ class Sieve:
         self._indexes: list[Sequence[int]] = []
         self._rows: list[pa.StructArray] = []
         self._refused: list[Refused] = []
+        self._note_new = False
         self._newcomers: dict[int, dict[str, Any]] = {}
         """Payloads that became rows and may have columns that the schema has not."""
 
@@ -71,7 +74,7 @@ class Sieve:
         return _Group(range(len(payloads)), payloads).at([n for n, payload in enumerate(payloads) if payload])
 
     def _read_hopefully(self, group: _Group) -> None:
-        """Read all; when that fails, without those that are plainly cut off or that Arrow complained about."""
+        """Read all; when that fails, all but those that are plainly cut off or that Arrow complained of."""
         for _ in range(_HOPEFUL_READS):
             block = self._blocks.read(group.texts)
             if isinstance(block, Block):
@@ -80,7 +83,9 @@ class Sieve:
             if not suspects or len(suspects) > len(group.indexes) // 2:
                 break
             group = self._without(suspects, group)
-        return self._read_carefully(group)
+        for start in range(0, len(group.indexes), _PART):
+            self._read_carefully(group.at(range(start, min(start + _PART, len(group.indexes)))))
+        return None
 
     def _read_carefully(self, group: _Group) -> None:
         """Look at each payload with a fast parser, take out what does not fit, and read the rest."""
@@ -91,15 +96,16 @@ class Sieve:
         unknown = new.of(group.objects, self._blocks.fields)
         if new.doubtful_names:
             group = self._without(json_suspects.having(new.doubtful_names, group.objects), group)
+        self._note_new = bool(unknown)
         if unknown or self._blocks.mapped:
             return self._read_unknown(group)
         block = self._blocks.read(group.texts)
         if isinstance(block, Block):
-            return self._keep(_Group(group.indexes, group.texts), block)
+            return self._keep(group, block)
         decimals = json_suspects.bad_decimals(group.objects, self._blocks.fields)
         doubled = json_suspects.doubled(group.texts, group.objects)
         group = self._without(block.suspects | decimals | doubled, group)
-        return self._halve(_Group(group.indexes, group.texts), lambda part: self._blocks.read(part.texts))
+        return self._halve(group, lambda part: self._blocks.read(part.texts))
 
     def _read_unknown(self, group: _Group) -> None:
         """Read payloads of which Arrow skips a part, and so does not check it."""
@@ -140,7 +146,8 @@ class Sieve:
             group = group.at(np.flatnonzero(~block.doubt).tolist())
         self._indexes.append(group.indexes)
         self._rows.append(rows)
-        self._newcomers.update(zip(group.indexes, group.objects, strict=False))
+        if self._note_new:
+            self._newcomers.update(zip(group.indexes, group.objects, strict=True))
 
     def _decide_doubted(self) -> None:
         if not self._doubted and self._rows:

@@ -23,7 +23,7 @@ class StrictReader:
 
     def read(
         self, payloads: Sequence[bytes | None], indexes: Sequence[int]
-    ) -> tuple[list[int], pa.Array, list[Refused]]:
+    ) -> tuple[list[int], pa.StructArray, list[Refused]]:
         """The indexes that became rows, these rows, and the refusals of the others."""
         good: list[int] = []
         rows: list[dict[str, Any]] = []

@@ -114,7 +114,7 @@ def _refuse_surrogates(value: Any) -> None:
                 text.encode()
             except UnicodeEncodeError:
                 misfit = Misfit("bad_json", f"half a surrogate pair in {shown(text)}")
-                misfit.path = [part for part in path if isinstance(part, int) or part.isprintable()]
+                misfit.path = [*path]
                 raise misfit from None
 
 

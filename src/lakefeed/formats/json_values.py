@@ -16,7 +16,7 @@ from lakefeed.formats.json_refusal import Misfit, Number, shown
 from lakefeed.pipeline.types import type_text
 
 Convert = Callable[[Any], Any]
-"""Takes a parsed value that is not null, answers what `pyarrow.array` takes for the stored type, raises Misfit."""
+"""Takes a parsed value, answers what `pyarrow.array` takes for the stored type, raises Misfit."""
 
 _LONGEST_INTEGER = 25
 _EPOCH_DIGITS = {"s": 11, "ms": 14, "us": 17}
@@ -177,7 +177,7 @@ def _timestamp(declared: pa.DataType) -> Convert:
 
 
 def struct_converter(declared: pa.DataType) -> Convert:
-    """The function that converts objects; fields that the struct does not have are left out if they could be added."""
+    """The function that converts objects. New fields are left out, and refused if they could not be added."""
     members = {field.name: converter(field) for field in declared}
 
     def convert(value: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
 from lakefeed.pipeline.locations import FileContext, Location, beside, is_inside, same_place
+from lakefeed.pipeline.names import PipelineName
 from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field, partition_problems
 from lakefeed.pipeline.table import ColumnText, From
 from lakefeed.pipeline.types import METADATA, column
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lakefeed.pipeline.secrets import Path
 
 _LOCATION: TypeAdapter[str] = TypeAdapter(Location)
+_NAME: TypeAdapter[str] = TypeAdapter(PipelineName)
 _FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
 _COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
 
@@ -59,7 +61,6 @@ class TableOutline:
 class Outline:
     """The parts of a pipeline that depend on each other; None for what is missing or broken."""
 
-    name: str | None
     sources: tuple[str, ...] | None
     tables: dict[str, TableOutline]
     dead_letters: str | None
@@ -79,7 +80,7 @@ class Outline:
             )
             for name, table in pipeline.tables.items()
         }
-        return cls(pipeline.name, tuple(pipeline.sources), tables, pipeline.dead_letters_path)
+        return cls(tuple(pipeline.sources), tables, pipeline.dead_letters_path)
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any], context: FileContext) -> Outline:
@@ -88,21 +89,13 @@ class Outline:
             name: _table_outline(table, context) for name, table in _mapping(data.get("tables")).items()
         }
         sources = data.get("sources")
-        name = data.get("name")
-        dead_letters = _valid(_LOCATION, _mapping(data.get("dead_letters")).get("path"), context)
+        name = _valid(_NAME, data.get("name"))
+        given = _mapping(data.get("dead_letters")).get("path")
+        dead_letters = _valid(_LOCATION, given, context)
         first = next(iter(tables.values()), None)
-        if (
-            dead_letters is None
-            and not _mapping(data.get("dead_letters")).get("path")
-            and isinstance(name, str)
-        ):
-            dead_letters = beside(first.path, f"{name}_dead_letters") if first and first.path else None
-        return cls(
-            name if isinstance(name, str) else None,
-            tuple(sources) if isinstance(sources, dict) else None,
-            tables,
-            dead_letters,
-        )
+        if given is None and name and first and first.path:
+            dead_letters = beside(first.path, f"{name}_dead_letters")
+        return cls(tuple(sources) if isinstance(sources, dict) else None, tables, dead_letters)
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from lakefeed.pipeline.variables import Substitution, substitute
 _MOST_NODES = 10_000
 _DEEPEST = 50
 _PLAIN = "tag:lakefeed:plain"
+_HALF = "holds half of a character; write it as itself, in UTF-8"
 _KNOWN_TAGS = {_PLAIN, *(f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str"))}
 
 # YAML takes the colon in `meta: struct<ip: string>` for a second key. Nobody expects to need quotes there.
@@ -171,6 +172,10 @@ class _Reader:
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag not in _KNOWN_TAGS:
                 self._complain(key_node, path, "a key must be a plain text")
+                continue
+            key_node.value = _paired(key_node.value)
+            if not _is_text(key_node.value):
+                self._complain(key_node, path, f"a key {_HALF}")
             elif key_node.tag == _PLAIN and key_node.value == "<<":
                 merged.append(value_node)
             elif key_node.value in data:
@@ -201,9 +206,12 @@ class _Reader:
             )
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
-        put_in = substitute(node.value, self._environment)
+        put_in = substitute(_paired(node.value), self._environment)
         for message in put_in.problems:
             self._complain(node, path, message)
+        if not _is_text(put_in.text):
+            self._complain(node, path, f"the text {_HALF}")
+            return Unset("")
         if put_in.problems:
             return Unset(put_in.text)
         if put_in.changed:
@@ -218,6 +226,19 @@ class _Reader:
 
     def _line_of(self, node: yaml.Node) -> int:
         return self._line or node.start_mark.line + 1
+
+
+def _paired(text: str) -> str:
+    r"""Put the halves of `"\ud83d\ude00"` together, as JSON writes them; PyYAML leaves them apart."""
+    return re.sub(
+        "[\ud800-\udbff][\udc00-\udfff]",
+        lambda pair: pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le"),
+        text,
+    )
+
+
+def _is_text(text: str) -> bool:
+    return re.search("[\ud800-\udfff]", text) is None
 
 
 def typed(text: str) -> Any:

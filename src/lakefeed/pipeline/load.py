@@ -98,7 +98,7 @@ def _validated(document: Document, context: FileContext) -> Pipeline:
         found.append(Finding(finding.path, scrubbed(finding.message, finding.path, document)))
     problems = [*document.problems, *_problems(found, document)]
     if problems or pipeline is None:
-        redactor = Redactor(secret_strings(document.data))
+        redactor = Redactor(_secrets(document))
         shown_problems = [
             Problem(each.file, each.line, each.key, redactor.redact(each.message)) for each in problems
         ]
@@ -107,6 +107,13 @@ def _validated(document: Document, context: FileContext) -> Pipeline:
         path for path, put_in in document.substitutions.items() if put_in.whole and in_option_map(path)
     )
     return pipeline
+
+
+def _secrets(document: Document) -> Iterator[str]:
+    """Every secret that the file holds or took from a variable; the name of an unset variable is none."""
+    for path, value in scalars(document.data):
+        if not isinstance(value, Unset):
+            yield from secret_strings(value, path)
 
 
 def _problems(found: list[Finding], document: Document) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from lakefeed.pipeline.checks import Outline, findings
-from lakefeed.pipeline.connector import Connector, SourceField
+from lakefeed.pipeline.connector import SourceField
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.locations import LocalPath, Location, beside
 from lakefeed.pipeline.names import PartName, PipelineName
@@ -152,4 +152,4 @@ class Pipeline(Section):
         return {name: table for name, table in self.tables.items() if source in table.from_}
 
 
-__all__ = ["Connector", "DeadLetters", "Flush", "Pipeline", "Spark", "Table"]
+__all__ = ["DeadLetters", "Flush", "Pipeline", "Spark", "Table"]

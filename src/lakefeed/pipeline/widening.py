@@ -14,9 +14,9 @@ _NEXT_SIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.int64()}
 def widen(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The type of a column in which some values were seen as `a` and others as `b`.
 
-    Commutative (but for the order of struct fields) and associative, so that neither the order of events nor their
-    split into tasks matters. Kinds that do not go together become a string, numbers that do not fit together a
-    double. The null type is no evidence and gives way to any other.
+    Commutative (but for the order of struct fields) and associative, so that neither the order of events nor
+    their split into tasks matters. Kinds that do not go together become a string, numbers that do not fit
+    together a double. The null type is no evidence and gives way to any other.
     """
     if a.equals(b):
         return a
@@ -38,8 +38,8 @@ def widen(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 def merge_proposals(a: pa.Schema, b: pa.Schema) -> pa.Schema:
     """One proposal for the new columns of two: types are widened, columns keep the order of `a`, then of `b`.
 
-    Of names that differ only by case one is kept, the first in the order of code points: Delta holds one of them.
-    Events with the other spelling are refused once the column is there.
+    Of names that differ only by case one is kept, the first in the order of code points: Delta holds one of
+    them. Events with the other spelling are refused once the column is there.
     """
     return pa.schema(merge_fields(a, b))
 
@@ -54,7 +54,7 @@ def merge_fields(a: Iterable[pa.Field], b: Iterable[pa.Field]) -> list[pa.Field]
 
 
 def one_per_spelling(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """Of fields whose names differ only by case, the first in the order of code points; the others as they are."""
+    """The fields, but of those whose names differ only by case just the first in the order of code points."""
     fields = list(fields)
     first: dict[str, str] = {}
     for field in fields:

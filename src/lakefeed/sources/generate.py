@@ -111,9 +111,9 @@ class GenerateClient(SourceClient):
     """Which rows exist by now. Keeps no state: what tables have read is told through `check`.
 
     Without a rate, all `rows` exist at once. With one, rows go on appearing from where the tables are, at
-    that rate; the time between two runs makes none. Without `rows` and without a rate there is always more than
-    anybody can read: each answer is a million rows per partition ahead of the one before, and a batch ends
-    where `flush` says.
+    that rate; the time between two runs makes none. Without `rows` and without a rate there is always more
+    than anybody can read: each answer is a million rows per partition ahead of the one before, and a batch
+    ends where `flush` says.
     """
 
     def __init__(self, source: GenerateSource, name: str) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
-from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable, translated
+from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
+from lakefeed.stores import store_errors
 from lakefeed.tables.table import LakeTable, account_of, commit_properties
 
 _FIRST_WAIT = 0.1
@@ -86,7 +87,7 @@ def _try(table: LakeTable, change: Append) -> Exception | None:
     ]
     account = {**change.account, "commit": change.token}
     try:
-        with translated(table.path):
+        with store_errors(table.path):
             table.delta.create_write_transaction(
                 adds,
                 "append",

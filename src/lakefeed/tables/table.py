@@ -11,7 +11,8 @@ import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from lakefeed.errors import TableError, translated
+from lakefeed.errors import TableError
+from lakefeed.stores import store_errors
 from lakefeed.tables.transactions import read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
@@ -31,7 +32,7 @@ class LakeTable:
         self.path = delta.table_uri
         self.delta = delta
         self.store = store
-        with translated(self.path):
+        with store_errors(self.path):
             self.transactions = read_transactions(store, self.version)
 
     @classmethod
@@ -39,7 +40,7 @@ class LakeTable:
         cls, name: str, path: str, storage: Mapping[str, str], store: pafs.FileSystem
     ) -> LakeTable | None:
         """Open the table at `path`; None where there is none."""
-        with translated(path):
+        with store_errors(path):
             try:
                 delta = DeltaTable(path, storage_options=dict(storage))
             except TableNotFoundError:
@@ -65,7 +66,7 @@ class LakeTable:
 
         Takes the existing one if another was faster.
         """
-        with translated(path):
+        with store_errors(path):
             try:
                 delta = DeltaTable.create(
                     path,
@@ -103,7 +104,7 @@ class LakeTable:
     def refresh(self) -> list[dict[str, Any]]:
         """Move to the newest version; answer the commit information of the versions passed, oldest first."""
         before = self.version
-        with translated(self.path):
+        with store_errors(self.path):
             self.delta.update_incremental()
             infos = []
             for version in range(before + 1, self.version + 1):
@@ -114,7 +115,7 @@ class LakeTable:
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:
         """Run one of delta-rs's own table operations, then move to the version that it made."""
-        with translated(self.path):
+        with store_errors(self.path):
             alter(self.delta)
         self.refresh()
 

@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files import DataFile
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.files.store import open_store
+from lakefeed.stores import open_store
 
 EVERY_TYPE = pa.schema(
     [

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.files.store import open_store
+from lakefeed.stores import open_store
 
 
 def stats_of(path: Path, table: pa.Table, **properties: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from deltalake.transaction import AddAction
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files import DataFile
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.files.store import open_store, store_errors, store_path
+from lakefeed.stores import open_store, store_errors, store_path
 from support.s3 import S3Server
 
 ROWS = pa.record_batch({"c": ["a b", "x%y", "u/v", "ü", None], "id": [0, 1, 2, 3, 4]})

@@ -321,6 +321,18 @@ def test_words_that_other_readers_take_for_booleans_and_dates_stay_words(
     }
 
 
+def test_characters_that_json_writes_in_halves_are_put_together(
+    write: Callable[[str], Path], problems: Problems, small: str
+) -> None:
+    pipeline = load(write(small + r'storage: {"\ud83d\ude00": "\ud83d\ude00"}')).pipeline
+
+    assert pipeline.storage == {"\U0001f600": "\U0001f600"}
+    assert problems(small + r'storage: {a: "\ud83d", "\ude00": b}') == [
+        "shop.yaml:6: storage: a key holds half of a character; write it as itself, in UTF-8",
+        "shop.yaml:6: storage.a: the text holds half of a character; write it as itself, in UTF-8",
+    ]
+
+
 def test_a_boolean_is_no_number(problems: Problems, small: str) -> None:
     assert problems(small + "flush: {rows: true}\n") == [
         "shop.yaml:6: flush.rows: expected a whole number, got true"

@@ -77,6 +77,13 @@ flush:
     ]
 
 
+def test_the_name_of_an_unset_secret_is_shown(problems: Problems, small: str) -> None:
+    assert problems(small + "storage:\n  password: ${PW_OF_STORE}\n") == [
+        "shop.yaml:7: storage.password: variable ${PW_OF_STORE} is not set; export PW_OF_STORE=..., or write "
+        "${PW_OF_STORE:-default}"
+    ]
+
+
 def test_the_value_of_a_variable_is_never_printed(problems: Problems) -> None:
     text = """\
 name: ${V}
