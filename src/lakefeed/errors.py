@@ -100,4 +100,3 @@ class BatchFailed(LakefeedError):
 
 class GaveUp(LakefeedError):
     """A retryable error lasted longer than `give_up_after`."""
-

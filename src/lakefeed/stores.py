@@ -66,10 +66,13 @@ def store_path(store: pafs.FileSystem) -> str:
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Turn what a disk or an object store raises into TableError or StoreUnavailable, with what to do."""
+    """Turn what a disk or an object store raises into TableError or StoreUnavailable, with what to do.
+
+    A missing table and a refused commit pass as they are: only the caller knows what they mean.
+    """
     try:
         yield
-    except LakefeedError:
+    except (LakefeedError, TableNotFoundError, CommitFailedError):
         raise
     except (OSError, DeltaError) as error:
         raise _told(path, error) from error

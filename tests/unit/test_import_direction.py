@@ -11,7 +11,7 @@ HOUSE = Path(lakefeed.__file__).parent
 # From the ground up; rooms of one floor do not know each other.
 FLOORS = [
     {"errors"},
-    {"pipeline"},
+    {"pipeline", "stores"},
     {"sources", "formats", "rows", "files", "tables"},
     {"engine"},
     {"watch"},

@@ -18,11 +18,11 @@ from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, running
 from lakefeed.engine.pace import Pace
-from lakefeed.engine.plan import FlowPlan, TablePlan
+from lakefeed.engine.plan import FlowPlan, TablePlan, format_of
 from lakefeed.engine.report import Watcher
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
-from lakefeed.sources import Offsets, SourceClient
+from lakefeed.sources import Offsets, SourceClient, source_of
 from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 
@@ -63,7 +63,7 @@ class Flow:
 
     def live(self) -> bool:
         """Run until there is nothing more to do; False when a new life must take over at once."""
-        spec = self._pipeline.sources[self.source]
+        spec = source_of(self._pipeline, self.source)
         client = spec.client(self._pipeline.name, self.source)
         try:
             reaches = self._reaches(client)
@@ -147,7 +147,7 @@ class Flow:
 
     def _plan(self, reaches: list[Reach]) -> FlowPlan:
         pipeline = self._pipeline
-        spec = pipeline.sources[self.source]
+        spec = source_of(pipeline, self.source)
         tables = tuple(
             TablePlan(
                 name=reach.place.name,
@@ -166,7 +166,7 @@ class Flow:
             pipeline=pipeline.name,
             source_name=self.source,
             source=spec,
-            format=spec.format,
+            format=format_of(spec),
             tables=tables,
             letters_path=self._lake.letters.path,
             letters_storage=self._lake.letters.storage,

@@ -13,9 +13,8 @@ from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
-from lakefeed.pipeline.types import stored
+from lakefeed.pipeline.types import METADATA, stored
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
-from lakefeed.rows.metadata import METADATA
 from lakefeed.stores import open_store
 from lakefeed.tables.evolution import add_columns, keep_properties, missing_columns
 from lakefeed.tables.table import LakeTable
@@ -143,8 +142,9 @@ class Place:
         wanted = [field.name for field in self.spec.partition_fields]
         if table.partition_columns != wanted:
             raise TableError(
-                f"table {self.name}: {self.path} is partitioned by {table.partition_columns or 'nothing'}, "
-                f"the pipeline file says {wanted or 'nothing'}.\nChange `partition_by` or choose another path."
+                f"table {self.name}: {self.path} is partitioned by "
+                f"{table.partition_columns or 'nothing'}, the pipeline file says {wanted or 'nothing'}.\n"
+                "Change `partition_by` or choose another path."
             )
         declared = self.spec.declared
         if declared is not None or self.spec.metadata:

@@ -66,6 +66,13 @@ class FlowPlan:
         return answer
 
 
+def format_of(source: Source) -> Format:
+    """The format of a source's payloads."""
+    found = source.format
+    assert isinstance(found, Format)
+    return found
+
+
 def spans(start: Offsets, end: Offsets) -> list[OffsetRange]:
     """The ranges of a batch, one for each partition that has something to read."""
     return [OffsetRange(name, start[name], end[name]) for name in sorted(end) if start[name] < end[name]]

@@ -29,8 +29,10 @@ class Decoded:
     rows: pa.RecordBatch
     refused: list[Refused] = field(default_factory=list)
     unknown: pa.Schema | None = None
-    """Columns that payloads have and the schema does not, new fields of known structs included (as a struct of
-    only the new fields). None when there are none."""
+    """Columns that payloads have and the schema does not; None when there are none.
+
+    New fields of known structs are included, as a struct of only the new fields.
+    """
 
 
 class Decoder(ABC):
@@ -48,7 +50,7 @@ class Format(Connector):
 
     @abstractmethod
     def decoder(self, schema: pa.Schema) -> Decoder:
-        """A decoder for the declared schema: see `lakefeed.pipeline.types` for how types are declared in Arrow.
+        """A decoder for the declared schema; `lakefeed.pipeline.types` says how types are declared in Arrow.
 
         An empty schema knows no column, so that everything comes back as unknown.
         """

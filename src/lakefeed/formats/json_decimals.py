@@ -1,8 +1,8 @@
 """Decimal columns: read by Arrow where that is safe, and one by one where it is not.
 
-Arrow's JSON reader multiplies decimals without a check for overflow and looks powers of ten up without a check
-of the index: `99999999` read as decimal(38,38) is wrong, `1e-77` becomes 0, `1e-1000000000` ends the process.
-So decimals are read with room to spare (`read_type`), and extreme exponents are kept away (`extreme`).
+Arrow's JSON reader multiplies decimals without a check for overflow and looks powers of ten up without a
+check of the index: `99999999` read as decimal(38,38) is wrong, `1e-77` becomes 0, `1e-1000000000` ends the
+process. So decimals are read with room to spare (`read_type`), and extreme exponents kept away (`extreme`).
 """
 
 from __future__ import annotations
@@ -141,6 +141,7 @@ def _escaped_digits(content: Bytes) -> Places:
     for ahead, character in enumerate("u00", start=1):
         places = places[content[places + ahead] == ord(character)]
     high, low = content[places + 4], content[places + 5] | np.uint8(32)
-    letter = ((high == ord("4")) | (high == ord("6"))) & (low == (ord("5") | 32))
+    digit = (high == ord("3")) & _digit(low)
+    letter = ((high == ord("4")) | (high == ord("6"))) & (low == ord("5"))
     sign = (high == ord("2")) & ((low == ord("b")) | (low == ord("d")) | (low == ord("e")))
-    return places[letter | sign | ((high == ord("3")) & _digit(low))]
+    return places[digit | letter | sign]

@@ -1,8 +1,8 @@
 """Dates and timestamps as text: one by one, and whole columns at once with the same outcome.
 
 A timestamp is an RFC 3339 date-time. A space or `t` may stand for `T`, the offset may be short (`+02`,
-`+0200`), digits after the microseconds are cut off, and without a zone it is UTC; a bare date is its midnight.
-Only years 1 to 9999 (in UTC) are good, and there is no second 60.
+`+0200`), digits after the microseconds are cut off, and without a zone it is UTC; a bare date is its
+midnight. Only years 1 to 9999 (in UTC) are good, and there is no second 60.
 """
 
 from __future__ import annotations

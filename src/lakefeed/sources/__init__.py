@@ -15,8 +15,9 @@ from typing import ClassVar
 import pyarrow as pa
 from pydantic import Field
 
-from lakefeed.pipeline.connector import Connector
+from lakefeed.pipeline.connector import Connector, FormatField
 from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.model import Pipeline
 
 Offsets = dict[str, int]
 """The next offset by partition name."""
@@ -83,15 +84,18 @@ class SourceClient(ABC):
         """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log."""
         return {}
 
-    def close(self) -> None:
-        """Let go of connections."""
+    def close(self) -> None:  # noqa: B027
+        """Let go of connections; there are none by default."""
 
 
 class Source(Connector):
     """The model of a source in the pipeline file."""
 
     room: ClassVar[str] = "source"
-    flush: Flush | None = Field(None, description="When a batch of this source ends; default: the pipeline's `flush`.")
+    format: FormatField = Field(description="How a payload becomes columns.", examples=["json"])
+    flush: Flush | None = Field(
+        default=None, description="When a batch of this source ends; left out: the pipeline's `flush`."
+    )
 
     @abstractmethod
     def client(self, pipeline: str, name: str) -> SourceClient:
@@ -100,3 +104,10 @@ class Source(Connector):
     @abstractmethod
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield every event of the ranges, each once, in the order of each partition. Runs on a worker."""
+
+
+def source_of(pipeline: Pipeline, name: str) -> Source:
+    """The source of that name in a pipeline."""
+    found = pipeline.sources[name]
+    assert isinstance(found, Source)
+    return found

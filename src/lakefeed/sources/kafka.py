@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
-from lakefeed.pipeline.connector import FormatField
+from lakefeed.pipeline.options import Options
 from lakefeed.sources import Events, OffsetRange, Source, SourceClient
 
 Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[str, int]]
@@ -33,18 +33,17 @@ class KafkaSource(Source):
     )
     start: Start = Field(
         "earliest",
-        description="Where a table that has read nothing begins: `earliest`, `latest`, a timestamp, or offsets by "
-        "topic and partition (partitions that are not named begin at the earliest).",
+        description="Where a table that has read nothing begins: `earliest`, `latest`, a timestamp, or "
+        "offsets by topic and partition (partitions that are not named begin at the earliest).",
         examples=["latest", "2026-11-01T00:00:00Z", {"clicks": {"0": 123}}],
     )
     on_data_loss: Literal["fail", "skip"] = Field(
         "fail",
-        description="What to do when offsets that a table wants next are gone: `fail` stops and names them, `skip` "
-        "goes on with the earliest that are left and tells how many were lost.",
+        description="What to do when offsets that a table wants next are gone: `fail` stops and names them, "
+        "`skip` goes on with the earliest that are left and tells how many were lost.",
     )
-    format: FormatField = Field(description="How a payload becomes columns.", examples=["json"])
-    options: dict[str, str] = Field(
-        {},
+    options: Options = Field(
+        default={},
         description="Passed to the client (librdkafka).",
         examples=[{"security.protocol": "SASL_SSL", "sasl.password": "${KAFKA_PASSWORD}"}],
     )
@@ -53,14 +52,6 @@ class KafkaSource(Source):
     @classmethod
     def _one_topic_is_a_list(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
-
-    @field_validator("options", mode="before")
-    @classmethod
-    def _options_are_text(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        texts = {True: "true", False: "false"}
-        return {k: texts[v] if isinstance(v, bool) else str(v) for k, v in value.items()}
 
     @field_validator("options")
     @classmethod

@@ -38,11 +38,10 @@ class KafkaClient(SourceClient):
         self._source = source
         self._name = name
         self._last_error = ""
-        settings = {key: value for key, value in source.settings().items() if key != "isolation.level"}
+        settings: dict[str, Any] = {**source.settings(), "error_cb": self._remember}
+        del settings["isolation.level"]
         try:
-            self._admin = AdminClient(
-                {**settings, "error_cb": self._remember}, logger=logging.getLogger("lakefeed.kafka")
-            )
+            self._admin = AdminClient(settings, logger=logging.getLogger("lakefeed.kafka"))
         except KafkaException as error:
             raise SourceError(
                 f"source {name}: the client refuses its options: {error.args[0].str()}"
@@ -106,7 +105,10 @@ class KafkaClient(SourceClient):
         return {name: _number(topic.topic_id) for name, topic in self._topics.items()}
 
     def _lost(self, partition: str, wanted: int, earliest: int, what: str) -> int:
-        text = f"source {self._name}: {partition}: offset {wanted} is wanted next, the earliest is {earliest}: {what}."
+        text = (
+            f"source {self._name}: {partition}: offset {wanted} is wanted next, "
+            f"the earliest is {earliest}: {what}."
+        )
         if self._source.on_data_loss == "skip":
             _log.warning("%s Going on from %d, as `on_data_loss: skip` says.", text, earliest)
             return earliest
@@ -193,5 +195,5 @@ class KafkaClient(SourceClient):
 
 
 def _number(topic_id: Any) -> int:
-    high, low = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+    high, low = int(topic_id.get_most_significant_bits()), int(topic_id.get_least_significant_bits())
     return (high ^ (low << 1)) & (2**63 - 1)

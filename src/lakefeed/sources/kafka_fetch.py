@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakefeed.errors import SourceError, SourceUnavailable
 from lakefeed.sources import OffsetRange
@@ -34,7 +34,13 @@ _SETTINGS = {
     "fetch.wait.max.ms": 100,
 }
 
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+_REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError._SSL)
+_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
+
 Place = tuple[str, int]
+Message = Any
+"""A message of librdkafka. Its own type says that everything may be missing, which is true of errors only."""
 _kept: dict[str, _Reader] = {}
 
 
@@ -129,25 +135,17 @@ class _Reader:
         return inside
 
     def _hear(self, errors: list[Message], ends: dict[Place, int]) -> None:
+        """Note ends of partitions; raise what the client will not get over by itself."""
         for message in errors:
             error = message.error()
             place = (message.topic(), message.partition())
+            where = f"{place[0]}-{place[1]}"
             if error.code() == KafkaError._PARTITION_EOF:
                 if place in ends and message.offset() >= ends[place]:
                     self._stands[place] = ends[place]
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise SourceUnavailable(
-                    f"{place[0]}-{place[1]}: offset {self._stands.get(place)} is gone: {error.str()}"
-                )
-            elif error.fatal() or error.code() in (
-                KafkaError.TOPIC_AUTHORIZATION_FAILED,
-                KafkaError._AUTHENTICATION,
-                KafkaError._SSL,
-            ):
-                raise SourceError(f"{place[0]}-{place[1]}: {error.str()}")
-            elif error.code() not in (
-                KafkaError._TRANSPORT,
-                KafkaError._ALL_BROKERS_DOWN,
-                KafkaError._TIMED_OUT,
-            ):
-                raise SourceUnavailable(f"{place[0]}-{place[1]}: {error.str()}")
+            elif error.code() in _GONE:
+                raise SourceUnavailable(f"{where}: offset {self._stands.get(place)} is gone: {error.str()}")
+            elif error.fatal() or error.code() in _REFUSED:
+                raise SourceError(f"{where}: {error.str()}")
+            elif error.code() not in _PASSING:
+                raise SourceUnavailable(f"{where}: {error.str()}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
 from lakefeed.stores import store_errors
@@ -81,7 +81,7 @@ def append(
 
 def _try(table: LakeTable, change: Append) -> Exception | None:
     now = int(time.time() * 1000)
-    adds = [
+    adds: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size, dict(file.partition_values), now, True, file.stats)
         for file in change.files
     ]
@@ -116,6 +116,6 @@ def _check_fence(table: LakeTable, change: Append) -> None:
         found = table.transactions.get(name)
         if found != expected:
             raise Fenced(
-                f"{table.path}: another instance of this pipeline has written {json.dumps(name)} up to {found}, "
-                f"this one expected {expected}. This one stops; nothing was written twice."
+                f"{table.path}: another instance of this pipeline has written {json.dumps(name)} "
+                f"up to {found}, this one expected {expected}. This one stops; nothing was written twice."
             )

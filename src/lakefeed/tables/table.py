@@ -145,6 +145,6 @@ def _refuse_foreign_protocol(delta: DeltaTable, path: str) -> None:
     expiry = delta.metadata().configuration.get("delta.setTransactionRetentionDuration")
     if expiry:
         raise TableError(
-            f"{path}: delta.setTransactionRetentionDuration is {expiry!r}, so positions would expire and events "
-            "would be repeated.\nUnset the property, then start again."
+            f"{path}: delta.setTransactionRetentionDuration is {expiry!r}, so positions would expire and "
+            "events would be repeated.\nUnset the property, then start again."
         )

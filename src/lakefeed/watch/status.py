@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.errors import LakefeedError
 from lakefeed.pipeline.model import Pipeline
-from lakefeed.sources import Offsets
+from lakefeed.sources import Offsets, source_of
 from lakefeed.tables.positions import positions_of
 from lakefeed.tables.table import LakeTable
 
@@ -64,9 +64,9 @@ def status(pipeline: Pipeline) -> PipelineStatus:
     """Look at every table's log and ask every source for its ends."""
     ends: dict[str, Offsets] = {}
     troubles: dict[str, str | None] = {}
-    for name, source in pipeline.sources.items():
+    for name in pipeline.sources:
         try:
-            client = source.client(pipeline.name, name)
+            client = source_of(pipeline, name).client(pipeline.name, name)
             try:
                 ends[name], troubles[name] = client.latest(), None
             finally:
