@@ -20,11 +20,12 @@ ATTEMPT_SECONDS = 600
 
 @dataclass(frozen=True)
 class Artifact:
-    """A Maven artifact; fetching it brings what it depends on."""
+    """A Maven artifact; fetching it brings what it depends on, unless it is wanted alone."""
 
     organisation: str
     name: str
     version: str
+    alone: bool = False
 
     def __str__(self) -> str:
         return f"{self.organisation}:{self.name}:{self.version}"
@@ -104,6 +105,7 @@ def _run_ivy(artifact: Artifact, jars: Path, cache: Path) -> str | None:
     command += ["-dependency", artifact.organisation, artifact.name, artifact.version]
     command += ["-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
     command += ["-cache", str(cache), "-confs", "default,runtime"]
+    command += ["-notransitive"] if artifact.alone else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ATTEMPT_SECONDS)
     except subprocess.TimeoutExpired:

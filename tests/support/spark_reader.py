@@ -34,7 +34,7 @@ def read_with_spark(path: str | Path) -> pa.Table:
             return reader.read_all()
 
 
-def _missing_jars() -> list[Path]:
+def delta_jars() -> list[Path]:
     """Delta's jars without those that Spark carries in a version of its own."""
     carried = {_artifact(jar) for jar in spark_jars().glob("*.jar")}
     return sorted(jar for jar in fetch(DELTA_FOR_SPARK).glob("*.jar") if _artifact(jar) not in carried)
@@ -53,7 +53,7 @@ def _read(path: str, out: str) -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.jars": ",".join(str(jar) for jar in _missing_jars()),
+        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",

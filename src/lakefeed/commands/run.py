@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="The pipeline file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then exit.")] = False,
     overrides: Annotated[
         list[str] | None,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def status(
-    file: Annotated[Path, typer.Argument(help="The pipeline file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Show version, rows, files, last commit, offsets and lag of every table. Starts no JVM."""

@@ -22,7 +22,7 @@ from lakefeed.engine.plan import FlowPlan, TablePlan, format_of
 from lakefeed.engine.report import Watcher
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
-from lakefeed.sources import Offsets, SourceClient, source_of
+from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
 from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 
@@ -82,6 +82,7 @@ class Flow:
                 stop=self.stop,
                 watcher=self._watcher,
             )
+            self._record_beginnings(reaches, life.landing)
             with running(self._spark, life, self._folder()):
                 try:
                     outcome = life.run()
@@ -128,13 +129,23 @@ class Flow:
             marks_of(transactions, name, source),
         )
 
+    def _record_beginnings(self, reaches: list[Reach], landing: Landing) -> None:
+        """Give a table that knows nothing of the source its positions before anything is read."""
+        for reach in reaches:
+            if reach.place.exists and not reach.logged:
+                for partition, at in reach.rows_from.items():
+                    reach.extend(OffsetRange(partition, at, at), 0, 0)
+        for error in landing.record_positions().values():
+            raise error
+
     def _begin(self, client: SourceClient, place: Place) -> Offsets:
         """Where a table without a position begins.
 
-        Asked once, as `latest` moves on while nothing is recorded yet.
+        Asked once, as `latest` moves on while nothing is recorded yet; partitions that have come since are
+        read from their beginning.
         """
-        if place.name not in self._begins:
-            self._begins[place.name] = client.start()
+        known = self._begins.get(place.name)
+        self._begins[place.name] = client.start() if known is None else client.check(known, {})
         return self._begins[place.name]
 
     def _create(self, place: Place, columns: pa.Schema, start: Offsets, marks: dict[str, int]) -> LakeTable:

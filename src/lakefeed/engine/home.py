@@ -55,8 +55,8 @@ class ClassArchive:
     def options(self) -> str:
         """What to tell the JVM. An archive that does not fit is passed over by it in silence."""
         if self._file.exists():
-            return f"-Xshare:auto -XX:SharedArchiveFile={self._file}"
-        return f"-XX:ArchiveClassesAtExit={self._part}" if self._file.parent.exists() else ""
+            return f'-Xshare:auto "-XX:SharedArchiveFile={self._file}"'
+        return f'"-XX:ArchiveClassesAtExit={self._part}"' if self._file.parent.exists() else ""
 
     def keep(self, jvm: subprocess.Popen[bytes]) -> None:
         """Wait for the JVM to write the archive, if this run makes it."""

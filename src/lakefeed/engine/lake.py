@@ -76,8 +76,10 @@ class Place:
     def create(
         self, columns: pa.Schema, transactions: Mapping[str, int], account: Mapping[str, Any]
     ) -> LakeTable:
-        """Create the table for these declared columns, with its first positions."""
+        """Create the table for these declared columns, with its first positions, unless another flow has."""
         with self.lock:
+            if self._table is not None:
+                return self._table
             fields = self.partition_fields
             check_partitioning(fields, columns)
             self._table = LakeTable.create(

@@ -17,7 +17,7 @@ from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.manifest import Manifest, TableManifest
 from lakefeed.engine.report import Committed, Watcher
-from lakefeed.errors import LakefeedError, TableError
+from lakefeed.errors import Fenced, LakefeedError, TableError
 from lakefeed.files import DataFile
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.sources import OffsetRange, Offsets
@@ -86,11 +86,11 @@ class Landing:
 
     def land(self, spans: list[OffsetRange], manifests: list[Manifest]) -> Outcome:
         """Commit what the tasks of a batch wrote; raises what the source or Spark failed with."""
+        results = _merged(manifests)
         for manifest in manifests:
             if manifest.error:
-                self._drop(_merged(manifests).values())
+                self._drop(results.values())
                 raise manifest.error
-        results = _merged(manifests)
         outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
         read = _added(manifest.read for manifest in manifests)
         outcome.read = sum(read.values())
@@ -104,7 +104,11 @@ class Landing:
         waiting = outcome.failures | outcome.proposals
         self._drop(result for name, result in results.items() if name in waiting)
         landing = {name: result for name, result in results.items() if name not in waiting}
-        self._commit_letters(spans, landing)
+        try:
+            self._commit_letters(spans, landing)
+        except LakefeedError as error:
+            self._drop_after(error, landing.values())
+            raise
         for name, result in landing.items():
             self._extend(self._reaches[name], spans, read, result.letters)
         with_rows = {name: result for name, result in landing.items() if result.files}
@@ -199,8 +203,8 @@ class Landing:
                     result.rows,
                     letters,
                 )
-        except LakefeedError:
-            self._drop([result])
+        except LakefeedError as error:
+            self._drop_after(error, [result])
             raise
         reach.logged |= {partition: span.end - 1 for partition, span in reach.open.items()}
         reach.marks = dict(self._marks)
@@ -223,6 +227,14 @@ class Landing:
                 place.name, self._source, version, rows, len(change.files), size, letters, seconds, retries
             )
         )
+
+    def _drop_after(self, error: LakefeedError, results: Iterable[TableManifest]) -> None:
+        """Delete the files of a commit only when it is certain that it has not landed.
+
+        A commit whose answer was lost may still land after we have stopped asking, and its files with it.
+        """
+        if isinstance(error, Fenced):
+            self._drop(results)
 
     def _drop(self, results: Iterable[TableManifest]) -> None:
         """Delete files that no table will refer to.

@@ -45,7 +45,7 @@ class Pace:
 
     def next_end(self, position: Offsets, ends: Offsets) -> Offsets | None:
         """The end of the batch that is due now, or None."""
-        waiting = sum(max(0, ends[partition] - at) for partition, at in position.items())
+        waiting = sum(max(0, ends.get(partition, at) - at) for partition, at in position.items())
         if not waiting:
             self._waiting_since, self._seen = None, 0
             return None
@@ -70,7 +70,7 @@ class Pace:
 
 def _take(position: Offsets, ends: Offsets, limit: int) -> Offsets:
     """Share `limit` rows out over the partitions, in proportion to what waits in each."""
-    waiting = {partition: max(0, ends[partition] - at) for partition, at in position.items()}
+    waiting = {partition: max(0, ends.get(partition, at) - at) for partition, at in position.items()}
     total = sum(waiting.values())
     if total <= limit:
         return {partition: at + waiting[partition] for partition, at in position.items()}

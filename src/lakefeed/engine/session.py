@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.java import require_java
+from lakefeed.pipeline.secrets import is_secret_key
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -67,7 +69,8 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
     from lakefeed.engine.home import ClassArchive, slim_home
 
     home = slim_home()
-    if home and master.partition("[")[0] == "local":
+    # Also of use to `local-cluster`, whose workers would leave their folders inside the installed pyspark.
+    if home and master.startswith("local"):
         os.environ.setdefault("SPARK_HOME", home)
     archive = ClassArchive(java)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +79,7 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
     settings = SparkConf().setMaster(master).setAppName(f"lakefeed {name}")
     settings.setAll(list(_settings(master, conf, log, archive.options()).items()))
     with log.with_suffix(".err").open("ab") as errors:
-        gateway = launch_gateway(settings, popen_kwargs={"stderr": errors, "stdout": errors})
+        gateway = launch_gateway(_shown(settings), popen_kwargs={"stderr": errors, "stdout": errors})
     session = SparkSession(SparkContext(conf=settings, gateway=gateway))
     try:
         yield session
@@ -90,11 +93,18 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
         SparkContext._gateway = SparkContext._jvm = None
 
 
+def _shown(settings: SparkConf) -> SparkConf:
+    """The settings that may stand on the JVM's command line, which everybody on the machine can read."""
+    shown = type(settings)(loadDefaults=False)
+    return shown.setAll([(key, value) for key, value in settings.getAll() if not is_secret_key(key)])
+
+
 def _settings(master: str, conf: Mapping[str, str], log: Path, archive: str) -> dict[str, str]:
     settings = dict(_DEFAULTS)
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     logging = files("lakefeed.engine").joinpath("log4j2.properties")
-    options = f"-Dlog4j2.configurationFile={logging} -Dlakefeed.log={log} {_JVM} {archive}"
+    # In quotes, as a folder's name may hold a space.
+    options = f'"-Dlog4j2.configurationFile={logging}" "-Dlakefeed.log={log}" {_JVM} {archive}'
     given = conf.get("spark.driver.extraJavaOptions", "")
     return {**settings, **conf, "spark.driver.extraJavaOptions": f"{options} {given}".strip()}

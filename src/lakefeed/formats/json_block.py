@@ -14,6 +14,7 @@ import pyarrow.json
 from lakefeed.formats import json_decimals, json_suspects
 from lakefeed.formats.json_columns import either, holds_decimal, holds_map, read_type, stored_column
 from lakefeed.formats.json_inference import is_quiet
+from lakefeed.formats.json_shapes import Shapes
 from lakefeed.formats.json_times import Doubt
 from lakefeed.pipeline.types import stored_type
 from lakefeed.pipeline.widening import merge_fields
@@ -52,6 +53,7 @@ class BlockReader:
         self._stored = stored_type(pa.struct(self.fields))
         self._plain = [field for field in self.fields if field not in self.mapped]
         self._decimal = any(holds_decimal(field.type) for field in self._plain)
+        self.shapes = Shapes(self.fields)
         self._quiet: list[pa.Field] = []
         self._expected = read_type(pa.struct(self._plain))
 
@@ -98,7 +100,9 @@ class BlockReader:
         try:
             table = _read_json(text, expected, unexpected)
         except pa.ArrowException as error:
-            return Failed(_complained(payloads, str(error)))
+            row = _ROW.search(str(error))
+            # A payload that holds more than one row moves the count: then the number is no hint.
+            return Failed({int(row[1])} & set(range(len(payloads))) if row else set())
         rows = table.column("r")
         if len(rows) != len(payloads) or table.num_columns != 1 or rows.num_chunks != 1:
             return Failed(set())
@@ -137,14 +141,6 @@ def _read_json(text: bytes, expected: pa.DataType, unexpected: str) -> pa.Table:
             explicit_schema=pa.schema([("r", expected)]), unexpected_field_behavior=unexpected
         ),
     )
-
-
-def _complained(payloads: Sequence[bytes], complaint: str) -> set[int]:
-    row = _ROW.search(complaint)
-    # A payload that holds more than one row moves the count: then the number is no hint, and may be too high.
-    if row is None or int(row[1]) >= len(payloads):
-        return set()
-    return json_suspects.alike(payloads, int(row[1]), complaint)
 
 
 def _is_utf8(text: bytes) -> bool:

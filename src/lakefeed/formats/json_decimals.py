@@ -144,4 +144,4 @@ def _escaped_digits(content: Bytes) -> Places:
     digit = (high == ord("3")) & _digit(low)
     letter = ((high == ord("4")) | (high == ord("6"))) & (low == ord("5"))
     sign = (high == ord("2")) & ((low == ord("b")) | (low == ord("d")) | (low == ord("e")))
-    return places[digit | letter | sign]
+    return places[np.flatnonzero(digit | letter | sign)]

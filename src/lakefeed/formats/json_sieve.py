@@ -74,12 +74,12 @@ class Sieve:
         return _Group(range(len(payloads)), payloads).at([n for n, payload in enumerate(payloads) if payload])
 
     def _read_hopefully(self, group: _Group) -> None:
-        """Read all; when that fails, all but those that are plainly cut off or that Arrow complained of."""
+        """Read all; when that fails, all but those that look wrong or that Arrow complained of."""
         for _ in range(_HOPEFUL_READS):
             block = self._blocks.read(group.texts)
             if isinstance(block, Block):
                 return self._keep(group, block)
-            suspects = block.suspects | json_suspects.cut_off(group.texts)
+            suspects = block.suspects | self._blocks.shapes.wrong(group.texts)
             if not suspects or len(suspects) > len(group.indexes) // 2:
                 break
             group = self._without(suspects, group)

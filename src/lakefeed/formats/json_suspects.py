@@ -5,7 +5,6 @@ A suspect is not refused: the strict path decides. A suspect too many costs time
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
@@ -20,16 +19,6 @@ from lakefeed.formats.json_text import DEEPEST, too_deep
 
 _NULL = type(None)
 _MANY_NAMES = 100
-_CLOSE = ord("}")
-_CHANGED = re.compile(r"Column\(.*/(?P<key>[^/\[\]]+)\) changed from \w+ to (?P<kind>\w+) in row")
-_TWICE = re.compile(r"Column\(.*/(?P<key>[^/\[\]]+)\) was specified twice in row")
-_STARTS = {"string": rb'"', "number": rb"[-0-9NI]", "boolean": rb"[tf]", "object": rb"\{", "array": rb"\["}
-
-
-def cut_off(payloads: Sequence[bytes]) -> set[int]:
-    """Payloads that do not end like an object: most of those that were cut off, at little cost."""
-    odd = [place for place, payload in enumerate(payloads) if payload[-1] != _CLOSE]
-    return {place for place in odd if not payloads[place].rstrip().endswith(b"}")}
 
 
 def not_utf8(payloads: Sequence[bytes]) -> set[int]:
@@ -43,23 +32,6 @@ def _is_utf8(payload: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def alike(payloads: Sequence[bytes], place: int, complaint: str) -> set[int]:
-    """The payload that Arrow complained about, and those in which the same key has the same kind of value.
-
-    A producer that sends one value of the wrong kind sends more of them: finding these by their bytes spares
-    the block a second parser.
-    """
-    if found := _CHANGED.search(complaint):
-        pattern = re.compile(rb'"%s"\s*:\s*%s' % (re.escape(found["key"].encode()), _STARTS[found["kind"]]))
-        others = {place for place, payload in enumerate(payloads) if pattern.search(payload)}
-    elif found := _TWICE.search(complaint):
-        key = b'"%s"' % found["key"].encode()
-        others = {place for place, payload in enumerate(payloads) if payload.count(key) > 1}
-    else:
-        others = set()
-    return {place, *others} if len(others) < len(payloads) // 10 else {place}
 
 
 def loaded(payloads: Sequence[bytes]) -> tuple[list[dict[str, Any]], set[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any, NoReturn
 
@@ -79,8 +79,7 @@ def _value(text: str, doubled: list[_Doubled]) -> Any:
         if len(found) == len(pairs):
             return found
         marked = _Doubled(found)
-        keys = [key for key, _ in pairs]
-        marked.key = next(key for place, key in enumerate(keys) if key in keys[:place])
+        marked.key = _first_twice(key for key, _ in pairs)
         doubled.append(marked)
         return marked
 
@@ -92,6 +91,15 @@ def _value(text: str, doubled: list[_Doubled]) -> Any:
     except json.JSONDecodeError as error:
         message = _WORDING.get(error.msg, error.msg)
         raise Misfit("bad_json", f"line {error.lineno} column {error.colno}: {message}") from None
+
+
+def _first_twice(keys: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise ValueError("no key appears twice")
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -90,7 +90,7 @@ def _widen_decimals(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 def _digits(kind: pa.DataType) -> tuple[int, int]:
     if pa.types.is_decimal(kind):
         return kind.precision - kind.scale, kind.scale
-    return _INTEGER_DIGITS[kind.bit_width], 0
+    return _INTEGER_DIGITS[_signed(kind).bit_width], 0
 
 
 def _signed(kind: pa.DataType) -> pa.DataType:

@@ -1,0 +1,317 @@
+"""The command line without a JVM: help, exit codes, what a user reads, and what nobody may read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from lakefeed import __version__
+
+COMMANDS = ("demo", "validate", "run", "status", "schema")
+GOOD = """
+    name: shop
+    sources: {clicks: {type: generate, rows: 10}}
+    tables: {events: {path: events, from: clicks}}
+"""
+
+
+def lakefeed(
+    *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 60
+) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "lakefeed", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": "200", **(env or {})},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        file = tmp_path / "shop.yaml"
+        file.write_text(dedent(text))
+        return file
+
+    return write
+
+
+def test_help_names_every_command_with_one_sentence() -> None:
+    code, out, _ = lakefeed("--help")
+
+    assert code == 0
+    assert "Streams events into Delta Lake tables, exactly once, on Spark." in out
+    for name, sentence in {
+        "demo": "Stream generated shop events into a Delta table",
+        "validate": "Check a pipeline file, without connecting to anything.",
+        "run": "Run a pipeline until it is stopped",
+        "status": "Show version, rows, files, last commit, offsets and lag",
+        "schema": "Print the JSON Schema of the pipeline file, for editors.",
+    }.items():
+        (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{name} ")]
+        assert sentence in line
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("demo", ["[DIRECTORY]", "--rows"]),
+        ("validate", ["FILE", "The pipeline file."]),
+        ("run", ["FILE", "--once", "--set", "KEY=VALUE", "--master"]),
+        ("status", ["FILE", "--json"]),
+        ("schema", ["Print the JSON Schema"]),
+    ],
+)
+def test_help_of_a_command_tells_its_arguments(command: str, told: list[str]) -> None:
+    code, out, said = lakefeed(command, "--help")
+
+    assert code == 0, said
+    for text in told:
+        assert text in out
+
+
+def test_version_is_printed() -> None:
+    assert lakefeed("--version") == (0, f"lakefeed {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["validte", "shop.yaml"], "No such command 'validte'"),
+        (["validate"], "Missing argument 'FILE'"),
+        (["run", "shop.yaml", "--onec"], "No such option: --onec"),
+        (["run", "shop.yaml", "--set", "flush"], "flush"),
+    ],
+)
+def test_wrong_command_line_exits_with_2_and_says_what_is_wrong(
+    arguments: list[str], told: str, written: Callable[[str], Path]
+) -> None:
+    file = written(GOOD)
+
+    code, _, said = lakefeed(*[file if one == "shop.yaml" else one for one in arguments])
+
+    assert code == 2
+    assert told in said
+    assert "Traceback" not in said
+
+
+def test_missing_file_exits_with_2_and_names_it(tmp_path: Path) -> None:
+    for command in ("validate", "run", "status"):
+        code, _, said = lakefeed(command, tmp_path / "gone.yaml")
+
+        assert code == 2
+        assert str(tmp_path / "gone.yaml") in said
+        assert "Traceback" not in said
+
+
+def test_validate_counts_what_it_found(written: Callable[[str], Path]) -> None:
+    file = written(GOOD)
+
+    assert lakefeed("validate", file) == (0, f"{file}: ok (1 source, 1 table)\n", "")
+
+
+def test_every_problem_is_told_with_its_line_by_validate_and_by_run(written: Callable[[str], Path]) -> None:
+    file = written(
+        """\
+        name: shop
+        sources:
+          clicks: {type: generate, rwos: 10}
+        tables:
+          events:
+            path: events
+            from: click
+            schema: {event_id: lnog}
+        """
+    )
+
+    for command in ("validate", "run", "status"):
+        code, out, said = lakefeed(command, file)
+
+        assert (code, out) == (2, "")
+        problems = said.splitlines()
+        assert [line.split(": ")[0] for line in problems] == [f"{file}:3", f"{file}:7", f"{file}:8"]
+        assert "rwos" in problems[0] and "'rows'" in problems[0]
+        assert "click" in problems[1] and "'clicks'" in problems[1]
+        assert "lnog" in problems[2] and "'long'" in problems[2]
+    assert not (file.parent / ".lakefeed").exists()
+
+
+def test_schema_prints_json_schema_that_describes_a_pipeline() -> None:
+    code, out, said = lakefeed("schema")
+
+    assert (code, said) == (0, "")
+    described = json.loads(out)
+    assert described["$schema"].startswith("https://json-schema.org/")
+    assert described["required"] == ["name", "sources", "tables"]
+    assert "partition_by" in out
+
+
+def test_validate_and_status_import_no_pyspark(written: Callable[[str], Path]) -> None:
+    file = written(GOOD)
+    looks = f"""
+import sys
+sys.argv = ["lakefeed", sys.argv[1], {str(file)!r}]
+from lakefeed.commands.app import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("pyspark", "py4j", "pandas")))
+"""
+
+    for command in ("validate", "status"):
+        done = subprocess.run([sys.executable, "-c", looks, command], capture_output=True, text=True)
+
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_missing_java_is_told_in_one_sentence(written: Callable[[str], Path], tmp_path: Path) -> None:
+    file = written(GOOD)
+    nowhere = tmp_path / "empty"
+    nowhere.mkdir()
+
+    told = lakefeed("run", file, "--once", env={"PATH": str(nowhere), "JAVA_HOME": ""})
+    told_home = lakefeed("run", file, "--once", env={"JAVA_HOME": str(nowhere)})
+
+    sentence = (
+        "error: Java 17 or newer is needed and was not found: install it, for example with "
+        "`apt-get install openjdk-17-jre-headless`, or set JAVA_HOME.\n"
+    )
+    assert told == (1, "", sentence)
+    assert told_home == (1, "", sentence)
+
+
+@pytest.mark.parametrize("version", ["11.0.21", "1.8.0_392"])
+def test_old_java_is_told_with_its_version(
+    version: str, written: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file = written(GOOD)
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2023-10-17' >&2\n")
+    java.chmod(0o755)
+
+    code, out, said = lakefeed("run", file, "--once", env={"JAVA_HOME": str(tmp_path / "jdk")})
+
+    major = {"11.0.21": 11, "1.8.0_392": 8}[version]
+    assert (code, out) == (1, "")
+    assert said.startswith(f"error: Java 17 or newer is needed and {java} is Java {major}: install it")
+    assert len(said.splitlines()) == 1
+
+
+def test_status_tells_tables_that_are_not_there_yet(written: Callable[[str], Path]) -> None:
+    file = written(GOOD)
+
+    code, out, said = lakefeed("status", file)
+    json_code, json_out, _ = lakefeed("status", file, "--json")
+
+    assert (code, said) == (0, "")
+    assert "not created yet" in out
+    found = json.loads(json_out)
+    assert json_code == 0
+    assert found["pipeline"] == "shop"
+    assert found["tables"][0]["version"] is None
+    assert found["sources"] == {"clicks": None}
+
+
+CANARIES = {
+    "KAFKA_PASSWORD": "canary-kafka-password",
+    "ACCESS_KEY": "canary-access-key",
+    "SECRET_KEY": "canary-secret-key",
+}
+SECRET = """
+    name: shop
+    sources:
+      clicks:
+        type: kafka
+        brokers: 127.0.0.1:9
+        topics: [clicks]
+        format: json
+        options:
+          sasl.mechanism: PLAIN
+          security.protocol: SASL_PLAINTEXT
+          sasl.username: user
+          sasl.password: ${KAFKA_PASSWORD}
+    tables:
+      events: {path: "s3://lake/events", from: clicks}
+    storage:
+      AWS_ENDPOINT_URL: "http://127.0.0.1:9"
+      AWS_ALLOW_HTTP: "true"
+      AWS_REGION: us-east-1
+      AWS_ACCESS_KEY_ID: ${ACCESS_KEY}
+      AWS_SECRET_ACCESS_KEY: ${SECRET_KEY}
+      retry_timeout: 1s
+      max_retries: "1"
+"""
+
+
+def assert_no_canary(*texts: str) -> None:
+    for text in texts:
+        for canary in CANARIES.values():
+            assert canary not in text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["sasl.mechanism: PLAIN", "retry_timeout: 1s", "topics: [clicks]", "brokers: 127.0.0.1:9"],
+)
+def test_no_secret_is_shown_by_validate(wrong: str, written: Callable[[str], Path]) -> None:
+    good, bad = written(SECRET), SECRET.replace(wrong, "no_such_key: [canary]")
+
+    code, out, said = lakefeed("validate", good, env=CANARIES)
+    bad_code, bad_out, bad_said = lakefeed("validate", written(bad), env=CANARIES)
+
+    assert code == 0, said
+    assert bad_code == 2
+    assert_no_canary(out, said, bad_out, bad_said)
+
+
+def test_status_of_what_cannot_be_reached_ends_soon_and_shows_no_secret(
+    written: Callable[[str], Path],
+) -> None:
+    file = written(SECRET)
+    began = time.monotonic()
+
+    code, out, said = lakefeed("status", file, env=CANARIES, timeout=90)
+    took = time.monotonic() - began
+
+    assert code == 0, said
+    assert took < 60
+    assert "127.0.0.1:9 does not answer" in out
+    assert "Traceback" not in said
+    assert_no_canary(out, said)
+
+
+@pytest.mark.parametrize("option", ["sasl.mechanism", "ssl.key.pem"])
+def test_option_that_the_client_refuses_is_told_without_its_secret_value(
+    option: str, written: Callable[[str], Path]
+) -> None:
+    file = written(SECRET.replace("sasl.username: user", f"{option}: ${{KAFKA_PASSWORD}}"))
+
+    code, out, said = lakefeed("status", file, env=CANARIES, timeout=90)
+
+    assert "Traceback" not in said
+    assert_no_canary(out, said)
+    assert code in (0, 2)
+
+
+def test_installed_command_and_module_are_the_same() -> None:
+    command = Path(sys.executable).parent / "lakefeed"
+    if not command.exists():
+        command = Path(shutil.which("lakefeed") or "")
+
+    done = subprocess.run([str(command), "--version"], capture_output=True, text=True)
+
+    assert done.stdout == f"lakefeed {__version__}\n"

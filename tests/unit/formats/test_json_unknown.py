@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import itertools
+import time
+
+import pyarrow as pa
+import pytest
+
+from lakefeed.formats.json import JsonFormat, infer
+from lakefeed.formats.json_block import Block, BlockReader
+from lakefeed.formats.json_inference import NewFields
+from lakefeed.pipeline.types import declared_schema, type_text
+
+
+def columns(schema: pa.Schema | None) -> dict[str, str]:
+    return {field.name: type_text(field.type) for field in schema or ()}
+
+
+def new(known: dict[str, str], *payloads: bytes) -> dict[str, str]:
+    return columns(JsonFormat().decoder(declared_schema(known)).decode(payloads).unknown)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2"], "long"),
+        (["1", "2.5"], "double"),
+        (["9223372036854775807"], "long"),
+        (["1", "9223372036854775808"], "decimal(38,0)"),
+        (["1", "18446744073709551616"], "decimal(38,0)"),
+        (["18446744073709551616", "0.5"], "double"),
+        (["1" + "0" * 38], "string"),
+        (["-" + "1" * 39], "string"),
+        (["1e30"], "double"),
+        (["true", "null"], "boolean"),
+        (['"a"'], "string"),
+        (['"2024-03-01T12:00:00Z"', '"2024-03-01T12:00:00.123456789+02:00"'], "timestamp"),
+        (['"2024-03-01T12:00:00Z"', '"2024-03-01T12:00:00"'], "string"),
+        (['"2024-02-30T12:00:00Z"'], "string"),
+        (['"1970-01-01T00:00:00Z"'], "timestamp"),
+        (["1", '"a"'], "string"),
+        (["1", "true"], "string"),
+        (["[1]", "[2.5, null]"], "array<double>"),
+        (["[]", "[[1]]"], "array<array<long>>"),
+        (['{"a": 1, "b": null}', '{"a": 0.5, "b": "x"}'], "struct<a: double, b: string>"),
+        (['[{"a": 1, "n": null}, {"b": {}}]'], "array<struct<a: long>>"),
+        (['{"a": 1}', "[1]"], "string"),
+        (["[]", "5"], "long"),
+        (["{}", '"x"'], "string"),
+    ],
+)
+def test_the_type_of_a_new_column_does_not_depend_on_the_order(values: list[str], kind: str) -> None:
+    for order in itertools.permutations(values):
+        assert new({"id": "long"}, *(f'{{"id": 1, "v": {value}}}'.encode() for value in order)) == {"v": kind}
+
+
+@pytest.mark.parametrize("value", ["null", "[]", "{}", "[null, []]", '{"a": null, "b": [{}]}'])
+def test_a_column_without_a_value_is_not_proposed(value: str) -> None:
+    decoded = (
+        JsonFormat().decoder(declared_schema({"id": "long"})).decode([f'{{"id": 1, "v": {value}}}'.encode()])
+    )
+
+    assert decoded.unknown is None
+    assert decoded.rows.to_pylist() == [{"id": 1}]
+
+
+def test_known_columns_of_rows_with_new_ones_are_right() -> None:
+    payloads = [b'{"id": 1, "v": 5}', b'{"id": 2}', b'{"id": 3, "v": "x", "w": [1]}', b'{"id": "x", "z": 1}']
+
+    decoded = JsonFormat().decoder(declared_schema({"id": "long"})).decode(payloads)
+
+    assert decoded.rows.to_pylist() == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert columns(decoded.unknown) == {"v": "string", "w": "array<long>"}
+    assert [each.index for each in decoded.refused] == [3]
+
+
+def test_new_fields_of_known_structs_are_proposed_alone() -> None:
+    known = {
+        "meta": "struct<ip: string, geo: struct<lat: double>>",
+        "items": "array<struct<sku: string>>",
+        "by_day": "map<string, struct<n: long>>",
+    }
+    payload = (
+        b'{"meta": {"ip": "x", "geo": {"lat": 1, "lon": 2.5}}, '
+        b'"items": [{"sku": "a", "qty": 1}], "by_day": {"mon": {"m": true}}}'
+    )
+
+    assert new(known, payload) == {
+        "meta": "struct<geo: struct<lon: double>>",
+        "items": "array<struct<qty: long>>",
+        "by_day": "map<string, struct<m: boolean>>",
+    }
+
+
+def test_new_columns_come_in_order_of_appearance() -> None:
+    assert list(new({}, b'{"b": 1, "a": null}', b'{"c": 1, "a": 1}')) == ["b", "a", "c"]
+
+
+def test_of_two_spellings_one_is_proposed() -> None:
+    assert new({}, b'{"userid": 1}', b'{"userId": "x"}') == {"userId": "string"}
+
+
+def test_infer_takes_the_columns_of_good_payloads() -> None:
+    schema = infer(
+        [b'{"id": 1, "at": "2024-03-01T00:00:00Z"}', None, b"{", b'{"id": 2.5, "a b": 1}', b'{"id": 2}']
+    )
+
+    assert columns(schema) == {"id": "long", "at": "timestamp"}
+    assert columns(infer([])) == {}
+
+
+def test_a_field_that_is_always_null_does_not_keep_later_payloads_off_the_fast_path() -> None:
+    schema = declared_schema({"id": "long", "items": "array<struct<sku: string>>"})
+    payload = b'{"id": 1, "promo": null, "items": [{"sku": "a", "tags": [], "extra": {"x": null}}]}'
+    reader = BlockReader(schema)
+    quiet = NewFields(exact=True).of([{"promo": None, "items": [{"tags": [], "extra": {"x": None}}]}], schema)
+
+    before = reader.read([payload])
+    reader.learn(quiet)
+    after = reader.read([payload])
+
+    assert not isinstance(before, Block)
+    assert isinstance(after, Block)
+    assert after.rows.to_pylist() == [{"id": 1, "items": [{"sku": "a"}]}]
+
+
+def test_a_field_that_was_always_null_is_proposed_when_it_has_a_value() -> None:
+    decoder = JsonFormat().decoder(declared_schema({"id": "long"}))
+    assert decoder.decode([b'{"id": 1, "promo": null}']).unknown is None
+
+    decoded = decoder.decode([b'{"id": 1, "promo": null}', b'{"id": 2, "promo": "x"}'])
+
+    assert columns(decoded.unknown) == {"promo": "string"}
+    assert decoded.rows.to_pylist() == [{"id": 1}, {"id": 2}]
+
+
+def test_thousands_of_new_names_take_no_more_than_a_moment() -> None:
+    payloads = [f'{{"id": {n}, "props": {{"k{n}": {n}}}}}'.encode() for n in range(5000)]
+    started = time.monotonic()
+
+    decoded = JsonFormat().decoder(declared_schema({"id": "long"})).decode(payloads)
+
+    assert decoded.rows.num_rows == 5000
+    assert decoded.unknown is not None
+    assert decoded.unknown.field("props").type.num_fields == 5000
+    assert time.monotonic() - started < 5
