@@ -111,5 +111,14 @@ def test_every_connector_has_a_page_from_the_template(room: str) -> None:
             assert heading in headings, f"{name}: {heading}"
 
 
+@pytest.mark.parametrize("room", ["pipeline", "sources", "formats", "tables", "engine"])
+def test_the_map_of_the_house_names_every_module(room: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+
+    modules = {file.name for file in (ROOT / "src" / "lakefeed" / room).glob("*.py")} - {"__init__.py"}
+
+    assert {module for module in modules if module not in page.split()} == set()
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150

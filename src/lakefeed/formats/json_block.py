@@ -68,9 +68,10 @@ class BlockReader:
             self._expected = _with_quiet(read_type(pa.struct(self._plain)), merged)
 
     def read(self, payloads: Sequence[bytes]) -> Block | Failed:
-        """Read payloads of which nothing is known. A field that is not in the schema fails the block."""
-        if self.mapped:
-            return Failed(set())
+        """Read payloads of which nothing is known. A field that is not in the schema fails the block.
+
+        Not for schemas with a map.
+        """
         found = self._read(payloads, self._expected, "error")
         return found if isinstance(found, Failed) else self._block(found, {})
 

@@ -46,8 +46,8 @@ class Shapes:
         self._pattern = "|".join(parts)
 
     def wrong(self, payloads: Sequence[bytes]) -> set[int]:
-        """Payloads that look wrong."""
-        return _cut_off(payloads) | self._wrong_kind(payloads)
+        """Payloads that look wrong: those that are cut off, and only if there are none, the others."""
+        return _cut_off(payloads) or self._wrong_kind(payloads)
 
     def _wrong_kind(self, payloads: Sequence[bytes]) -> set[int]:
         if not self._pattern or not payloads:

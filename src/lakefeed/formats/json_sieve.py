@@ -19,7 +19,7 @@ from lakefeed.formats.json_block import Block, BlockReader, Failed
 from lakefeed.formats.json_inference import Imprecise, NewFields, exact_object, pruned
 from lakefeed.formats.json_strict import StrictReader
 
-_HOPEFUL_READS = 2
+_HOPEFUL_READS = 3
 _PART = 8192  # parsed objects that the processor's cache still holds
 _FEW = 32
 
@@ -75,7 +75,7 @@ class Sieve:
 
     def _read_hopefully(self, group: _Group) -> None:
         """Read all; when that fails, all but those that look wrong or that Arrow complained of."""
-        for _ in range(_HOPEFUL_READS):
+        for _ in range(0 if self._blocks.mapped else _HOPEFUL_READS):
             block = self._blocks.read(group.texts)
             if isinstance(block, Block):
                 return self._keep(group, block)

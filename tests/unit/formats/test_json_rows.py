@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from lakefeed.formats.json import JsonFormat
 from lakefeed.formats.json_block import Block, BlockReader
+from lakefeed.formats.json_decimals import extreme
+from lakefeed.formats.json_strict import StrictReader
 from lakefeed.pipeline.types import TIMESTAMP, declared_schema
 
 
@@ -100,6 +104,25 @@ def test_decimals_that_arrow_reads_wrongly_are_right() -> None:
         "s: expected decimal(10,2), got 1e-1000000000",
         's: expected decimal(10,2), got "1e-99"',
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept_away"),
+    [
+        ('{"v": 1e-38}', False),
+        ('{"v": 1.5e-38}', True),
+        ('{"v": 1E-039}', True),
+        ('{"v": "1.e-1000000000"}', True),
+        ('{"v": [0,1e-99]}', True),
+        ('{"v": 0.' + "1" * 28 + "}", False),
+        ('{"v": 0.' + "1" * 29 + "}", True),
+        ('{"v": "\\u0031e5"}', True),
+        ('{"v": "\\u00e9 \\u003c"}', False),
+        ('{"id": "1234567e-1234-4e-12-be12-123e-123456789012"}', False),
+    ],
+)
+def test_extreme_decimals_are_kept_away_from_arrow(text: str, kept_away: bool) -> None:
+    assert bool(len(extreme(np.frombuffer(text.encode(), np.uint8)))) == kept_away
 
 
 @pytest.mark.parametrize(
@@ -215,3 +238,32 @@ def test_without_a_schema_every_payload_is_a_row_without_columns() -> None:
 
     assert (decoded.rows.num_rows, decoded.rows.num_columns) == (2, 0)
     assert [each.index for each in decoded.refused] == [2]
+
+
+def test_bad_payloads_do_not_take_the_others_off_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[int] = []
+    read = StrictReader.read
+
+    def counted(self: StrictReader, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Any:
+        decided.extend(indexes)
+        return read(self, payloads, indexes)
+
+    monkeypatch.setattr(StrictReader, "read", counted)
+    bad = {
+        3: b'{"id": 3, "price": 1',
+        40: b'{"id": "x"}',
+        41: b'{"id": 1.5}',
+        120: b'{"price": "abc"}',
+        199: b'{"id": 1, "id": 1}',
+        200: b"",
+        201: b'{"meta": {"n": []}}',
+        250: b'{"price": 1e-99}',
+        299: b'{"list": ["x"]}',
+    }
+    payloads = [bad.get(n, f'{{"id": {n}, "price": {n}.5, "list": [1]}}'.encode()) for n in range(300)]
+    columns = {"id": "long", "price": "decimal(10,2)", "meta": "struct<n: int>", "list": "array<long>"}
+
+    decoded = JsonFormat().decoder(declared_schema(columns)).decode(payloads)
+
+    assert [each.index for each in decoded.refused] == [*bad]
+    assert decided == [*bad]

@@ -134,6 +134,16 @@ def test_a_field_that_was_always_null_is_proposed_when_it_has_a_value() -> None:
     assert decoded.rows.to_pylist() == [{"id": 1}, {"id": 2}]
 
 
+def test_a_field_that_was_an_empty_list_and_an_empty_object_is_proposed_when_it_has_a_value() -> None:
+    decoder = JsonFormat().decoder(declared_schema({"id": "long"}))
+    for quiet in (b"[]", b"{}"):
+        assert decoder.decode([b'{"id": 1, "promo": %s}' % quiet]).unknown is None
+
+    decoded = decoder.decode([b'{"id": 2, "promo": "x"}'])
+
+    assert columns(decoded.unknown) == {"promo": "string"}
+
+
 def test_thousands_of_new_names_take_no_more_than_a_moment() -> None:
     payloads = [f'{{"id": {n}, "props": {{"k{n}": {n}}}}}'.encode() for n in range(5000)]
     started = time.monotonic()
