@@ -92,6 +92,34 @@ def test_kill_and_lost_checkpoint_together_lose_and_repeat_nothing(
     check_ledger(tmp_path, produced)
 
 
+def test_schema_changed_after_a_crash_between_letters_and_rows_loses_and_repeats_nothing(
+    broker: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic()
+    times = ['"2026-11-15T10:00:00Z"', "1794736800000"]
+    broker.produce(name, [f'{{"event_id": {n}, "at": {times[n % 2]}}}'.encode() for n in range(1000)])
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"""\
+name: shop
+sources:
+  clicks: {{type: kafka, brokers: "{broker.address}", topics: [{name}], format: json}}
+tables:
+  one: {{path: one, from: clicks, schema: {{event_id: long, at: timestamp}}}}
+flush: {{rows: 600}}
+"""
+    )
+    killed, _, said = run("run", str(file), "--once", env={"LAKEFEED_KILL_AT": "letters_committed"})
+    assert killed == -9, said
+
+    code, _, said = run("run", str(file), "--once", "--set", "tables.one.schema.at=timestamp(ms)")
+
+    assert code == 0, said
+    dead = [json.loads(one["payload"])["event_id"] for one in dead_letters(tmp_path / "shop_dead_letters")]
+    assert_each_once(range(1000), table_ids(tmp_path / "one"), dead)
+    assert table_ids(tmp_path / "one")
+
+
 def test_running_pipeline_survives_a_broker_that_is_stopped_and_started(tmp_path: Path) -> None:
     with Broker() as broker:
         broker.create_topic("clicks", 2)

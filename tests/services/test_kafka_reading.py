@@ -259,7 +259,7 @@ def test_offsets_lost_to_retention_stop_the_source_and_are_named(
     with pytest.raises(DataLoss) as caught:
         shop.run()
 
-    assert f"{name}-0: offset 10 is wanted next, the earliest is 15: 5 events are gone" in str(caught.value)
+    assert f"{name}-0: offset 10 is wanted next, the earliest is 15: 5 events lost" in str(caught.value)
     assert "on_data_loss: skip" in str(caught.value)
     assert shop.ids() == list(range(10))
 
@@ -277,7 +277,7 @@ def test_offsets_lost_to_retention_are_skipped_when_the_file_says_so(
     shop.run()
 
     assert shop.ids() == [*range(10), *range(15, 30)]
-    assert "5 events are gone" in caplog.text
+    assert "5 events lost" in caplog.text
 
 
 def test_a_topic_deleted_and_created_again_is_noticed_though_its_offsets_fit(

@@ -44,7 +44,9 @@ _COLUMNS = ["event_id", "event_time", "event_type", "product_id", "brand", "pric
 
 
 def demo(
-    directory: Annotated[Path, typer.Argument(metavar="[DIRECTORY]", help="Where the demo goes.")] = Path("lakefeed-demo"),
+    directory: Annotated[Path, typer.Argument(metavar="[DIRECTORY]", help="Where the demo goes.")] = Path(
+        "lakefeed-demo"
+    ),
     rows: Annotated[int, typer.Option(min=1, help="How many events to make.")] = 1_000_000,
 ) -> None:
     """Stream generated shop events into a Delta table and show what landed. Needs no service."""

@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.secrets import Redactor
 
 
 def run(
@@ -42,7 +43,7 @@ def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None) -
     redactor = Redactor.of(pipeline)
     start_logging(redactor, debug="--debug" in sys.argv)
     stop = stopped_by_signals()
-    with _progress(pipeline.name) as watcher:
+    with redactor.guarding(), _progress(pipeline.name, redactor) as watcher:
         run_engine(pipeline, once=once, master=master, watcher=watcher, stop=stop)
 
 
@@ -60,11 +61,11 @@ def stopped_by_signals() -> threading.Event:
     return stop
 
 
-def _progress(name: str) -> AbstractContextManager[Any]:
+def _progress(name: str, redactor: Redactor) -> AbstractContextManager[Any]:
     if sys.stderr.isatty():
         from lakefeed.watch.live import LiveProgress
 
-        return LiveProgress(name)
+        return LiveProgress(name, redactor)
     from lakefeed.watch.lines import LogLines
 
     return nullcontext(LogLines())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.status import PipelineStatus, TableStatus
 
 
@@ -21,10 +22,13 @@ def status(
     from lakefeed.watch.status import status as look
 
     pipeline = Pipeline.from_file(file)
-    found = look(pipeline)
-    typer.echo(Redactor.of(pipeline).redact(_json(found)) if as_json else "", nl=as_json)
-    if not as_json:
-        _print(found)
+    redactor = Redactor.of(pipeline)
+    with redactor.guarding():
+        found = look(pipeline)
+    if as_json:
+        typer.echo(redactor.redact(_json(found)))
+    else:
+        _print(found, redactor)
 
 
 def _json(found: PipelineStatus) -> str:
@@ -35,25 +39,27 @@ def _json(found: PipelineStatus) -> str:
     return orjson.dumps(asdict(found), option=orjson.OPT_INDENT_2).decode()
 
 
-def _print(found: PipelineStatus) -> None:
+def _print(found: PipelineStatus, redactor: Redactor) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from lakefeed.pipeline.units import format_size
+    from lakefeed.pipeline.units import readable_size
 
     table = Table(title=None, box=None, pad_edge=False)
     for name in ("table", "version", "rows", "files", "small", "size", "last commit", "lag"):
         table.add_column(name, justify="left" if name in ("table", "last commit") else "right")
     for one in [*found.tables, found.dead_letters]:
         if one.version is None:
-            table.add_row(one.name, "-", *[""] * 4, one.error or "not created yet", "")
+            table.add_row(
+                one.name, "-", *[""] * 4, redactor.redact(one.error) if one.error else "not created yet", ""
+            )
             continue
         numbers = (
             f"{one.version:,}",
             f"{one.rows:,}",
             f"{one.files:,}",
             f"{one.small_files:,}",
-            format_size(one.bytes),
+            readable_size(one.bytes),
         )
         table.add_row(one.name, *numbers, one.last_commit or "", _lag(one))
     console = Console()
@@ -66,7 +72,7 @@ def _print(found: PipelineStatus) -> None:
                 typer.echo(f"  {one.name} <- {source} {partition}: next {at.next:,}, end {end}, lag {lag}")
     for source, trouble in found.sources.items():
         if trouble:
-            typer.echo(f"  {source}: {trouble}")
+            typer.echo(redactor.redact(f"  {source}: {trouble}"))
 
 
 def _lag(one: TableStatus) -> str:

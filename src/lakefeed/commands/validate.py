@@ -11,7 +11,9 @@ from lakefeed.pipeline.load import load
 from lakefeed.pipeline.wording import counted
 
 
-def validate(file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False)]) -> None:
+def validate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False)],
+) -> None:
     """Check a pipeline file, without connecting to anything.
 
     Every problem is printed with its line, and the exit code is 2.

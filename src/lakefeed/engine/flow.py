@@ -99,14 +99,16 @@ class Flow:
         for name in self.tables:
             place = self._lake.places[name]
             try:
-                found.append(self._reach(client, place, dict(letters.transactions) if letters else {}))
+                transactions = letters.transactions if letters else {}
+                held = positions_of(transactions, self._pipeline.name, self.source, letters_of=name)
+                found.append(self._reach(client, place, held))
             except TableError as error:
                 if error.retryable:
                     raise
                 self.fail(name, error)
         return found
 
-    def _reach(self, client: SourceClient, place: Place, letters: dict[str, int]) -> Reach:
+    def _reach(self, client: SourceClient, place: Place, letters: Offsets) -> Reach:
         name, source = self._pipeline.name, self.source
         table = place.open(name)
         transactions = dict(table.transactions) if table else {}
@@ -118,16 +120,28 @@ class Flow:
         if table is None and columns is not None:
             table = self._create(place, columns, rows_from, client.marks())
             transactions = dict(table.transactions)
-        letters_held = positions_of(letters, name, source, letters_of=place.name)
-        reset = {partition for partition, at in held.items() if rows_from.get(partition, at) < at}
         return Reach(
             place,
             rows_from,
-            {p: max(at, 0 if p in reset else letters_held.get(p, 0)) for p, at in rows_from.items()},
-            {p: at - 1 for p, at in positions_of(transactions, name, source).items()},
-            {p: at - 1 for p, at in letters_held.items()},
-            marks_of(transactions, name, source),
+            logged={p: at - 1 for p, at in positions_of(transactions, name, source).items()},
+            letters_logged={p: at - 1 for p, at in letters.items()},
+            lettered=self._lettered(place, held, rows_from, letters),
+            marks=marks_of(transactions, name, source),
         )
+
+    def _lettered(
+        self, place: Place, held: Offsets, rows_from: Offsets, letters: Offsets
+    ) -> dict[str, frozenset[int]]:
+        """Offsets that the table misses and that are its dead letters already.
+
+        There are some only after a crash between the two commits, and never after offsets began anew.
+        """
+        ahead = {
+            partition: at
+            for partition, at in rows_from.items()
+            if at < letters.get(partition, 0) and at >= held.get(partition, at)
+        }
+        return self._lake.lettered(self.source, place.name, ahead) if ahead else {}
 
     def _record_beginnings(self, reaches: list[Reach], landing: Landing) -> None:
         """Give a table that knows nothing of the source its positions before anything is read."""
@@ -169,7 +183,7 @@ class Flow:
                 partition_by=tuple(field for field in reach.place.partition_fields if field.derived),
                 metadata=reach.place.metadata,
                 rows_from=reach.rows_from,
-                letters_from=reach.letters_from,
+                lettered=reach.lettered,
             )
             for reach in reaches
         )

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget
@@ -15,6 +16,7 @@ from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
 from lakefeed.pipeline.types import METADATA, stored
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
+from lakefeed.sources import Offsets, source_of
 from lakefeed.stores import open_store
 from lakefeed.tables.evolution import add_columns, keep_properties, missing_columns
 from lakefeed.tables.table import LakeTable
@@ -180,6 +182,20 @@ class Lake:
             found = self.letters.open(self.pipeline.name)
             account = {"pipeline": self.pipeline.name, "kind": "create"}
             return found or self.letters.create(DEAD_LETTER_SCHEMA, {}, account)
+
+    def lettered(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[int]]:
+        """The offsets from `start` on that are dead letters of a table, by partition."""
+        name = source_of(self.pipeline, source).partition_of
+        wanted = (ds.field("pipeline") == self.pipeline.name) & (ds.field("source") == source)
+        wanted &= (ds.field("table") == table) & (ds.field("offset") >= min(start.values()))
+        letters = self.letters.table.delta.to_pyarrow_dataset()
+        rows = letters.to_table(columns=["topic", "partition", "offset"], filter=wanted).to_pylist()
+        found: dict[str, set[int]] = {partition: set() for partition in start}
+        for row in rows:
+            partition = name(row["topic"], row["partition"])
+            if partition in start and row["offset"] >= start[partition]:
+                found[partition].add(row["offset"])
+        return {partition: frozenset(offsets) for partition, offsets in found.items()}
 
 
 def _declared(have: pa.Field, declared: pa.Field | None) -> pa.Field:

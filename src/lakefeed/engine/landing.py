@@ -46,9 +46,9 @@ class Reach:
 
     place: Place
     rows_from: Offsets
-    letters_from: Offsets
     logged: dict[str, int]
     letters_logged: dict[str, int]
+    lettered: dict[str, frozenset[int]]
     marks: dict[str, int]
     open: dict[str, Span] = field(default_factory=dict)
 
@@ -142,7 +142,7 @@ class Landing:
         for name, result in results.items():
             reach = self._reaches[name]
             for span in spans if result.letter_files else ():
-                if reach.letters_from[span.partition] <= span.start and result.letters.get(span.partition):
+                if reach.rows_from[span.partition] <= span.start and result.letters.get(span.partition):
                     key = application_id(self._pipeline, self._source, span.partition, letters_of=name)
                     transactions[key] = span.end - 1
                     expected[key] = reach.letters_logged.get(span.partition)

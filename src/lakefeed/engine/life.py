@@ -50,6 +50,7 @@ class Life:
         """Open the gate to Spark, still shut."""
         self.gate = Gate(self.start)
         self._position = dict(self.start)
+        self._marks = self.client.marks()
         self._done = threading.Event()
         self._outcome: Outcome | None = None
         self._failure: BaseException | None = None
@@ -59,7 +60,7 @@ class Life:
         """Run until stopped or drained; an Outcome says which tables must change before the next life."""
         while not self.stop.is_set():
             ends = self.client.latest() if self.until is None else self.until
-            if set(ends) - set(self._position):
+            if set(ends) - set(self._position) or self.client.marks() != self._marks:
                 return Outcome()
             self.watcher.lag(self.plan.source_name, _distance(self._position, ends))
             end = self.pace.next_end(self._position, ends)

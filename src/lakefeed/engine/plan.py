@@ -19,8 +19,9 @@ _ROWS_WORTH_A_TASK = 50_000
 class TablePlan:
     """How one table takes the events of a flow. `columns` is None while its schema is still to be inferred.
 
-    `rows_from` and `letters_from` are the next offsets that the table and its dead letters hold: what lies
-    before them is there already and must not be written again.
+    `rows_from` are the next offsets of the table: what lies before them is there already. `lettered` are
+    offsets from there on that are dead letters of the table already, as a crash came before the rows beside
+    them were committed. Neither is written again.
     """
 
     name: str
@@ -31,15 +32,11 @@ class TablePlan:
     partition_by: tuple[PartitionField, ...]
     metadata: bool
     rows_from: Offsets
-    letters_from: Offsets
+    lettered: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""
         return self.rows_from[span.partition] <= span.start
-
-    def takes_letters(self, span: OffsetRange) -> bool:
-        """Whether the dead letters of this table still miss the refused events of this range."""
-        return self.takes_rows(span) and self.letters_from[span.partition] <= span.start
 
 
 @dataclass(frozen=True)
@@ -59,10 +56,9 @@ class FlowPlan:
         """Bring the end of a batch back, so that a table takes all of a partition's range or none."""
         answer = dict(end)
         for table in self.tables:
-            for offsets in (table.rows_from, table.letters_from):
-                for partition, offset in offsets.items():
-                    if start[partition] < offset < answer[partition]:
-                        answer[partition] = offset
+            for partition, offset in table.rows_from.items():
+                if start[partition] < offset < answer[partition]:
+                    answer[partition] = offset
         return answer
 
 
@@ -86,9 +82,7 @@ def split(start: Offsets, end: Offsets, plan: FlowPlan) -> list[tuple[OffsetRang
     """
     groups: dict[tuple[bool, ...], list[OffsetRange]] = {}
     for span in spans(start, end):
-        takers = tuple(
-            take for table in plan.tables for take in (table.takes_rows(span), table.takes_letters(span))
-        )
+        takers = tuple(table.takes_rows(span) for table in plan.tables)
         groups.setdefault(takers, []).append(span)
     return [task for group in groups.values() for task in _share_out(group, plan.cores)]
 

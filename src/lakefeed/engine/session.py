@@ -78,7 +78,7 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = SparkConf().setMaster(master).setAppName(f"lakefeed {name}")
     settings.setAll(list(_settings(master, conf, log, archive.options()).items()))
-    with log.with_suffix(".err").open("ab") as errors:
+    with log.with_suffix(".err").open("wb") as errors:
         gateway = launch_gateway(_shown(settings), popen_kwargs={"stderr": errors, "stdout": errors})
     session = SparkSession(SparkContext(conf=settings, gateway=gateway))
     try:

@@ -14,6 +14,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,8 @@ class Gate:
             threading.Thread(target=self._serve, args=(connection,), name="gate", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rw", encoding="utf-8") as line:
+        # The reader goes away with its query, often in the middle of a question.
+        with connection, suppress(OSError, ValueError), connection.makefile("rw", encoding="utf-8") as line:
             for question in line:
                 line.write(json.dumps(self._wait_beyond(json.loads(question))) + "\n")
                 line.flush()

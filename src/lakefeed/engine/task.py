@@ -31,7 +31,7 @@ def run_task(plan: FlowPlan, ranges: Sequence[OffsetRange]) -> Manifest:
     """Read the ranges and write what becomes of them. Errors of the source come back in the manifest."""
     passing("task_started")
     manifest = Manifest(read={span.partition: 0 for span in ranges})
-    lanes = [_Lane(plan, table, ranges[0]) for table in plan.tables if table.takes_rows(ranges[0])]
+    lanes = [_Lane(plan, table, ranges) for table in plan.tables if table.takes_rows(ranges[0])]
     try:
         for events in plan.source.read(ranges):
             _take(lanes, events)
@@ -51,23 +51,27 @@ def run_task(plan: FlowPlan, ranges: Sequence[OffsetRange]) -> Manifest:
 
 def _take(lanes: list[_Lane], events: Events) -> None:
     """Decode once for all tables that want the same columns."""
-    decoded: dict[int, Decoded] = {}
+    decoded: dict[pa.Schema, Decoded] = {}
     for lane in lanes:
-        key = hash(lane.columns)
-        if key not in decoded:
-            decoded[key] = lane.decoder.decode(events.payloads)
-        lane.take(events, decoded[key])
+        if lane.columns not in decoded:
+            decoded[lane.columns] = lane.decoder.decode(events.payloads)
+        lane.take(events, decoded[lane.columns])
 
 
 class _Lane:
     """One table's way through a task: its rows, and its dead letters."""
 
-    def __init__(self, plan: FlowPlan, table: TablePlan, span: OffsetRange) -> None:
+    def __init__(self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange]) -> None:
         self.table = table
         self.columns = _NO_COLUMNS if table.columns is None else table.columns
         self.decoder: Decoder = plan.format.decoder(self.columns)
         self._plan = plan
-        self._keeps_letters = table.takes_letters(span)
+        self._lettered = {
+            (span.partition, offset)
+            for span in ranges
+            for offset in table.lettered.get(span.partition, ())
+            if span.start <= offset < span.end
+        }
         self._dead_at = dt.datetime.now(dt.UTC)
         self._rows: TableWriter | None = None
         self._letters: TableWriter | None = None
@@ -77,6 +81,9 @@ class _Lane:
         if self._result.error:
             return
         try:
+            before = self._dead_before(events) if self._lettered else set()
+            if before:
+                decoded = self._without(before, events, decoded)
             if decoded.refused:
                 self._refuse(events, decoded.refused)
             if decoded.unknown is not None:
@@ -84,7 +91,7 @@ class _Lane:
             if self.table.columns is None:
                 self._result.blank += decoded.rows.num_rows
             elif self._result.proposal is None and decoded.rows.num_rows:
-                self._write(events, decoded)
+                self._write(events, decoded, before)
         except TableError as error:
             self._fail(error)
 
@@ -114,12 +121,29 @@ class _Lane:
             self._rows.abort()
             self._rows = None
 
-    def _refuse(self, events: Events, refused: list[Refused]) -> None:
-        indexes = [one.index for one in refused]
+    def _dead_before(self, events: Events) -> set[int]:
+        """The indexes of events that are dead letters already."""
+        name, origin = self._plan.source.partition_of, events.origin()
+        places = zip(*(origin.column(at).to_pylist() for at in ("topic", "partition", "offset")), strict=True)
+        found = {
+            at for at, (topic, n, offset) in enumerate(places) if (name(topic, n), offset) in self._lettered
+        }
+        self._count_letters(events, sorted(found))
+        return found
+
+    def _without(self, before: set[int], events: Events, decoded: Decoded) -> Decoded:
+        """Leave out dead letters, whether they would be rows by now or be refused again."""
+        kept = _kept(len(events.payloads), {one.index for one in decoded.refused})
+        rows = decoded.rows.filter(pa.array([index not in before for index in kept], pa.bool_()))
+        return Decoded(rows, [one for one in decoded.refused if one.index not in before], decoded.unknown)
+
+    def _count_letters(self, events: Events, indexes: list[int]) -> None:
         for partition, count in events.counts(indexes).items():
             self._result.letters[partition] = self._result.letters.get(partition, 0) + count
-        if not self._keeps_letters:
-            return
+
+    def _refuse(self, events: Events, refused: list[Refused]) -> None:
+        indexes = [one.index for one in refused]
+        self._count_letters(events, indexes)
         plan = self._plan
         if self._letters is None:
             store = open_store(plan.letters_path, dict(plan.letters_storage))
@@ -132,11 +156,12 @@ class _Lane:
             )
         )
 
-    def _write(self, events: Events, decoded: Decoded) -> None:
+    def _write(self, events: Events, decoded: Decoded, before: set[int]) -> None:
         table, rows = self.table, decoded.rows
         assert table.target is not None
         if table.metadata:
-            rows = add_metadata(rows, events.origin(_kept(len(events.payloads), decoded.refused)))
+            gone = {one.index for one in decoded.refused} | before
+            rows = add_metadata(rows, events.origin(_kept(len(events.payloads), gone) if gone else None))
         if table.partition_by:
             rows = add_partition_columns(rows, table.partition_by)
         if self._rows is None:
@@ -144,8 +169,6 @@ class _Lane:
         self._rows.write(rows)
 
 
-def _kept(count: int, refused: list[Refused]) -> list[int] | None:
-    if not refused:
-        return None
-    gone = {one.index for one in refused}
+def _kept(count: int, gone: set[int]) -> list[int]:
+    """The indexes of the events that became rows."""
     return [index for index in range(count) if index not in gone]

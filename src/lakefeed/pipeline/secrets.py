@@ -6,8 +6,11 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from lakefeed.errors import LakefeedError
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
@@ -124,6 +127,14 @@ class Redactor(logging.Filter):
         """A redactor for every secret that the pipeline holds."""
         data = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
         return cls(secret_strings(data, (), pipeline.option_paths_from_variables))
+
+    @contextmanager
+    def guarding(self) -> Iterator[None]:
+        """Let errors pass only without secrets, and without what caused them, which may show some."""
+        try:
+            yield
+        except LakefeedError as error:
+            raise type(error)(self.redact(str(error))) from None
 
     def redact(self, text: str) -> str:
         """The text without secrets."""

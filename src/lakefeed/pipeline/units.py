@@ -69,6 +69,16 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+def readable_size(size: int) -> str:
+    """A size as people read it, rounded: `20 MB`, `4.8 MB`."""
+    number, unit = float(size), "bytes"
+    for larger in ("KB", "MB", "GB", "TB"):
+        if number < 1024:
+            break
+        number, unit = number / 1024, larger
+    return f"{number:.1f} {unit}" if number < 10 and unit != "bytes" else f"{number:.0f} {unit}"
+
+
 def _read_duration(value: object, info: ValidationInfo) -> float:
     if isinstance(value, str):
         return parse_duration(value)

@@ -34,8 +34,8 @@ def one_of(names: Iterable[str]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 table`, `2 tables`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """`1 table`, `2 tables`, `1,000 rows`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def shown(value: object) -> str:

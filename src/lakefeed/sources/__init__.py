@@ -102,6 +102,10 @@ class Source(Connector):
         """Connect, on the driver."""
 
     @abstractmethod
+    def partition_of(self, topic: str | None, number: int) -> str:
+        """The name of a partition, from what `ORIGIN` says about an event of it."""
+
+    @abstractmethod
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield every event of the ranges, each once, in the order of each partition. Runs on a worker."""
 

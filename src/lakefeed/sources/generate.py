@@ -50,6 +50,10 @@ class GenerateSource(Source):
         """Which rows exist by now."""
         return GenerateClient(self, name)
 
+    def partition_of(self, topic: str | None, number: int) -> str:
+        """The name of a partition; there are no topics."""
+        return str(number)
+
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Make the events of the ranges; small ranges share one `Events`, so many partitions stay cheap."""
         waiting: list[Rows] = []

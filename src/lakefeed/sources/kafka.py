@@ -78,6 +78,10 @@ class KafkaSource(Source):
 
         return KafkaClient(self, pipeline, name)
 
+    def partition_of(self, topic: str | None, number: int) -> str:
+        """The name of a partition."""
+        return partition_name(topic or "", number)
+
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield every event of the ranges. Runs on a worker."""
         from lakefeed.sources.kafka_fetch import fetch

@@ -17,6 +17,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
+from lakefeed.pipeline.wording import counted
 from lakefeed.sources import Offsets, SourceClient
 from lakefeed.sources.kafka import partition_name, topic_and_number
 
@@ -91,7 +92,7 @@ class KafkaClient(SourceClient):
                 what = f"topic {topic!r} was deleted and created again since; its offsets start anew"
                 answer[partition] = self._lost(partition, wanted, earliest[partition], what)
             elif wanted < earliest[partition]:
-                what = f"{earliest[partition] - wanted} events are gone"
+                what = f"{counted(earliest[partition] - wanted, 'event')} lost"
                 answer[partition] = self._lost(partition, wanted, earliest[partition], what)
             elif wanted > ends[partition]:
                 what = f"the partition ends at {ends[partition]}, so it was cut short"

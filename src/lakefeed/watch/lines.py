@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from lakefeed.engine.report import BatchDone, Committed
-from lakefeed.pipeline.units import format_size
+from lakefeed.pipeline.units import readable_size
+from lakefeed.pipeline.wording import counted
 
 _log = logging.getLogger("lakefeed")
 
@@ -19,15 +20,15 @@ class LogLines:
 
     def committed(self, event: Committed) -> None:
         """One line for a version of a table."""
-        letters = f", {event.letters:,} dead letters" if event.letters else ""
+        letters = f", {counted(event.letters, 'dead letter')}" if event.letters else ""
         retries = f", {event.retries} retries" if event.retries else ""
         _log.info(
-            "%s: version %d: %s rows in %d files, %s, from %s%s, committed in %.0f ms%s",
+            "%s: version %d: %s in %s, %s, from %s%s, committed in %.0f ms%s",
             event.table,
             event.version,
-            f"{event.rows:,}",
-            event.files,
-            format_size(event.size),
+            counted(event.rows, "row"),
+            counted(event.files, "file"),
+            readable_size(event.size),
             event.source,
             letters,
             event.seconds * 1000,

@@ -11,7 +11,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from lakefeed.engine.lake import LETTERS
 from lakefeed.engine.report import BatchDone, Committed
+from lakefeed.pipeline.secrets import Redactor
 
 _WINDOW = 10.0
 
@@ -19,9 +21,10 @@ _WINDOW = 10.0
 class LiveProgress:
     """A line for each source that is redrawn while it runs. Use it as a context manager."""
 
-    def __init__(self, name: str, console: Console | None = None) -> None:
+    def __init__(self, name: str, redactor: Redactor, console: Console | None = None) -> None:
         """Start with nothing read."""
         self._name = name
+        self._redact = redactor.redact
         self._console = console or Console(stderr=True)
         self._lock = threading.Lock()
         self._rows = self._letters = self._commits = 0
@@ -49,8 +52,10 @@ class LiveProgress:
         """Count a commit."""
         with self._lock:
             self._commits += 1
-            self._rows += event.rows if event.letters or event.table != "dead letters" else 0
-            self._letters += event.rows if event.table == "dead letters" else 0
+            if event.table == LETTERS:
+                self._letters += event.rows
+            else:
+                self._rows += event.rows
 
     def batch_done(self, event: BatchDone) -> None:
         """Count a batch."""
@@ -65,11 +70,11 @@ class LiveProgress:
 
     def trouble(self, source: str, text: str) -> None:
         """Show what is being retried."""
-        self._trouble[source] = text
+        self._trouble[source] = self._redact(text)
 
     def stopped(self, what: str, text: str) -> None:
         """Print an error above the line."""
-        self._console.print(Text(f"{what} stopped: {text}", style="red"))
+        self._console.print(Text(self._redact(f"{what} stopped: {text}"), style="red"))
 
     def changed(self, table: str, text: str) -> None:
         """Print a change above the line."""
