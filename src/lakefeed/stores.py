@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.fs as pafs
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 
 from lakefeed.errors import LakefeedError, StoreUnavailable, TableError
@@ -36,7 +36,12 @@ _REFUSED = re.compile(
     r"|ExpiredToken|InvalidToken|40[13] (Forbidden|Unauthorized)|credentials|permission denied",
     re.I,
 )
-_MISUSED = re.compile(r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration", re.I)
+_MISUSED = re.compile(
+    r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration|generic delta kernel error",
+    re.I,
+)
+# delta-rs has no errno, but quotes the system's error in one of these two ways.
+_NUMBER = re.compile(r"Os \{ code: (\d+)|\(os error (\d+)\)")
 
 
 class _ObjectStore(DeltaStorageHandler):
@@ -68,11 +73,11 @@ def store_path(store: pafs.FileSystem) -> str:
 def store_errors(path: str) -> Iterator[None]:
     """Turn what a disk or an object store raises into TableError or StoreUnavailable, with what to do.
 
-    A missing table and a refused commit pass as they are: only the caller knows what they mean.
+    A refused commit passes as it is: only the caller knows what it means.
     """
     try:
         yield
-    except (LakefeedError, TableNotFoundError, CommitFailedError):
+    except (LakefeedError, CommitFailedError):
         raise
     except (OSError, DeltaError) as error:
         raise _told(path, error) from error
@@ -87,7 +92,7 @@ def _local_path(path: str) -> Path | None:
 
 def _told(path: str, error: Exception) -> TableError:
     text = _ANSI.sub("", str(error))
-    if found := _BY_NUMBER.get(getattr(error, "errno", None) or 0):
+    if found := _BY_NUMBER.get(_number(error, text)):
         kind, what, remedy = found
     elif _MISSING.search(text):
         kind, what, remedy = (
@@ -104,6 +109,11 @@ def _told(path: str, error: Exception) -> TableError:
         kind, what = StoreUnavailable, f"the store does not answer: {_gist(text)}"
         remedy = "The write is tried again; check that the store can be reached."
     return kind(f"{path}: {what}\n{remedy}")
+
+
+def _number(error: Exception, text: str) -> int:
+    quoted = _NUMBER.search(text)
+    return getattr(error, "errno", None) or (int(quoted[1] or quoted[2]) if quoted else 0)
 
 
 def _gist(text: str) -> str:

@@ -93,7 +93,7 @@ def _print_rows(rows: pa.Table) -> None:
 
     shown = Table(box=None, pad_edge=False)
     for name in rows.column_names:
-        shown.add_column(name)
+        shown.add_column(name, no_wrap=True)
     for row in rows.to_pylist():
         shown.add_row(
             *(
@@ -101,4 +101,4 @@ def _print_rows(rows: pa.Table) -> None:
                 for name, value in row.items()
             )
         )
-    Console().print(shown)
+    Console(width=None if sys.stdout.isatty() else 200).print(shown)

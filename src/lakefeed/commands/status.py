@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +48,7 @@ def _print(found: PipelineStatus, redactor: Redactor) -> None:
 
     table = Table(title=None, box=None, pad_edge=False)
     for name in ("table", "version", "rows", "files", "small", "size", "last commit", "lag"):
-        table.add_column(name, justify="left" if name in ("table", "last commit") else "right")
+        table.add_column(name, justify="left" if name in ("table", "last commit") else "right", no_wrap=True)
     for one in [*found.tables, found.dead_letters]:
         if one.version is None:
             table.add_row(
@@ -62,8 +63,8 @@ def _print(found: PipelineStatus, redactor: Redactor) -> None:
             readable_size(one.bytes),
         )
         table.add_row(one.name, *numbers, one.last_commit or "", _lag(one))
-    console = Console()
-    console.print(table)
+    # Eighty columns are assumed where there is no terminal; a pipe takes lines of any length.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
     for one in found.tables:
         for source, partitions in one.offsets.items():
             for partition, at in partitions.items():

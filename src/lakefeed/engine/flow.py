@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefeed.engine.lake import Lake, Place
+from lakefeed.engine.lake import Lake, Place, refuse_too_wide
 from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, running
 from lakefeed.engine.pace import Pace
@@ -217,6 +217,7 @@ class Flow:
 
     def _evolve(self, place: Place, proposal: pa.Schema, client: SourceClient) -> None:
         name, source = self._pipeline.name, self.source
+        refuse_too_wide(place.name, place.columns(), proposal)
         if not place.exists:
             self._create(place, proposal, self._begin(client, place), client.marks())
             return

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget
@@ -22,6 +21,7 @@ from lakefeed.tables.evolution import add_columns, keep_properties, missing_colu
 from lakefeed.tables.table import LakeTable
 
 LETTERS = "dead letters"
+_MOST_COLUMNS = 2_000
 
 
 class Place:
@@ -185,6 +185,9 @@ class Lake:
 
     def lettered(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[int]]:
         """The offsets from `start` on that are dead letters of a table, by partition."""
+        # Imports pandas, which no command needs that only looks.
+        import pyarrow.dataset as ds
+
         name = source_of(self.pipeline, source).partition_of
         wanted = (ds.field("pipeline") == self.pipeline.name) & (ds.field("source") == source)
         wanted &= (ds.field("table") == table) & (ds.field("offset") >= min(start.values()))
@@ -196,6 +199,21 @@ class Lake:
             if partition in start and row["offset"] >= start[partition]:
                 found[partition].add(row["offset"])
         return {partition: frozenset(offsets) for partition, offsets in found.items()}
+
+
+def refuse_too_wide(table: str, columns: pa.Schema | None, proposal: pa.Schema) -> None:
+    """Raise TableError when events would make thousands of columns: then their keys are data."""
+    wide = sum(map(_leaves, columns or ())) + sum(map(_leaves, proposal))
+    if wide > _MOST_COLUMNS:
+        names = ", ".join(proposal.names[:3])
+        raise TableError(
+            f"table {table}: events ask for {len(proposal)} new columns ({names}, ...), {wide:,} in all; "
+            f"at most {_MOST_COLUMNS:,} are made by themselves.\nDeclare `schema`, with a map where keys are data."
+        )
+
+
+def _leaves(field: pa.Field) -> int:
+    return sum(map(_leaves, field.type)) if pa.types.is_struct(field.type) else 1
 
 
 def _declared(have: pa.Field, declared: pa.Field | None) -> pa.Field:

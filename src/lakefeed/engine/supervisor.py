@@ -45,7 +45,7 @@ def run(
         chosen = master or pipeline.spark.master
         with spark_session(pipeline.name, chosen, pipeline.spark.conf, state / "spark.log") as session:
             flows = [
-                Flow(lake, name, session, state, watcher or Quiet(), once=once) for name in pipeline.sources
+                Flow(lake, name, session, state / "checkpoints", watcher or Quiet(), once=once) for name in pipeline.sources
             ]
             Supervisor(pipeline, flows, watcher or Quiet(), stop or threading.Event()).run()
 

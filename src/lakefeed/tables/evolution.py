@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
 from lakefeed.errors import TableError
-from lakefeed.tables.table import LakeTable, commit_properties
+from lakefeed.tables.table import LakeTable, commit_properties, only_known
 
 
 def missing_columns(table: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
@@ -68,7 +68,11 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mappin
         return
 
     def alter(delta: DeltaTable) -> None:
-        delta.alter.set_table_properties(changed, commit_properties=commit_properties({}, account))
+        delta.alter.set_table_properties(
+            changed,
+            raise_if_not_exists=only_known(changed),
+            commit_properties=commit_properties({}, account),
+        )
 
     table.change(alter)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lakefeed.errors import TableError
 from lakefeed.stores import store_errors
@@ -76,8 +76,11 @@ class LakeTable:
                     configuration=dict(properties),
                     storage_options=dict(storage),
                     commit_properties=commit_properties(transactions, account),
+                    raise_if_key_not_exists=only_known(properties),
                 )
-            except CommitFailedError:
+            except (CommitFailedError, DeltaError) as error:
+                if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
+                    raise
                 delta = DeltaTable(path, storage_options=dict(storage))
             return cls(name, delta, store)
 
@@ -126,6 +129,11 @@ def commit_properties(transactions: Mapping[str, int], account: Mapping[str, Any
         app_transactions=[Transaction(name, version) for name, version in transactions.items()],
         custom_metadata={COMMIT_KEY: json.dumps(account, separators=(",", ":"))},
     )
+
+
+def only_known(properties: Mapping[str, str]) -> bool:
+    """Whether delta-rs is to refuse names that it does not know: a misspelt one, but not one's own."""
+    return all(name.startswith("delta.") for name in properties)
 
 
 def account_of(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,7 +103,8 @@ def _table(pipeline: Pipeline, place: Place, ends: dict[str, Offsets]) -> TableS
 
 
 def _describe(found: TableStatus, table: LakeTable, small: float) -> None:
-    adds: Any = pa.table(table.delta.get_add_actions(flatten=True))
+    # `pa.table` would import pandas to see whether it is given a data frame.
+    adds: Any = pa.RecordBatchReader.from_stream(table.delta.get_add_actions(flatten=True)).read_all()
     sizes = adds.column("size_bytes")
     found.version = table.version
     found.files = adds.num_rows

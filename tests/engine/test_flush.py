@@ -1,0 +1,178 @@
+"""A pipeline that goes on: when batches end, what it says meanwhile, and how it is stopped."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from conftest import TopicFactory
+from deltalake import DeltaTable
+
+from support.kafka import Broker
+from support.lakefeed import start
+from support.ledger import assert_each_once, assert_versions_contiguous, table_ids
+
+COMMIT_LINE = re.compile(
+    r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO +(\w+): version (\d+): ([\d,]+) rows in (\d+) files?, "
+)
+
+
+def commits(path: Path) -> list[dict[str, int]]:
+    """Version, rows and time in milliseconds of every commit that holds rows, oldest first."""
+    found = []
+    for one in reversed(DeltaTable(path).history()):
+        account = json.loads(one["lakefeed"])
+        if account["kind"] == "rows":
+            found.append({"version": one["version"], "rows": account["rows"], "at": one["timestamp"]})
+    return found
+
+
+def exists(path: Path) -> bool:
+    return DeltaTable.is_deltatable(str(path))
+
+
+def test_each_source_keeps_its_own_beat_and_interrupt_ends_the_run_well(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources:
+  brisk: {type: generate, rate: 200, flush: {interval: 300ms}}
+  calm: {type: generate, rate: 200, flush: {interval: 2s}}
+  counted: {type: generate, rate: 200, flush: {interval: 1h, rows: 400}}
+  common: {type: generate, rate: 200}
+tables:
+  brisk: {path: brisk, from: brisk}
+  calm: {path: calm, from: calm}
+  counted: {path: counted, from: counted}
+  common: {path: common, from: common}
+flush: {interval: 1s}
+"""
+    )
+    with start("run", str(file)) as process:
+        process.wait_for(lambda: exists(tmp_path / "calm") and len(commits(tmp_path / "calm")) >= 4)
+
+        process.interrupt()
+
+        assert process.wait(60) == 0, process.stderr
+        said = process.stderr
+    counts = {name: len(commits(tmp_path / name)) for name in ("brisk", "common", "calm", "counted")}
+    assert counts["brisk"] > counts["common"] > counts["calm"] >= 4
+    assert all(one["rows"] == 400 for one in commits(tmp_path / "counted"))
+    for earlier, later in zip(commits(tmp_path / "calm")[1:], commits(tmp_path / "calm")[2:], strict=False):
+        assert later["at"] - earlier["at"] > 1500
+    for name in counts:
+        ids = table_ids(tmp_path / name)
+        assert sorted(ids) == list(range(len(ids)))
+        assert_versions_contiguous(tmp_path / name)
+    assert "Traceback" not in said
+    lines = [found for found in map(COMMIT_LINE.match, said.splitlines()) if found]
+    told = {(found[1], int(found[2])): int(found[3].replace(",", "")) for found in lines}
+    for name in counts:
+        for one in commits(tmp_path / name):
+            assert told[name, one["version"]] == one["rows"]
+
+
+def test_silence_ends_a_batch_and_partitions_that_are_added_are_read(
+    broker: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic(partitions=1)
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"""\
+name: shop
+sources:
+  clicks: {{type: kafka, brokers: '{broker.address}', topics: [{name}], format: json}}
+tables: {{events: {{path: events, from: clicks, schema: {{event_id: long not null}}}}}}
+flush: {{interval: 1h, idle: 500ms}}
+"""
+    )
+
+    def produce(first: int, partition: int) -> None:
+        broker.produce(name, [json.dumps({"event_id": n}) for n in range(first, first + 10)], partition)
+
+    def landed(count: int) -> bool:
+        return exists(tmp_path / "events") and len(table_ids(tmp_path / "events")) == count
+
+    with start("run", str(file)) as process:
+        produce(0, 0)
+        process.wait_for(lambda: landed(10))
+        before = len(commits(tmp_path / "events"))
+
+        broker.add_partitions(name, 3)
+        produce(10, 1)
+        produce(20, 2)
+        process.wait_for(lambda: landed(30), timeout=60)
+        produce(30, 0)
+        process.wait_for(lambda: landed(40), timeout=30)
+
+        process.terminate()
+        assert process.wait(60) == 0, process.stderr
+    assert before == 1
+    assert_each_once(range(40), table_ids(tmp_path / "events"))
+
+
+def on_terminal(file: Path, seen: re.Pattern[str], timeout: float = 120) -> tuple[int, str]:
+    """Run on a pseudo-terminal until a text has been seen, then press Ctrl-C: exit code and all output."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lakefeed", "run", str(file)],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "24"},
+        start_new_session=True,
+    )
+    os.close(follower)
+    shown, pressed, deadline = "", False, time.monotonic() + timeout
+    try:
+        while time.monotonic() < deadline:
+            if not select.select([leader], [], [], 0.2)[0]:
+                continue
+            try:
+                shown += os.read(leader, 65536).decode(errors="replace")
+            except OSError as error:
+                # Linux says so when the last process has let go of the terminal.
+                assert error.errno == errno.EIO
+                break
+            if not pressed and seen.search(shown):
+                os.kill(process.pid, 2)
+                pressed = True
+        return process.wait(max(1.0, deadline - time.monotonic())), shown
+    finally:
+        process.kill()
+        os.close(leader)
+
+
+def test_terminal_gets_a_live_line_with_rate_and_dead_letters(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources: {clicks: {type: generate, rate: 1000, bad_ratio: 0.01}}
+tables: {events: {path: events, from: clicks}}
+flush: {interval: 300ms}
+"""
+    )
+    line = re.compile(r"shop +[\d,]+ rows +[1-9][\d,]* rows/s +lag [\d,]+ +[1-9]\d* commits +[1-9]\d* dead letters")
+
+    code, shown = on_terminal(file, line)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+
+    assert line.search(text), text[-2000:]
+    assert code == 0
+    assert "Traceback" not in text
+    assert "version 1:" not in text
+    last = re.findall(r"shop +([\d,]+) rows .*?([\d,]+) dead letters", text)[-1]
+    assert [int(number.replace(",", "")) for number in last] == [
+        len(table_ids(tmp_path / "events")),
+        len(table_ids(tmp_path / "shop_dead_letters", "offset")),
+    ]
