@@ -37,7 +37,8 @@ _REFUSED = re.compile(
     re.I,
 )
 _MISUSED = re.compile(
-    r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration|generic delta kernel error",
+    r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration"
+    r"|generic delta kernel error",
     re.I,
 )
 # delta-rs has no errno, but quotes the system's error in one of these two ways.

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from duckdb_extensions import import_extension
@@ -86,19 +87,22 @@ def bounds(largest: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """The largest or the smallest values that a column holds."""
 
     def whole(bits: int) -> int:
-        return 2 ** (bits - 1) - 1 if largest else -(2 ** (bits - 1))
+        return (1 << bits - 1) - 1 if largest else -(1 << bits - 1)
 
     # As text: negating it would round to the digits of Python's context.
     nines = Decimal(f"{'' if largest else '-'}9999999999999999999999999999.9999999999")
     day = dt.date.max if largest else dt.date.min
-    moment = dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC) if largest else dt.datetime(1, 1, 1, tzinfo=UTC)
+    moment = (
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC) if largest else dt.datetime(1, 1, 1, tzinfo=UTC)
+    )
     double = 1.7976931348623157e308 if largest else -1.7976931348623157e308
     row: dict[str, Any] = {
         "id": 2 if largest else 3,
         "i8": whole(8), "i16": whole(16), "i32": whole(32), "i64": whole(64),
         "u8": 255 if largest else 0, "u16": 65_535 if largest else 0, "u32": 2**32 - 1 if largest else 0,
         "u64": 2**63 - 1 if largest else 0, "f32": 2.0**127 if largest else -(2.0**127), "f64": double,
-        "flag": largest, "text": "\U0010ffff" * 40 if largest else "", "data": b"\xff" * 40 if largest else b"",
+        "flag": largest, "text": "\U0010ffff" * 40 if largest else "",
+        "data": b"\xff" * 40 if largest else b"",
         "day": day, "at": moment, "at_ms": dt.datetime(2262, 4, 11, tzinfo=UTC) if largest else
         dt.datetime(1677, 9, 22, tzinfo=UTC), "price": Decimal("99999999.99") * (1 if largest else -1),
         "huge": nines, "deep": {"name": None, "inner": None},
@@ -203,12 +207,12 @@ def test_every_engine_reads_every_type_alike(broker: Broker, topic: TopicFactory
     assert rows_of(read_with_deltalake(lake.path)) == expected
     assert rows_of(read_with_spark(lake.path)) == expected
     assert rows_of(read_with_duckdb(lake.path)) == expected
-    assert without_map_order(rows_of(read_with_polars(lake.path))) == without_map_order(expected)
+    assert with_maps(rows_of(read_with_polars(lake.path))) == with_maps(expected)
     protocol = DeltaTable(lake.path).protocol()
     assert (protocol.min_reader_version, protocol.reader_features) == (1, None)
 
 
-def without_map_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_maps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Polars has no maps: it gives lists of entries."""
     for row in rows:
         for name in MAPS:
@@ -218,15 +222,20 @@ def without_map_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def test_special_numbers_are_refused_and_half_precision_is_told_the_truth(
+def test_numbers_without_a_place_are_refused_and_the_smallest_are_kept(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
     lake = Lake(broker, name, tmp_path, "{id: long not null, f: double, u: uint64}")
     broker.produce(
         name,
-        ['{"id": 1, "f": NaN}', '{"id": 2, "f": 1e400}', '{"id": 3, "u": 18446744073709551615}']
-        + ['{"id": 4, "f": -0.0}', '{"id": 5, "f": 5e-324}'],
+        [
+            '{"id": 1, "f": NaN}',
+            '{"id": 2, "f": 1e400}',
+            '{"id": 3, "u": 18446744073709551615}',
+            '{"id": 4, "f": -0.0}',
+            '{"id": 5, "f": 5e-324}',
+        ],
     )
 
     lake.run()
@@ -263,15 +272,19 @@ def test_every_engine_reads_odd_partition_values_alike_and_skips_files(
     days = {DAYS[0]: dt.date(2026, 1, 1), DAYS[1]: dt.date(2026, 1, 2), None: None}
     expected = [
         # Delta's log has one word for the empty text and for null.
-        {"id": n, "at": dt.datetime.fromisoformat(at) if at else None, "kind": kind or None, "at_day": days[at]}
+        {
+            "id": n,
+            "at": dt.datetime.fromisoformat(at) if at else None,
+            "kind": kind or None,
+            "at_day": days[at],
+        }
         for n, (at, kind) in enumerate(pairs)
     ]
     for read in (read_with_deltalake, read_with_duckdb, read_with_polars, read_with_spark):
         assert rows_of(read(lake.path)) == expected, read.__name__
     query = "SELECT * FROM t WHERE at_day = DATE '2026-01-02' AND kind = 'x%y'"
     assert [row["id"] for row in rows_of(read_with_duckdb(lake.path, query))] == [len(ODD) + 1]
-    read, total = files_scanned(lake.path, query)
-    assert (read, total) == (1, len(DAYS) * (len(ODD) - 1))
+    assert files_scanned(lake.path, query) == (1, len(DAYS) * (len(ODD) - 1))
 
 
 def test_statistics_let_a_reader_skip_files(broker: Broker, topic: TopicFactory, tmp_path: Path) -> None:
@@ -282,10 +295,14 @@ def test_statistics_let_a_reader_skip_files(broker: Broker, topic: TopicFactory,
 
     lake.run()
 
-    for where, ids in {"id = 25": [25], "\"at\" >= '2026-01-01T00:49:00.000001Z'": [49]}.items():
-        query = f"SELECT * FROM t WHERE {where}"
-        assert [row["id"] for row in rows_of(read_with_duckdb(lake.path, query))] == ids
-        assert files_scanned(lake.path, query) == (1, 5)
+    query = "SELECT * FROM t WHERE id = 25"
+    assert [row["id"] for row in rows_of(read_with_duckdb(lake.path, query))] == [25]
+    assert files_scanned(lake.path, query) == (1, 5)
+    # DuckDB does not skip by timestamps, whoever wrote the table.
+    last = ds.field("at") >= dt.datetime(2026, 1, 1, 0, 49, 0, 1, tzinfo=UTC)
+    dataset = DeltaTable(lake.path).to_pyarrow_dataset()
+    assert len(list(dataset.get_fragments(last))) == 1
+    assert [row["id"] for row in rows_of(dataset.to_table(filter=last))] == [49]
 
 
 def files_scanned(path: Path, query: str) -> tuple[int, int]:

@@ -150,14 +150,15 @@ def test_two_pipelines_that_write_one_table_at_the_same_time_lose_nothing(
 def test_missing_bucket_is_told_and_not_retried(s3: S3Server, tmp_path: Path) -> None:
     table = "  events: {path: 's3://no-such-bucket/events', from: clicks, schema: {event_id: long}}"
     file = pipeline_file(tmp_path, s3, "{type: generate, rows: 10}", table)
+    letters = f"dead_letters.path={tmp_path / 'letters'}"
 
     with pytest.raises(TableError) as refused:
-        run(file)
+        run(file, letters)
 
     assert str(refused.value) == (
         "s3://no-such-bucket/events: the bucket or container does not exist\nCreate it, or correct the path."
     )
     assert not refused.value.retryable
-    found = status(Pipeline.from_file(file)).tables[0]
+    found = status(Pipeline.from_file(file, [letters])).tables[0]
     assert found.version is None
     assert found.error == str(refused.value)

@@ -69,6 +69,7 @@ def _show(pipeline: Any, file: Path) -> None:
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
+    from lakefeed.stores import open_store
     from lakefeed.watch.status import status
 
     found = status(pipeline)
@@ -77,7 +78,9 @@ def _show(pipeline: Any, file: Path) -> None:
     typer.echo(f"\n{where}: {table.rows:,} rows in {table.files} files, version {table.version}")
     letters = os.path.relpath(found.dead_letters.path)
     typer.echo(f"{letters}: {found.dead_letters.rows:,} dead letters, each with its bytes and the reason\n")
-    data: ds.Dataset = DeltaTable(table.path).to_pyarrow_dataset()
+    # With delta-rs's own file system, which calls back into Python, the process may abort while it ends.
+    store = open_store(table.path, {})
+    data: ds.Dataset = DeltaTable(table.path).to_pyarrow_dataset(filesystem=store)
     first = data.filter(ds.field("event_id") < 10).to_table(columns=_COLUMNS).sort_by("event_id")
     _print_rows(first.slice(0, 5))
     command = os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "lakefeed"

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefeed.engine.lake import Lake, Place, refuse_too_wide
+from lakefeed.engine.lake import Lake, Place, refuse_made_columns, refuse_too_wide
 from lakefeed.engine.landing import Landing, Outcome, Reach
-from lakefeed.engine.life import Life, running
+from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
-from lakefeed.engine.plan import FlowPlan, TablePlan, format_of
+from lakefeed.engine.plan import FlowPlan, Stamp, TablePlan, format_of
 from lakefeed.engine.report import Watcher
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
@@ -63,6 +63,10 @@ class Flow:
 
     def live(self) -> bool:
         """Run until there is nothing more to do; False when a new life must take over at once."""
+        with spark_errors():
+            return self._live()
+
+    def _live(self) -> bool:
         spec = source_of(self._pipeline, self.source)
         client = spec.client(self._pipeline.name, self.source)
         try:
@@ -82,12 +86,14 @@ class Flow:
                 stop=self.stop,
                 watcher=self._watcher,
             )
-            self._record_beginnings(reaches, life.landing)
-            with running(self._spark, life, self._folder()):
-                try:
+            try:
+                outcome = self._record_beginnings(reaches, life.landing)
+                if outcome is None:
+                    life.begin(self._spark, self._folder())
                     outcome = life.run()
-                finally:
-                    self.landed += life.landed
+            finally:
+                self.landed += life.landed
+                life.close()
             return self._settle(outcome, client)
         finally:
             client.close()
@@ -99,7 +105,8 @@ class Flow:
         for name in self.tables:
             place = self._lake.places[name]
             try:
-                transactions = letters.transactions if letters else {}
+                # A copy, as other flows may add to it meanwhile.
+                transactions = dict(letters.transactions) if letters else {}
                 held = positions_of(transactions, self._pipeline.name, self.source, letters_of=name)
                 found.append(self._reach(client, place, held))
             except TableError as error:
@@ -120,6 +127,10 @@ class Flow:
         if table is None and columns is not None:
             table = self._create(place, columns, rows_from, client.marks())
             transactions = dict(table.transactions)
+            held = positions_of(transactions, name, source)
+            # Another instance may have been faster, and have begun elsewhere or come further.
+            if held and held != rows_from:
+                rows_from = client.check(held, marks_of(transactions, name, source))
         return Reach(
             place,
             rows_from,
@@ -131,8 +142,8 @@ class Flow:
 
     def _lettered(
         self, place: Place, held: Offsets, rows_from: Offsets, letters: Offsets
-    ) -> dict[str, frozenset[int]]:
-        """Offsets that the table misses and that are its dead letters already.
+    ) -> dict[str, frozenset[Stamp]]:
+        """Events that the table misses and that are its dead letters already.
 
         There are some only after a crash between the two commits, and never after offsets began anew.
         """
@@ -143,14 +154,17 @@ class Flow:
         }
         return self._lake.lettered(self.source, place.name, ahead) if ahead else {}
 
-    def _record_beginnings(self, reaches: list[Reach], landing: Landing) -> None:
-        """Give a table that knows nothing of the source its positions before anything is read."""
+    def _record_beginnings(self, reaches: list[Reach], landing: Landing) -> Outcome | None:
+        """Give a table that knows nothing of the source its positions before anything is read.
+
+        An Outcome names the tables that cannot be written.
+        """
         for reach in reaches:
             if reach.place.exists and not reach.logged:
                 for partition, at in reach.rows_from.items():
                     reach.extend(OffsetRange(partition, at, at), 0, 0)
-        for error in landing.record_positions().values():
-            raise error
+        failures = landing.record_positions()
+        return Outcome(failures=failures) if failures else None
 
     def _begin(self, client: SourceClient, place: Place) -> Offsets:
         """Where a table without a position begins.
@@ -217,6 +231,7 @@ class Flow:
 
     def _evolve(self, place: Place, proposal: pa.Schema, client: SourceClient) -> None:
         name, source = self._pipeline.name, self.source
+        refuse_made_columns(place, proposal)
         refuse_too_wide(place.name, place.columns(), proposal)
         if not place.exists:
             self._create(place, proposal, self._begin(client, place), client.marks())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakefeed.engine.plan import Stamp
 from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.model import Pipeline, Table
@@ -51,6 +52,12 @@ class Place:
     def metadata(self) -> bool:
         """Whether the table keeps where its events came from."""
         return self.spec is not None and self.spec.metadata
+
+    @property
+    def made(self) -> dict[str, str]:
+        """Columns that no event has, and the key of the pipeline file that makes them."""
+        metadata = dict.fromkeys(METADATA.names, "metadata") if self.metadata else {}
+        return metadata | {field.name: "partition_by" for field in self.partition_fields if field.derived}
 
     @property
     def exists(self) -> bool:
@@ -101,7 +108,7 @@ class Place:
         """Add the proposed columns that the table lacks; somebody else may have added them meanwhile."""
         with self.lock:
             self.table.refresh()
-            columns = missing_columns(self.table.schema, stored(proposal))
+            columns = self._missing(self.table, stored(proposal))
             if columns:
                 add_columns(self.table, columns, account)
             return columns
@@ -112,9 +119,7 @@ class Place:
         if self._table is None:
             return declared
         known = {field.name: field for field in declared or ()}
-        made = {field.name for field in METADATA} if self.metadata else set()
-        made |= {field.name for field in self.partition_fields if field.derived}
-        have = [field for field in self._table.schema if field.name not in made]
+        have = [field for field in self._table.schema if field.name not in self.made]
         return pa.schema([_declared(field, known.get(field.name)) for field in have])
 
     def target(self) -> FileTarget:
@@ -142,6 +147,10 @@ class Place:
     def _conform(self, table: LakeTable, pipeline: str) -> None:
         account = {"pipeline": pipeline, "kind": "alter"}
         if self.spec is None:
+            if table.partition_columns or self._missing(table, DEAD_LETTER_SCHEMA):
+                raise TableError(
+                    f"{self.path} is not a table of dead letters.\nChoose another path for `dead_letters`."
+                )
             return
         wanted = [field.name for field in self.spec.partition_fields]
         if table.partition_columns != wanted:
@@ -152,10 +161,16 @@ class Place:
             )
         declared = self.spec.declared
         if declared is not None or self.spec.metadata:
-            columns = missing_columns(table.schema, self._stored(declared or pa.schema([])))
+            columns = self._missing(table, self._stored(declared or pa.schema([])))
             if columns:
                 add_columns(table, columns, account)
         keep_properties(table, self.spec.properties, account)
+
+    def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
+        try:
+            return missing_columns(table.schema, wanted)
+        except TableError as error:
+            raise TableError(f"table {self.name}: {self.path}: {error}") from error
 
     def _refuse_if_not_to_be_created(self) -> None:
         if self.spec is not None and not self.spec.create:
@@ -183,22 +198,36 @@ class Lake:
             account = {"pipeline": self.pipeline.name, "kind": "create"}
             return found or self.letters.create(DEAD_LETTER_SCHEMA, {}, account)
 
-    def lettered(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[int]]:
-        """The offsets from `start` on that are dead letters of a table, by partition."""
+    def lettered(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[Stamp]]:
+        """The events from `start` on that are dead letters of a table, by partition."""
         # Imports pandas, which no command needs that only looks.
         import pyarrow.dataset as ds
 
-        name = source_of(self.pipeline, source).partition_of
+        partition_of = source_of(self.pipeline, source).partition_of
         wanted = (ds.field("pipeline") == self.pipeline.name) & (ds.field("source") == source)
         wanted &= (ds.field("table") == table) & (ds.field("offset") >= min(start.values()))
-        letters = self.letters.table.delta.to_pyarrow_dataset()
-        rows = letters.to_table(columns=["topic", "partition", "offset"], filter=wanted).to_pylist()
-        found: dict[str, set[int]] = {partition: set() for partition in start}
-        for row in rows:
-            partition = name(row["topic"], row["partition"])
+        letters = self.letters.table.delta.to_pyarrow_dataset(filesystem=self.letters.store)
+        # As a number: a timestamp may lie beyond what Python can count.
+        moment = ds.field("timestamp").cast(pa.int64())
+        columns = {name: ds.field(name) for name in ("topic", "partition", "offset")} | {"moment": moment}
+        found: dict[str, set[Stamp]] = {partition: set() for partition in start}
+        for row in letters.to_table(columns=columns, filter=wanted).to_pylist():
+            partition = partition_of(row["topic"], row["partition"])
             if partition in start and row["offset"] >= start[partition]:
-                found[partition].add(row["offset"])
-        return {partition: frozenset(offsets) for partition, offsets in found.items()}
+                found[partition].add((row["offset"], row["moment"]))
+        return {partition: frozenset(stamps) for partition, stamps in found.items()}
+
+
+def refuse_made_columns(place: Place, proposal: pa.Schema) -> None:
+    """Raise TableError when events have a field by the name of a column that is made: it has no column."""
+    made = {name.lower(): (name, key) for name, key in place.made.items()}
+    for field in proposal:
+        if field.name.lower() in made:
+            name, key = made[field.name.lower()]
+            raise TableError(
+                f"table {place.name}: events have a field {field.name!r}, but `{key}` makes column {name}.\n"
+                + ("Turn `metadata` off." if key == "metadata" else "Name it otherwise, with `as NAME`.")
+            )
 
 
 def refuse_too_wide(table: str, columns: pa.Schema | None, proposal: pa.Schema) -> None:
@@ -208,7 +237,8 @@ def refuse_too_wide(table: str, columns: pa.Schema | None, proposal: pa.Schema) 
         names = ", ".join(proposal.names[:3])
         raise TableError(
             f"table {table}: events ask for {len(proposal)} new columns ({names}, ...), {wide:,} in all; "
-            f"at most {_MOST_COLUMNS:,} are made by themselves.\nDeclare `schema`, with a map where keys are data."
+            f"at most {_MOST_COLUMNS:,} are made by themselves.\n"
+            "Declare `schema`, with a map where keys are data."
         )
 
 

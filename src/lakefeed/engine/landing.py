@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.manifest import Manifest, TableManifest
+from lakefeed.engine.plan import Stamp
 from lakefeed.engine.report import Committed, Watcher
 from lakefeed.errors import Fenced, LakefeedError, TableError
 from lakefeed.files import DataFile
@@ -48,7 +49,7 @@ class Reach:
     rows_from: Offsets
     logged: dict[str, int]
     letters_logged: dict[str, int]
-    lettered: dict[str, frozenset[int]]
+    lettered: dict[str, frozenset[Stamp]]
     marks: dict[str, int]
     open: dict[str, Span] = field(default_factory=dict)
 
@@ -144,8 +145,10 @@ class Landing:
             for span in spans if result.letter_files else ():
                 if reach.rows_from[span.partition] <= span.start and result.letters.get(span.partition):
                     key = application_id(self._pipeline, self._source, span.partition, letters_of=name)
-                    transactions[key] = span.end - 1
-                    expected[key] = reach.letters_logged.get(span.partition)
+                    expected[key] = logged = reach.letters_logged.get(span.partition)
+                    # Behind letters from before a crash it stays: by it, the next life looks for them.
+                    ahead = logged if logged is not None and span.partition in reach.lettered else -1
+                    transactions[key] = max(span.end - 1, ahead)
                     counts[key] = [span.start, span.end, result.letters[span.partition]]
         account = {"pipeline": self._pipeline, "source": self._source, "kind": "letters", "letters": counts}
         place = self._lake.letters

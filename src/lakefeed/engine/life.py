@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, spans
 from lakefeed.engine.report import BatchDone, Watcher
 from lakefeed.engine.stream import Gate, data_source
-from lakefeed.errors import BatchFailed
+from lakefeed.errors import BatchFailed, LakefeedError
 from lakefeed.sources import Offsets, SourceClient
 
 if TYPE_CHECKING:
@@ -56,6 +57,16 @@ class Life:
         self._failure: BaseException | None = None
         self._recorded_at = time.monotonic()
 
+    def begin(self, spark: SparkSession, checkpoint: Path) -> None:
+        """Start the query."""
+        # Spark folds case in names, and pipelines of one program share its session.
+        mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}".encode())
+        name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
+        spark.dataSource.register(data_source(name, self.gate.address, self.start, self.plan))
+        frame = spark.readStream.format(name).load()
+        writer = frame.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
+        self.query = writer.queryName(f"{self.plan.pipeline} {self.plan.source_name}").start()
+
     def run(self) -> Outcome | None:
         """Run until stopped or drained; an Outcome says which tables must change before the next life."""
         while not self.stop.is_set():
@@ -64,12 +75,9 @@ class Life:
                 return Outcome()
             self.watcher.lag(self.plan.source_name, _distance(self._position, ends))
             end = self.pace.next_end(self._position, ends)
-            if end is None:
-                if self.until is not None:
-                    break
-                self._rest()
-                continue
-            outcome = self._batch(self.plan.cut(self._position, end), ends)
+            if end is None and self.until is not None:
+                break
+            outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
             if outcome.failures or outcome.proposals:
                 return outcome
         failures = self.landing.record_positions()
@@ -99,9 +107,12 @@ class Life:
         while not self._done.wait(0.5):
             self._check_query()
         if self._failure:
-            raise self._failure if not _is_spark(self._failure) else _batch_failed(self._failure)
+            raise self._failure
         assert self._outcome is not None
         outcome, self._position = self._outcome, dict(end)
+        outcome.failures |= self._record_now_and_then()
+        if outcome.failures:
+            return outcome
         self.landed += 1
         self.watcher.trouble(self.plan.source_name, "")
         self.pace.learn(outcome.read, outcome.size)
@@ -110,13 +121,27 @@ class Life:
         self.watcher.batch_done(BatchDone(self.plan.source_name, outcome.read, outcome.size, seconds, lag))
         return outcome
 
-    def _rest(self) -> None:
-        """Wait a little for events; record positions now and then."""
+    def _rest(self) -> Outcome:
+        """Wait a little for events."""
         self._check_query()
-        if time.monotonic() - self._recorded_at > _RECORD_EVERY:
-            self.landing.record_positions()
-            self._recorded_at = time.monotonic()
         self.stop.wait(self.pace.nap)
+        return Outcome(failures=self._record_now_and_then())
+
+    def _record_now_and_then(self) -> dict[str, LakefeedError]:
+        """Record the positions of tables that get no rows, also while the others get some all the time."""
+        if time.monotonic() - self._recorded_at < _RECORD_EVERY:
+            return {}
+        self._recorded_at = time.monotonic()
+        return self.landing.record_positions()
+
+    def close(self) -> None:
+        """End the query, and let go of what was opened for it."""
+        # Between batches only: stopping a query inside its Python callback can kill the stream's thread.
+        with suppress(Exception):
+            if self.query:
+                self.query.stop()
+        self.gate.close()
+        self.landing.close()
 
     def _check_query(self) -> None:
         assert self.query is not None
@@ -126,21 +151,14 @@ class Life:
 
 
 @contextmanager
-def running(spark: SparkSession, life: Life, checkpoint: Path) -> Iterator[None]:
-    """Start the query of a life, and end it whatever happens."""
-    name = f"lakefeed_{life.plan.source_name}"
-    spark.dataSource.register(data_source(name, life.gate.address, life.start, life.plan))
-    frame = spark.readStream.format(name).load()
-    writer = frame.writeStream.foreachBatch(life.take).option("checkpointLocation", str(checkpoint))
-    life.query = writer.queryName(f"{life.plan.pipeline} {life.plan.source_name}").start()
+def spark_errors() -> Iterator[None]:
+    """Turn what Spark raises into BatchFailed: a query that does not start, or a JVM that has gone."""
     try:
         yield
-    finally:
-        # Between batches only: stopping a query inside its Python callback can kill the stream's thread.
-        with suppress(Exception):
-            life.query.stop()
-        life.gate.close()
-        life.landing.close()
+    except Exception as error:
+        if _is_spark(error):
+            raise _batch_failed(error) from error
+        raise
 
 
 def _distance(position: Offsets, ends: Offsets) -> int:
@@ -148,7 +166,10 @@ def _distance(position: Offsets, ends: Offsets) -> int:
 
 
 def _is_spark(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+    # What a JVM that has gone leaves behind is a refused connection.
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j") or isinstance(
+        error, ConnectionError
+    )
 
 
 def _batch_failed(error: BaseException) -> BatchFailed:

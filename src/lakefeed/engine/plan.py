@@ -14,13 +14,16 @@ from lakefeed.sources import OffsetRange, Offsets, Source
 
 _ROWS_WORTH_A_TASK = 50_000
 
+Stamp = tuple[int, int | None]
+"""An offset and the timestamp of its event in microseconds: a topic made anew has the same offsets again."""
+
 
 @dataclass(frozen=True)
 class TablePlan:
     """How one table takes the events of a flow. `columns` is None while its schema is still to be inferred.
 
     `rows_from` are the next offsets of the table: what lies before them is there already. `lettered` are
-    offsets from there on that are dead letters of the table already, as a crash came before the rows beside
+    events from there on that are dead letters of the table already, as a crash came before the rows beside
     them were committed. Neither is written again.
     """
 
@@ -32,7 +35,7 @@ class TablePlan:
     partition_by: tuple[PartitionField, ...]
     metadata: bool
     rows_from: Offsets
-    lettered: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    lettered: Mapping[str, frozenset[Stamp]] = field(default_factory=dict)
 
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""

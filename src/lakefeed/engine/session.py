@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.java import require_java
+from lakefeed.errors import JavaError
 from lakefeed.pipeline.secrets import is_secret_key
 
 if TYPE_CHECKING:
@@ -47,8 +50,9 @@ def spark_session(name: str, master: str, conf: Mapping[str, str], log: Path) ->
     require_java()
     from pyspark.sql import SparkSession
 
-    found = SparkSession.getActiveSession()
-    if found is not None:
+    # The active session is a matter of each thread; the one that Python has made is there for all.
+    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    if found is not None and found.sparkContext._jsc is not None:
         yield found
         return
     with own_session(name, master, conf, log) as started:
@@ -63,6 +67,7 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
     """
     java = require_java()
     from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
@@ -79,8 +84,15 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
     settings = SparkConf().setMaster(master).setAppName(f"lakefeed {name}")
     settings.setAll(list(_settings(master, conf, log, archive.options()).items()))
     with log.with_suffix(".err").open("wb") as errors:
-        gateway = launch_gateway(_shown(settings), popen_kwargs={"stderr": errors, "stdout": errors})
-    session = SparkSession(SparkContext(conf=settings, gateway=gateway))
+        try:
+            gateway = launch_gateway(_shown(settings), popen_kwargs={"stderr": errors, "stdout": errors})
+        except PySparkRuntimeError as error:
+            raise JavaError(
+                f"Java did not start for Spark; what it said is in {errors.name}.\n"
+                "Check `spark.conf` in the pipeline file and the memory of this machine."
+            ) from error
+    with _signals_kept():
+        session = SparkSession(SparkContext(conf=settings, gateway=gateway))
     try:
         yield session
     finally:
@@ -91,6 +103,15 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
             gateway.proc.stdin.close()
             archive.keep(gateway.proc)
         SparkContext._gateway = SparkContext._jvm = None
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep what the program does on Ctrl-C: Spark would cancel the running batch and raise instead."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 def _shown(settings: SparkConf) -> SparkConf:

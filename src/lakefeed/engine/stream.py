@@ -52,6 +52,9 @@ class Gate:
 
     def close(self) -> None:
         """Answer no more."""
+        # Closing alone would leave the thread inside `accept` for ever.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -16,7 +16,7 @@ from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
-from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError
+from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError, UsageError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
 
@@ -45,7 +45,8 @@ def run(
         chosen = master or pipeline.spark.master
         with spark_session(pipeline.name, chosen, pipeline.spark.conf, state / "spark.log") as session:
             flows = [
-                Flow(lake, name, session, state / "checkpoints", watcher or Quiet(), once=once) for name in pipeline.sources
+                Flow(lake, name, session, state / "checkpoints", watcher or Quiet(), once=once)
+                for name in pipeline.sources
             ]
             Supervisor(pipeline, flows, watcher or Quiet(), stop or threading.Event()).run()
 
@@ -107,23 +108,22 @@ class Supervisor:
     def _live(self, flow: Flow) -> None:
         """Life after life until one ends well, with back-off between those that fail."""
         failing_since: float | None = None
-        attempts = landed = 0
+        attempts = lost = landed = 0
         while not flow.stop.is_set():
             try:
                 if flow.live():
                     return
-                failing_since, attempts = None, 0
+                failing_since, attempts, lost = None, 0, 0
             except LakefeedError as error:
                 if not error.retryable:
                     raise
                 if flow.landed != landed:
-                    failing_since, attempts, landed = None, 0, flow.landed
+                    failing_since, attempts, lost, landed = None, 0, 0, flow.landed
                 failing_since = failing_since or time.monotonic()
-                if isinstance(error, BatchFailed) and attempts == _BATCH_ATTEMPTS:
+                lost += isinstance(error, BatchFailed)
+                if lost > _BATCH_ATTEMPTS:
                     log = Path(self._pipeline.state) / self._pipeline.name / "spark.err"
-                    raise GaveUp(
-                        f"{error}\nThe same batch failed {attempts + 1} times; see {log}."
-                    ) from error
+                    raise GaveUp(f"{error}\nThe same batch failed {lost} times; see {log}.") from error
                 if time.monotonic() - failing_since > self._pipeline.give_up_after:
                     patience = format_duration(self._pipeline.give_up_after)
                     raise GaveUp(
@@ -138,12 +138,18 @@ class Supervisor:
 @contextmanager
 def _only_instance(state: Path, name: str) -> Iterator[None]:
     """Refuse a second instance on this machine at once; elsewhere the tables' own fence does it."""
-    state.mkdir(parents=True, exist_ok=True)
     lock: IO[str]
-    with (state / "lock").open("w") as lock:
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        lock = (state / "lock").open("w")
+    except OSError as error:
+        raise UsageError(
+            f"{state} cannot be written: {error.strerror}.\nSet `state` to a folder that can."
+        ) from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise Fenced(
                 f"pipeline {name} is already running on this machine (its lock is {state / 'lock'}). "
                 "Stop that one first, or give this one another `name`."

@@ -67,9 +67,9 @@ class _Lane:
         self.decoder: Decoder = plan.format.decoder(self.columns)
         self._plan = plan
         self._lettered = {
-            (span.partition, offset)
+            (span.partition, offset, moment)
             for span in ranges
-            for offset in table.lettered.get(span.partition, ())
+            for offset, moment in table.lettered.get(span.partition, ())
             if span.start <= offset < span.end
         }
         self._dead_at = dt.datetime.now(dt.UTC)
@@ -124,10 +124,11 @@ class _Lane:
     def _dead_before(self, events: Events) -> set[int]:
         """The indexes of events that are dead letters already."""
         name, origin = self._plan.source.partition_of, events.origin()
-        places = zip(*(origin.column(at).to_pylist() for at in ("topic", "partition", "offset")), strict=True)
-        found = {
-            at for at, (topic, n, offset) in enumerate(places) if (name(topic, n), offset) in self._lettered
-        }
+        topics, numbers, offsets = (origin.column(at).to_pylist() for at in ("topic", "partition", "offset"))
+        moments = origin.column("timestamp").cast(pa.int64()).to_pylist()
+        partitions = map(name, topics, numbers)
+        places = zip(partitions, offsets, moments, strict=True)
+        found = {at for at, place in enumerate(places) if place in self._lettered}
         self._count_letters(events, sorted(found))
         return found
 

@@ -9,7 +9,8 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from lakefeed.pipeline.wording import shown
 
-_PIPELINE_NAME = r"^[A-Za-z0-9_.\-]{1,100}$"
+# Also the name of a folder that is emptied at every start, hence neither `.` nor `..`.
+_PIPELINE_NAME = r"^(?!\.{1,2}$)[A-Za-z0-9_.\-]{1,100}$"
 _PART_NAME = r"^[A-Za-z0-9_\-]+$"
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from lakefeed.pipeline.options import Options
 from lakefeed.sources import Events, OffsetRange, Source, SourceClient
 
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[str, int]]
 
 
@@ -61,6 +62,7 @@ class KafkaSource(Source):
             "enable.auto.commit",
             "enable.auto.offset.store",
             "auto.offset.reset",
+            "enable.partition.eof",
         ):
             if name in value:
                 raise ValueError(f"{name} is set by Lakefeed: exactly-once depends on it")
@@ -127,7 +129,7 @@ class KafkaEvents(Events):
             [message.topic() for message in messages],
             [message.partition() for message in messages],
             [message.offset() for message in messages],
-            pa.array([message.timestamp()[1] for message in messages], pa.int64()),
+            pa.array([_moment(message) for message in messages], pa.int64()),
             [message.key() for message in messages],
             [_headers(message) for message in messages],
         ]
@@ -145,6 +147,12 @@ class KafkaEvents(Events):
         if self._partition:
             return {self._partition: len(messages)}
         return Counter(partition_name(message.topic(), message.partition()) for message in messages)
+
+
+def _moment(message: Any) -> int | None:
+    """Milliseconds; None where there is no timestamp, or one of another unit, outside the years 1 to 9999."""
+    kind, milliseconds = message.timestamp()
+    return milliseconds if kind and _FIRST_MS <= milliseconds <= _LAST_MS else None
 
 
 def _headers(message: Any) -> list[dict[str, Any]] | None:

@@ -96,24 +96,34 @@ class KafkaClient(SourceClient):
                 answer[partition] = self._lost(partition, wanted, earliest[partition], what)
             elif wanted > ends[partition]:
                 what = f"the partition ends at {ends[partition]}, so it was cut short"
-                answer[partition] = self._lost(partition, wanted, earliest[partition], what)
+                # What is left of the very topic that the table has read, it has read.
+                left = ends if marks.get(topic) else earliest
+                answer[partition] = self._lost(partition, wanted, earliest[partition], what, left[partition])
             else:
                 answer[partition] = wanted
         return answer
+
+    def close(self) -> None:
+        """Let go of the connections and their threads."""
+        # They live as long as the client, which lives as long as its callback, which is a part of this.
+        del self._admin
 
     def marks(self) -> dict[str, int]:
         """The id of each topic, cut to 63 bits."""
         return {name: _number(topic.topic_id) for name, topic in self._topics.items()}
 
-    def _lost(self, partition: str, wanted: int, earliest: int, what: str) -> int:
+    def _lost(
+        self, partition: str, wanted: int, earliest: int, what: str, going_on: int | None = None
+    ) -> int:
+        next_one = earliest if going_on is None else going_on
         text = (
             f"source {self._name}: {partition}: offset {wanted} is wanted next, "
             f"the earliest is {earliest}: {what}."
         )
         if self._source.on_data_loss == "skip":
-            _log.warning("%s Going on from %d, as `on_data_loss: skip` says.", text, earliest)
-            return earliest
-        raise DataLoss(f"{text}\nSet `on_data_loss: skip` on the source to go on from {earliest}.")
+            _log.warning("%s Going on from %d, as `on_data_loss: skip` says.", text, next_one)
+            return next_one
+        raise DataLoss(f"{text}\nSet `on_data_loss: skip` on the source to go on from {next_one}.")
 
     def _given(self, start: dict[str, dict[str, int]], known: Offsets) -> Offsets:
         given = {
@@ -176,8 +186,9 @@ class KafkaClient(SourceClient):
     def _translated(self, error: Exception, topic: str | None) -> SourceError:
         cause = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
         code = cause.code() if cause else None
-        if topic and code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            near = difflib.get_close_matches(topic, self._names(), 1)
+        # A topic that the cluster lists has a leader that does not know of a new partition yet.
+        if topic and code == KafkaError.UNKNOWN_TOPIC_OR_PART and topic not in (names := self._names()):
+            near = difflib.get_close_matches(topic, names, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             return SourceError(
                 f"source {self._name}: topic {topic!r} does not exist on {self._source.brokers}.{hint}\n"

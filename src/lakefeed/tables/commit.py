@@ -104,10 +104,9 @@ def _try(table: LakeTable, change: Append) -> Exception | None:
 
 def _find(table: LakeTable, token: str) -> int | None:
     """Refresh, and look for the commit with this token among the versions that have come since."""
-    before = table.version
-    for number, info in enumerate(table.refresh(), before + 1):
+    for version, info in table.refresh().items():
         if account_of(info).get("commit") == token:
-            return number
+            return version
     return None
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
 from lakefeed.errors import TableError
+from lakefeed.pipeline.types import type_text
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
 
 
@@ -37,7 +38,8 @@ def _missing(have: list[pa.Field], want: list[pa.Field], where: str) -> list[pa.
                 found.append(pa.field(field.name, pa.struct(inner), field.nullable))
         elif not _same(there.type, field.type):
             raise TableError(
-                f"column {path} is {there.type} in the table and {field.type} in the pipeline file."
+                f"column {path} is {type_text(there.type)} in the table and {type_text(field.type)} in the "
+                "pipeline file.\nChange `schema`, or choose another path."
             )
     return found
 

@@ -34,6 +34,7 @@ class LakeTable:
         self.store = store
         with store_errors(self.path):
             self.transactions = read_transactions(store, self.version)
+        self._read_to = self.version
 
     @classmethod
     def open(
@@ -104,16 +105,18 @@ class LakeTable:
         """The table properties."""
         return dict(self.delta.metadata().configuration)
 
-    def refresh(self) -> list[dict[str, Any]]:
-        """Move to the newest version; answer the commit information of the versions passed, oldest first."""
-        before = self.version
+    def refresh(self) -> dict[int, dict[str, Any]]:
+        """Move to the newest version; answer the commit information of the versions passed, by version."""
+        infos = {}
         with store_errors(self.path):
             self.delta.update_incremental()
-            infos = []
-            for version in range(before + 1, self.version + 1):
-                entry = read_entry(self.store, version)
+            # Counted one by one: a version whose entry could not be read must be read by the next call, or
+            # its positions would never be known, and its events would be written again.
+            while self._read_to < self.version:
+                entry = read_entry(self.store, self._read_to + 1)
+                self._read_to += 1
                 self.transactions.update(entry.transactions)
-                infos.append(entry.info)
+                infos[self._read_to] = entry.info
         return infos
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:

@@ -66,11 +66,13 @@ class LiveProgress:
 
     def lag(self, source: str, records: int) -> None:
         """Remember how much waits."""
-        self._lag[source] = records
+        with self._lock:
+            self._lag[source] = records
 
     def trouble(self, source: str, text: str) -> None:
         """Show what is being retried."""
-        self._trouble[source] = self._redact(text)
+        with self._lock:
+            self._trouble[source] = self._redact(text)
 
     def stopped(self, what: str, text: str) -> None:
         """Print an error above the line."""

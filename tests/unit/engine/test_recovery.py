@@ -1,0 +1,140 @@
+"""What a flow does when something else was faster or failed; without Spark."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from lakefeed import GenerateSource, Pipeline, StoreUnavailable, Table, TableError
+from lakefeed.engine.flow import Flow
+from lakefeed.engine.lake import Lake, refuse_made_columns
+from lakefeed.engine.landing import Outcome
+from lakefeed.engine.life import Life
+from lakefeed.engine.pace import Pace
+from lakefeed.engine.report import Quiet
+from lakefeed.pipeline.flush import Flush
+from lakefeed.sources import Offsets
+from lakefeed.sources.generate import GenerateClient
+from lakefeed.tables.commit import Append, append
+
+
+def shop(folder: Path) -> Pipeline:
+    file = folder / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources:
+  clicks: {type: generate, rows: 100}
+tables:
+  events: {path: events, from: clicks, schema: {event_id: long}}
+"""
+    )
+    return Pipeline.from_file(file)
+
+
+class Overtaken(GenerateClient):
+    """A source so slow to answer that another instance creates the table meanwhile, and writes ten rows."""
+
+    def __init__(self, other: Lake) -> None:
+        self._other: Lake | None = None
+        super().__init__(GenerateSource(rows=100), "clicks")
+        self._other = other
+
+    def start(self) -> Offsets:
+        other, self._other = self._other, None
+        if other:
+            place = other.places["events"]
+            columns = place.columns()
+            assert columns is not None
+            table = place.create(columns, {"shop/clicks/0": -1}, {})
+            append(table, Append([], {"shop/clicks/0": 9}, {"shop/clicks/0": -1}, {}), retries=0)
+        return super().start()
+
+
+def test_instance_that_was_overtaken_while_creating_the_table_begins_where_the_other_is(
+    tmp_path: Path,
+) -> None:
+    pipeline = shop(tmp_path)
+    spark: Any = None
+    flow = Flow(Lake(pipeline), "clicks", spark, tmp_path / "state", Quiet(), once=True)
+
+    (reach,) = flow._reaches(Overtaken(Lake(pipeline)))
+
+    assert reach.logged == {"0": 9}
+    assert reach.rows_from == {"0": 10}
+
+
+def test_batch_that_a_store_did_not_take_does_not_count_as_landed() -> None:
+    troubles: list[str] = []
+    watcher: Any = Quiet()
+    watcher.trouble = lambda source, text: troubles.append(text)
+    failed = Outcome(failures={"events": StoreUnavailable("the store does not answer")})
+    landing: Any = SimpleNamespace(land=lambda spans, manifests: failed, close=lambda: None)
+    plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
+    frame: Any = SimpleNamespace(collect=lambda: [])
+    life = Life(
+        client=GenerateSource(rows=100).client("shop", "clicks"),
+        landing=landing,
+        plan=plan,
+        start={"0": 0},
+        until=None,
+        pace=Pace(Flush(), hurry=True),
+        stop=threading.Event(),
+        watcher=watcher,
+    )
+    life.gate.open_to = lambda end: life.take(frame, 0)  # type: ignore[method-assign]
+
+    outcome = life.run()
+    life.close()
+
+    assert outcome is failed
+    assert life.landed == 0
+    assert troubles == []
+
+
+def test_table_of_other_columns_is_not_taken_for_the_dead_letters(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "shop_dead_letters", pa.table({"id": [1]}))
+    lake = Lake(shop(tmp_path))
+
+    with pytest.raises(TableError) as refused:
+        lake.open_letters()
+
+    assert str(refused.value) == (
+        f"{tmp_path / 'shop_dead_letters'} is not a table of dead letters.\n"
+        "Choose another path for `dead_letters`."
+    )
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+def test_field_by_the_name_of_a_column_that_is_made_is_refused_not_asked_for_again_and_again(
+    tmp_path: Path, metadata: bool
+) -> None:
+    place = Lake(
+        Pipeline(
+            name="shop",
+            sources={"clicks": GenerateSource()},
+            tables={
+                "events": Table.model_validate(
+                    {"path": str(tmp_path), "from": "clicks", "metadata": metadata}
+                    | ({} if metadata else {"partition_by": ["day(at) as day"]})
+                )
+            },
+        )
+    ).places["events"]
+
+    with pytest.raises(TableError) as refused:
+        refuse_made_columns(place, pa.schema([("_Topic" if metadata else "day", pa.string())]))
+
+    assert str(refused.value) == (
+        "table events: events have a field '_Topic', but `metadata` makes column _topic.\n"
+        "Turn `metadata` off."
+        if metadata
+        else "table events: events have a field 'day', but `partition_by` makes column day.\n"
+        "Name it otherwise, with `as NAME`."
+    )

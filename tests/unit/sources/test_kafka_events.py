@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lakefeed.sources.kafka import KafkaEvents
+
+_NOT_AVAILABLE, _CREATED = 0, 1
+
+
+@dataclass
+class Message:
+    """What librdkafka's message answers; one cannot be made without a broker."""
+
+    moment: tuple[int, int]
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "value": b"{}",
+            "topic": "clicks",
+            "partition": 0,
+            "offset": 7,
+            "key": None,
+            "headers": None,
+        }
+        return lambda: answers[name]
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.moment
+
+
+@pytest.mark.parametrize(
+    ("moment", "microseconds"),
+    [
+        ((_CREATED, 1_700_000_000_123), 1_700_000_000_123_000),
+        ((_CREATED, 1_700_000_000_123_456_789), None),
+        ((_CREATED, 1_700_000_000_123_456), None),
+        ((_NOT_AVAILABLE, -1), None),
+    ],
+    ids=["milliseconds", "nanoseconds", "microseconds", "none"],
+)
+def test_timestamp_that_no_calendar_holds_is_null_and_stops_nothing(
+    moment: tuple[int, int], microseconds: int | None
+) -> None:
+    events = KafkaEvents([Message(moment)], "clicks-0")
+
+    origin = events.origin()
+
+    assert origin.column("timestamp").cast("int64").to_pylist() == [microseconds]

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+
+from lakefeed.errors import Fenced, StoreUnavailable
+from lakefeed.tables import table as tables
+from lakefeed.tables.commit import Append, NewFile, append
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.transactions import LogEntry, read_entry
+
+
+def make_table(path: Path) -> LakeTable:
+    store = pafs.SubTreeFileSystem(str(path), pafs.LocalFileSystem())
+    return LakeTable.create(
+        "events",
+        str(path),
+        {},
+        store,
+        schema=pa.schema([("id", pa.int64())]),
+        partition_by=[],
+        properties={},
+        transactions={"shop/clicks/0": -1},
+        account={"kind": "create"},
+    )
+
+
+def rows(first: int, last: int) -> Append:
+    file = NewFile(f"{first}.parquet", 100, {}, json.dumps({"numRecords": last - first + 1}))
+    return Append([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {})
+
+
+def test_position_is_known_although_the_log_could_not_be_read_right_after_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path)
+
+    def away(store: pafs.FileSystem, version: int) -> LogEntry:
+        raise OSError("connection reset by peer")
+
+    monkeypatch.setattr(tables, "read_entry", away)
+    with pytest.raises(StoreUnavailable, match="connection reset by peer"):
+        append(table, rows(0, 9), retries=0)
+    monkeypatch.setattr(tables, "read_entry", read_entry)
+    passed = table.refresh()
+
+    assert list(passed) == [1]
+    assert table.transactions == {"shop/clicks/0": 9}
+    with pytest.raises(Fenced):
+        append(table, rows(0, 9), retries=0)
+    assert table.version == 1
