@@ -33,7 +33,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _MISSING = re.compile(r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|404 Not Found", re.I)
 _REFUSED = re.compile(
     r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|AuthorizationFailure"
-    r"|ExpiredToken|InvalidToken|40[13] (Forbidden|Unauthorized)|credentials|permission denied",
+    r"|InvalidToken|40[13] (Forbidden|Unauthorized)|credentials|permission denied",
     re.I,
 )
 _MISUSED = re.compile(
@@ -43,6 +43,11 @@ _MISUSED = re.compile(
 )
 # delta-rs has no errno, but quotes the system's error in one of these two ways.
 _NUMBER = re.compile(r"Os \{ code: (\d+)|\(os error (\d+)\)")
+
+
+def delta_options(path: str, storage: Mapping[str, str]) -> dict[str, str]:
+    """The options with which delta-rs opens a table: the user's, and our patience for an object store."""
+    return {**_DEFAULTS, **storage} if "://" in path and not path.startswith("file:") else dict(storage)
 
 
 class _ObjectStore(DeltaStorageHandler):

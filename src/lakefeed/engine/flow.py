@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,6 @@ class Flow:
         self._once = once
         self._until: Offsets | None = None
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
-        self._lives = 0
         self._begins: dict[str, Offsets] = {}
 
     @property
@@ -73,9 +73,8 @@ class Flow:
             reaches = self._reaches(client)
             if not reaches:
                 return True
-            if self._once and self._until is None:
-                self._until = client.latest()
-            self._lives += 1
+            if self._once:
+                self._until = self._end(client, reaches)
             life = Life(
                 client=client,
                 landing=Landing(self._lake, self.source, client.marks(), reaches, self._watcher),
@@ -97,6 +96,11 @@ class Flow:
             return self._settle(outcome, client)
         finally:
             client.close()
+
+    def _end(self, client: SourceClient, reaches: list[Reach]) -> Offsets:
+        """Where a run that ends by itself ends: asked once, but for partitions that are gone since."""
+        ends = client.latest() if self._until is None else self._until
+        return {partition: at for partition, at in ends.items() if partition in reaches[0].rows_from}
 
     def _reaches(self, client: SourceClient) -> list[Reach]:
         """How far each table has come; creates the tables whose schema is declared."""
@@ -246,7 +250,7 @@ class Flow:
         Positions come from the tables, so an old one has nothing to say.
         """
         shutil.rmtree(self._state, ignore_errors=True)
-        return self._state / str(self._lives)
+        return self._state / uuid.uuid4().hex
 
     def fail(self, table: str, error: TableError) -> None:
         """Go on without a table that cannot be written."""

@@ -7,7 +7,7 @@ and a crash between the two commits repeats only the table's.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -85,13 +85,22 @@ class Landing:
         self._pipeline = lake.pipeline.name
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="commit")
 
-    def land(self, spans: list[OffsetRange], manifests: list[Manifest]) -> Outcome:
-        """Commit what the tasks of a batch wrote; raises what the source or Spark failed with."""
+    def land(
+        self, spans: list[OffsetRange], manifests: list[Manifest], confirm: Callable[[], None] = lambda: None
+    ) -> Outcome:
+        """Commit what the tasks of a batch wrote; raises what the source failed with.
+
+        `confirm` raises when the offsets that were read stand for something else by now.
+        """
         results = _merged(manifests)
-        for manifest in manifests:
-            if manifest.error:
-                self._drop(results.values())
-                raise manifest.error
+        try:
+            for manifest in manifests:
+                if manifest.error:
+                    raise manifest.error
+            confirm()
+        except LakefeedError:
+            self._drop(results.values())
+            raise
         outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
         read = _added(manifest.read for manifest in manifests)
         outcome.read = sum(read.values())

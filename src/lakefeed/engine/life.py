@@ -91,7 +91,7 @@ class Life:
         try:
             manifests = [Manifest.from_json(row[0]) for row in frame.collect()]
             passing("files_written")
-            self._outcome = self.landing.land(self._spans, manifests)
+            self._outcome = self.landing.land(self._spans, manifests, self.client.confirm)
             passing("batch_committed")
         except BaseException as error:
             self._failure = error

@@ -80,6 +80,12 @@ class SourceClient(ABC):
         DataLoss, or move on and are told in a warning where the source says `on_data_loss: skip`.
         """
 
+    def confirm(self) -> None:  # noqa: B027
+        """Raise SourceError unless offsets still stand for what they stood for when the marks were taken.
+
+        Called after a batch was read and before it is committed.
+        """
+
     def marks(self) -> dict[str, int]:
         """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log."""
         return {}

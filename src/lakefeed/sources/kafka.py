@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, StringConstraints, field_validator, model_validator
 
 from lakefeed.pipeline.options import Options
 from lakefeed.sources import Events, OffsetRange, Source, SourceClient
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[str, int]]
+PartitionNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]+$")]
+Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[PartitionNumber, NonNegativeInt]]
 
 
 class KafkaSource(Source):
@@ -34,8 +35,9 @@ class KafkaSource(Source):
     )
     start: Start = Field(
         "earliest",
-        description="Where a table that has read nothing begins: `earliest`, `latest`, a timestamp, or "
-        "offsets by topic and partition (partitions that are not named begin at the earliest).",
+        description="Where a table that has read nothing begins: `earliest`, `latest`, a timestamp (in UTC "
+        "unless it names a zone), or offsets by topic and partition (partitions that are not named begin at "
+        "the earliest).",
         examples=["latest", "2026-11-01T00:00:00Z", {"clicks": {"0": 123}}],
     )
     on_data_loss: Literal["fail", "skip"] = Field(
@@ -53,6 +55,13 @@ class KafkaSource(Source):
     @classmethod
     def _one_topic_is_a_list(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
+
+    @field_validator("start")
+    @classmethod
+    def _times_are_utc(cls, value: Start) -> Start:
+        if isinstance(value, dt.datetime) and value.tzinfo is None:
+            return value.replace(tzinfo=dt.UTC)
+        return value
 
     @field_validator("options")
     @classmethod

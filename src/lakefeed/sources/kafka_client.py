@@ -108,6 +108,16 @@ class KafkaClient(SourceClient):
         # They live as long as the client, which lives as long as its callback, which is a part of this.
         del self._admin
 
+    def confirm(self) -> None:
+        """Raise when a topic was deleted and created again while a batch was read from it."""
+        before = self.marks()
+        self._look()
+        changed = [name for name, number in self.marks().items() if before.get(name, number) != number]
+        if changed:
+            raise SourceUnavailable(
+                f"source {self._name}: topic {changed[0]!r} was created again while a batch was read"
+            )
+
     def marks(self) -> dict[str, int]:
         """The id of each topic, cut to 63 bits."""
         return {name: _number(topic.topic_id) for name, topic in self._topics.items()}
@@ -134,6 +144,12 @@ class KafkaClient(SourceClient):
                 raise SourceError(
                     f"source {self._name}: `start` names {partition}, which does not exist. "
                     f"There are: {', '.join(sorted(known))}."
+                )
+        for partition, end in self._list(given, OffsetSpec.latest()).items():
+            if not known[partition] <= given[partition] <= end:
+                raise SourceError(
+                    f"source {self._name}: `start` says {given[partition]} for {partition}, which holds "
+                    f"offsets from {known[partition]} up to {end}."
                 )
         return given
 

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lakefeed.errors import TableError
-from lakefeed.stores import store_errors
+from lakefeed.stores import delta_options, store_errors
 from lakefeed.tables.transactions import read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
@@ -43,7 +43,7 @@ class LakeTable:
         """Open the table at `path`; None where there is none."""
         with store_errors(path):
             try:
-                delta = DeltaTable(path, storage_options=dict(storage))
+                delta = DeltaTable(path, storage_options=delta_options(path, storage))
             except TableNotFoundError:
                 return None
             _refuse_foreign_protocol(delta, path)
@@ -75,14 +75,14 @@ class LakeTable:
                     mode="error",
                     partition_by=list(partition_by),
                     configuration=dict(properties),
-                    storage_options=dict(storage),
+                    storage_options=delta_options(path, storage),
                     commit_properties=commit_properties(transactions, account),
                     raise_if_key_not_exists=only_known(properties),
                 )
             except (CommitFailedError, DeltaError) as error:
                 if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
                     raise
-                delta = DeltaTable(path, storage_options=dict(storage))
+                delta = DeltaTable(path, storage_options=delta_options(path, storage))
             return cls(name, delta, store)
 
     @property

@@ -75,7 +75,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed() -> None:
     watcher: Any = Quiet()
     watcher.trouble = lambda source, text: troubles.append(text)
     failed = Outcome(failures={"events": StoreUnavailable("the store does not answer")})
-    landing: Any = SimpleNamespace(land=lambda spans, manifests: failed, close=lambda: None)
+    landing: Any = SimpleNamespace(land=lambda spans, manifests, confirm: failed, close=lambda: None)
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
     frame: Any = SimpleNamespace(collect=lambda: [])
     life = Life(
