@@ -1,4 +1,6 @@
-"""Who is measured, each in a process of its own: `python contestants.py NAME BROKERS TOPIC ROWS BATCH FOLDER`.
+"""Who is measured, each in a process of its own.
+
+Call `python contestants.py NAME BROKERS TOPIC ROWS BATCH FOLDER`.
 
 Prints one line of JSON: for each batch the rows that it had and the moment at which it was committed.
 """
@@ -48,6 +50,7 @@ def plain_pyspark(brokers: str, topic: str, rows: int, batch: int, folder: Path)
     """What a good engineer writes: Spark's Kafka source, from_json, the Delta sink, tuned."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
+
     from support.jars import Artifact, fetch
     from support.spark_reader import delta_jars
 
@@ -98,7 +101,8 @@ def plain_pyspark(brokers: str, topic: str, rows: int, batch: int, folder: Path)
         if progress["numInputRows"]:
             began = time.mktime(time.strptime(progress["timestamp"][:19], "%Y-%m-%dT%H:%M:%S"))
             fraction = float(progress["timestamp"][19:].rstrip("Z") or 0)
-            done.append((began + fraction + progress["durationMs"]["triggerExecution"] / 1000, progress["numInputRows"]))
+            ended = began + fraction + progress["durationMs"]["triggerExecution"] / 1000
+            done.append((ended, progress["numInputRows"]))
     spark.stop()
     return done
 
@@ -108,10 +112,8 @@ def bare_limit(brokers: str, topic: str, rows: int, batch: int, folder: Path) ->
     cores = multiprocessing.cpu_count()
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
         share = rows // PARTITIONS
-        arguments = [
-            (brokers, topic, [(f"{topic}-{p}", 0, share) for p in range(PARTITIONS) if p % cores == core], batch, folder)
-            for core in range(cores)
-        ]
+        spans = [(f"{topic}-{number}", 0, share) for number in range(PARTITIONS)]
+        arguments = [(brokers, topic, spans[core::cores], batch, folder) for core in range(cores)]
         return sorted(done for one in pool.starmap(_bare, arguments) for done in one)
 
 

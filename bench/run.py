@@ -1,4 +1,4 @@
-"""`make bench`: rows per second from Kafka to a table, beside plain PySpark and beside the bare limit, in one run.
+"""`make bench`: rows per second from Kafka to a table, beside plain PySpark and the bare limit, in one run.
 
 Only the ratios mean something: they are taken on one machine, one after the other, from one broker.
 """
@@ -11,15 +11,15 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
-from contestants import CONTESTANTS
-from support.kafka import Broker
-from workload import PARTITIONS, TOPIC, produce
+from contestants import CONTESTANTS  # noqa: E402
+from workload import PARTITIONS, TOPIC, produce  # noqa: E402
+
+from support.kafka import Broker  # noqa: E402
 
 
 def main() -> None:
@@ -63,12 +63,14 @@ def measure(name: str, brokers: str, asked: argparse.Namespace) -> float:
 
 def report(rates: dict[str, float], size: float, asked: argparse.Namespace) -> None:
     mine = rates.get("lakefeed")
-    say(f"\n{asked.rows:,} events of {size:.0f} bytes, batches of {asked.batch:,}, {asked.warm_up} batches of warm-up")
+    say(
+        f"\n{asked.rows:,} events of {size:.0f} bytes, batches of {asked.batch:,}, {asked.warm_up} not counted"
+    )
     for name, rate in rates.items():
         ratio = f"lakefeed is {mine / rate:.2f} times this" if mine and name != "lakefeed" else ""
         say(f"  {name:<15}{rate:>12,.0f} rows/s   {ratio}")
     figures = {name: round(rate) for name, rate in rates.items()}
-    print(json.dumps({"rows": asked.rows, "payload_bytes": round(size), "rows_per_second": figures, "at": time.time()}))
+    print(json.dumps({"rows": asked.rows, "payload_bytes": round(size), "rows_per_second": figures}))
 
 
 def say(text: str) -> None:

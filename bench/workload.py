@@ -24,10 +24,10 @@ BRANDS = ["apple", "bosch", "samsung", "xiaomi", "lg", "sony", "huawei", "dyson"
 
 def payload(number: int) -> bytes:
     second = number // 50
+    clock = f"{second // 3600 % 24:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
     event = {
         "event_id": number,
-        "event_time": f"2026-11-{1 + second // 86400 % 28:02d}T{second // 3600 % 24:02d}:{second // 60 % 60:02d}"
-        f":{second % 60:02d}Z",
+        "event_time": f"2026-11-{1 + second // 86400 % 28:02d}T{clock}Z",
         "event_type": ("view", "view", "view", "cart", "purchase")[number % 5],
         "product_id": 1_000_000 + number * 7919 % 50_000,
         "category": f"electronics.{number * 31 % 50}",

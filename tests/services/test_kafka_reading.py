@@ -221,9 +221,7 @@ def test_metadata_columns_say_where_each_row_came_from(
     name = topic(partitions=2)
     moment = int(time.time() * 1000)
     shop = Shop(broker, tmp_path, name, table="metadata: true")
-    broker.produce(
-        name, [event(0)], partition=1, key=b"k", headers=[("a", b"x")], timestamp=moment
-    )
+    broker.produce(name, [event(0)], partition=1, key=b"k", headers=[("a", b"x")], timestamp=moment)
     broker.produce(name, [b"broken", event(1)], partition=0)
 
     shop.run()
@@ -391,7 +389,7 @@ def test_one_source_feeds_two_tables_and_a_table_added_later_catches_up(
 def test_two_sources_feed_one_table(broker: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     one, two = topic(), topic()
     shop = Shop(broker, tmp_path, one)
-    second = f"  more:\n    type: kafka\n    brokers: {broker.address}\n    topics: [{two}]\n    format: json\ntables:"
+    second = f"  more: {{type: kafka, brokers: '{broker.address}', topics: [{two}], format: json}}\ntables:"
     shop.file.write_text(
         shop.file.read_text().replace("tables:", second).replace("from: clicks", "from: [clicks, more]")
     )

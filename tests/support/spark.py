@@ -13,6 +13,8 @@ from lakefeed.engine.session import own_session
 
 @contextmanager
 def local_session() -> Iterator[Any]:
-    with tempfile.TemporaryDirectory(prefix="lakefeed-spark-") as folder:
-        with own_session("tests", "local[2]", {}, Path(folder) / "spark.log") as session:
-            yield session
+    with (
+        tempfile.TemporaryDirectory(prefix="lakefeed-spark-") as folder,
+        own_session("tests", "local[2]", {}, Path(folder) / "spark.log") as session,
+    ):
+        yield session

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import typer.main
 
 from lakefeed.commands.app import app
-from lakefeed.formats.json import CODES
-from lakefeed.pipeline.connector import connector_types
+from lakefeed.pipeline.connector import connector_class, connector_types
 from lakefeed.pipeline.load import load
 
 ROOT = Path(__file__).parents[2]
@@ -92,12 +92,24 @@ def anchors(page: Path) -> set[str]:
     return {ANY_NAME.sub("", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_every_code_of_a_refused_payload_is_explained() -> None:
-    page = (ROOT / "docs" / "formats" / "json.md").read_text()
+@pytest.mark.parametrize("name", connector_types("format"))
+def test_every_code_of_a_refused_payload_is_explained(name: str) -> None:
+    page = (ROOT / "docs" / "formats" / f"{name}.md").read_text()
 
     rows = dict(re.findall(r"^\| `(\w+)` \| (?:decode|schema) \| (.+?) \|$", page, re.MULTILINE))
 
-    assert rows == CODES
+    assert rows == import_module(connector_class("format", name).__module__).CODES
+
+
+@pytest.mark.parametrize("name", connector_types("format"))
+def test_every_format_is_in_the_readme_and_tells_its_options(name: str) -> None:
+    page = (ROOT / "docs" / "formats" / f"{name}.md").read_text()
+    options = connector_class("format", name).model_fields.keys() - {"type"}
+
+    told = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page.partition("## Options")[2], re.MULTILINE)
+
+    assert options <= set(re.findall(r"\w+", " ".join(told)))
+    assert f"(docs/formats/{name}.md)" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("room", ["source", "format"])

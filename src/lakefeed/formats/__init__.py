@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal, Self
 
 import pyarrow as pa
+from pydantic import Field, model_validator
 
 from lakefeed.pipeline.connector import Connector
+from lakefeed.pipeline.units import Size
+
+DEFAULT_MAX_PAYLOAD = 64 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,37 @@ class Format(Connector):
     """The model of a format in the pipeline file."""
 
     room: ClassVar[str] = "format"
+    decompress: Literal["gzip", "zstd"] | None = Field(
+        default=None,
+        description="How each payload is compressed by its producer; left out: not at all. "
+        "What a Kafka client compresses by itself is not meant.",
+        examples=["gzip"],
+    )
+    max_payload: Size | None = Field(
+        default=None,
+        description="With `decompress`: the most bytes of a payload when it is decompressed; larger ones are "
+        "refused. Left out: 64MB.",
+        examples=["1MB"],
+    )
 
-    @abstractmethod
+    @model_validator(mode="after")
+    def _max_payload_has_an_effect(self) -> Self:
+        if self.max_payload is not None and self.decompress is None:
+            raise ValueError("max_payload counts only with `decompress`; add that, or remove max_payload")
+        return self
+
     def decoder(self, schema: pa.Schema) -> Decoder:
         """A decoder for the declared schema; `lakefeed.pipeline.types` says how types are declared in Arrow.
 
         An empty schema knows no column, so that everything comes back as unknown.
         """
+        plain = self.plain_decoder(schema)
+        if self.decompress is None:
+            return plain
+        from lakefeed.formats.compression import DecompressingDecoder
+
+        return DecompressingDecoder(plain, self.decompress, self.max_payload or DEFAULT_MAX_PAYLOAD)
+
+    @abstractmethod
+    def plain_decoder(self, schema: pa.Schema) -> Decoder:
+        """What `decoder` answers for payloads that are not compressed; this is what a format implements."""

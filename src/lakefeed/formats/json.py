@@ -9,11 +9,26 @@ import pyarrow as pa
 
 from lakefeed.formats import Decoded, Decoder, Format
 from lakefeed.formats.json_block import BlockReader
-from lakefeed.formats.json_refusal import CODES
 from lakefeed.formats.json_sieve import Sieve
 from lakefeed.formats.json_strict import StrictReader
+from lakefeed.formats.refusal import codes
 
 __all__ = ["CODES", "JsonDecoder", "JsonFormat", "infer"]
+
+CODES = codes(
+    "empty_payload",
+    "not_utf8",
+    "bad_json",
+    "not_an_object",
+    "duplicate_key",
+    "too_deep",
+    "out_of_range",
+    "bad_timestamp",
+    "bad_date",
+    "bad_decimal",
+    "bad_base64",
+)
+"""Every code of a refused payload and what it means, in the order of the checks."""
 
 
 class JsonFormat(Format):
@@ -21,8 +36,8 @@ class JsonFormat(Format):
 
     type: Literal["json"] = "json"
 
-    def decoder(self, schema: pa.Schema) -> JsonDecoder:
-        """A decoder for the declared schema."""
+    def plain_decoder(self, schema: pa.Schema) -> JsonDecoder:
+        """A decoder of payloads that are JSON as they are."""
         return JsonDecoder(schema)
 
 

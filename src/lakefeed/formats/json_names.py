@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from lakefeed.formats.json_refusal import Misfit, name_text
+from lakefeed.formats.refusal import Misfit, name_text
 from lakefeed.pipeline.names import column_name_problem
 
 

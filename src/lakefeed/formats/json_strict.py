@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.formats import Refused
-from lakefeed.formats.json_refusal import Misfit
 from lakefeed.formats.json_text import parse
 from lakefeed.formats.json_values import struct_converter
+from lakefeed.formats.refusal import Misfit, no_payload
 from lakefeed.pipeline.types import stored_type
 
 
@@ -38,7 +38,7 @@ class StrictReader:
 
     def _row(self, payload: bytes | None) -> dict[str, Any]:
         if payload is None:
-            raise Misfit("null_payload", "the event has no payload")
+            raise no_payload()
         if not payload:
             raise Misfit("empty_payload", "the payload is empty")
         row: dict[str, Any] = self._convert(parse(payload))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any, NoReturn
 
-from lakefeed.formats.json_refusal import Misfit, Number, shown
+from lakefeed.formats.refusal import Misfit, Number, shown, utf8_text
 
 DEEPEST = 100
 """Levels of objects and arrays in a payload, the payload's own object included."""
@@ -44,10 +44,23 @@ def too_deep(payload: bytes) -> bool:
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > DEEPEST
 
 
-def parse(payload: bytes) -> dict[str, Any]:
-    """The object in the payload, with numbers as they are written. Raises Misfit."""
+def refuse_too_deep(payload: bytes) -> None:
+    """Raise Misfit if the payload is nested too deep."""
     if too_deep(payload):
         raise Misfit("too_deep", f"nested more than {DEEPEST} levels deep")
+
+
+def parse(payload: bytes) -> dict[str, Any]:
+    """The object in the payload, with numbers as they are written. Raises Misfit."""
+    value = parse_any(payload)
+    if not isinstance(value, dict):
+        raise Misfit("not_an_object", f"expected an object, got {shown(value)}")
+    return value
+
+
+def parse_any(payload: bytes) -> Any:
+    """The value in the payload, whatever its kind, with numbers as they are written. Raises Misfit."""
+    refuse_too_deep(payload)
     text = _text(payload)
     doubled: list[_Doubled] = []
     value = _value(text, doubled)
@@ -55,17 +68,11 @@ def parse(payload: bytes) -> dict[str, Any]:
         _refuse_doubled(value)
     if "\\u" in text:
         _refuse_surrogates(value)
-    if not isinstance(value, dict):
-        raise Misfit("not_an_object", f"expected an object, got {shown(value)}")
     return value
 
 
 def _text(payload: bytes) -> str:
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError as error:
-        found = f"0x{payload[error.start]:02x}"
-        raise Misfit("not_utf8", f"byte {error.start + 1}: {found} is not UTF-8") from None
+    text = utf8_text(payload)
     if not text.strip(" \t\r\n"):
         raise Misfit("bad_json", "expected an object, got only white space")
     if text.startswith("\ufeff"):

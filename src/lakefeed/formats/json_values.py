@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakefeed.formats import json_decimals, json_times
 from lakefeed.formats.json_columns import MICROSECONDS, RANGES, base64_bytes, is_epoch
 from lakefeed.formats.json_names import refuse_new_name
-from lakefeed.formats.json_refusal import Misfit, Number, shown
+from lakefeed.formats.refusal import Misfit, Number, shown
 from lakefeed.pipeline.types import type_text
 
 Convert = Callable[[Any], Any]

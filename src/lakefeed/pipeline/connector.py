@@ -26,6 +26,11 @@ _ROOMS = {
     },
     "format": {
         "json": "lakefeed.formats.json:JsonFormat",
+        "csv": "lakefeed.formats.csv:CsvFormat",
+        "text": "lakefeed.formats.text:TextFormat",
+        "int64": "lakefeed.formats.int64:Int64Format",
+        "bytes": "lakefeed.formats.bytes:BytesFormat",
+        "event": "lakefeed.formats.event:EventFormat",
     },
 }
 

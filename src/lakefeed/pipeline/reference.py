@@ -75,7 +75,7 @@ def _row(key: str, field: dict[str, Any], required: bool) -> str:
 
 
 def _has_default(field: dict[str, Any]) -> bool:
-    return field.get("default") not in (None, [], {})
+    return field.get("default") not in (None, "", [], {})
 
 
 def _written(value: Any) -> str:

@@ -11,9 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakefeed.formats import Decoded
-from lakefeed.formats.json import JsonFormat
+from lakefeed.formats.json import CODES, JsonFormat
 from lakefeed.formats.json_block import Block, BlockReader
-from lakefeed.formats.json_refusal import CODES
 from lakefeed.formats.json_strict import StrictReader
 from lakefeed.pipeline.types import declared_schema, stored
 from lakefeed.pipeline.widening import merge_proposals

@@ -1,4 +1,4 @@
-"""Why a JSON payload did not become a row: the codes, and the words of the message."""
+"""Why a payload did not become a row: the codes of all formats, and the words of the message."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from lakefeed.formats import Refused
 
 _DECODE = {
     "null_payload": "the event has no payload (null, as in a Kafka tombstone)",
+    "bad_compression": "the payload is not compressed as `decompress` says, or is cut off or damaged",
+    "too_large": "the payload has more than `max_payload` bytes when it is decompressed",
     "empty_payload": "the payload has no bytes",
     "not_utf8": "the payload is not UTF-8 text",
+    "bad_length": "the payload does not have 8 bytes",
     "bad_json": "the payload is not well-formed JSON",
     "not_an_object": "the payload is JSON, but not an object",
     "duplicate_key": "an object in the payload has the same key twice",
     "too_deep": "objects and arrays are nested more than 100 levels deep",
+    "bad_csv": "a quote in the record is not closed, or text follows a closing quote",
+    "many_records": "the payload holds more than one record",
+    "bad_fields": "the record has more or fewer fields than `columns`",
 }
 _SCHEMA = {
     "wrong_type": "a value is of another kind than its column",
@@ -28,12 +34,18 @@ _SCHEMA = {
     "missing_value": "a column that is `not null` has no value",
     "bad_name": "a new column has a name that a Delta table cannot hold",
 }
-CODES: dict[str, str] = {**_DECODE, **_SCHEMA}
-"""Every code of a refused payload and what it means, in the order of the checks."""
+_ANY_FORMAT = ("null_payload", "bad_compression", "too_large", "wrong_type", "missing_value", "bad_name")
 
 _LONGEST_VALUE = 80
 _LONGEST_PATH = 200
 _PLAIN_NAME = re.compile(r"[^\s.\[\]`]+")
+
+
+def codes(*own: str) -> dict[str, str]:
+    """What every code of a format means, in the order of the checks: its own, and those that all have."""
+    known = {**_DECODE, **_SCHEMA}
+    assert known.keys() >= set(own), own
+    return {code: meaning for code, meaning in known.items() if code in {*own, *_ANY_FORMAT}}
 
 
 class Number(str):
@@ -61,6 +73,20 @@ class Misfit(Exception):
         stage = "decode" if self.code in _DECODE else "schema"
         where = _path_text(self.path)
         return Refused(index, stage, self.code, f"{where}: {self.message}" if where else self.message)
+
+
+def utf8_text(payload: bytes) -> str:
+    """The text of a payload. Raises Misfit with the first byte that is not UTF-8."""
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        found = f"0x{payload[error.start]:02x}"
+        raise Misfit("not_utf8", f"byte {error.start + 1}: {found} is not UTF-8") from None
+
+
+def no_payload() -> Misfit:
+    """The misfit of an event without payload, the same for every format."""
+    return Misfit("null_payload", "the event has no payload")
 
 
 def shown(value: Any) -> str:

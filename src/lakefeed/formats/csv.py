@@ -1,0 +1,122 @@
+"""The `csv` format: one record of separated values per payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import AfterValidator, Field, model_validator
+
+from lakefeed.formats import Format
+from lakefeed.formats.csv_columns import json_value, read_column
+from lakefeed.formats.csv_records import RecordReader
+from lakefeed.formats.fixed import Columns, FixedDecoder
+from lakefeed.formats.json_columns import either, stored_column
+from lakefeed.formats.json_times import Doubt
+from lakefeed.formats.refusal import codes
+from lakefeed.pipeline.names import ColumnName
+from lakefeed.pipeline.wording import shown
+
+CODES = codes(
+    "empty_payload",
+    "not_utf8",
+    "bad_csv",
+    "many_records",
+    "bad_fields",
+    "out_of_range",
+    "bad_timestamp",
+    "bad_date",
+    "bad_decimal",
+    "bad_base64",
+)
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+
+def _one_character(text: str) -> str:
+    if len(text) != 1 or text in "\r\n\0":
+        raise ValueError(f"expected one character that is no line break, got {shown(text)}")
+    return text
+
+
+def _some_and_different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("expected at least one")
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in seen:
+            raise ValueError(f"names '{seen[name.lower()]}' and '{name}', which are one column in a table")
+        seen[name.lower()] = name
+    return names
+
+
+Character = Annotated[str, AfterValidator(_one_character)]
+
+
+class CsvFormat(Format):
+    """One record of separated values per payload, without a header."""
+
+    type: Literal["csv"] = "csv"
+    columns: Annotated[tuple[ColumnName, ...], AfterValidator(_some_and_different)] = Field(
+        json_schema_extra={"minItems": 1},
+        description="The names of the fields, in the order of the record. Their types are those of the "
+        "table's `schema`; a column that is not declared there is a string.",
+        examples=[["event_id", "price", "event_time"]],
+    )
+    delimiter: Character = Field(default=",", description="Stands between two fields.", examples=[";"])
+    quote: Character = Field(
+        default='"',
+        description="Stands around a field that holds delimiters or line breaks; twice, it is itself.",
+        examples=["'"],
+    )
+    null: str = Field(
+        default="",
+        description="A field with this text is null, in quotes as well. Left out: an empty field is null.",
+        examples=["\\N"],
+    )
+
+    @model_validator(mode="after")
+    def _quote_is_no_delimiter(self) -> Self:
+        if self.quote == self.delimiter:
+            raise ValueError(f"delimiter and quote are both {shown(self.quote)}; they must differ")
+        return self
+
+    def plain_decoder(self, schema: pa.Schema) -> CsvDecoder:
+        """A decoder of payloads that are records as they are."""
+        return CsvDecoder(self, schema)
+
+
+class CsvDecoder(FixedDecoder):
+    """Decodes records; the values of a column are converted together, doubtful ones each by itself."""
+
+    def __init__(self, options: CsvFormat, schema: pa.Schema) -> None:
+        super().__init__(schema, pa.schema([(name, pa.string()) for name in options.columns]))
+        self._names = options.columns
+        self._null = options.null
+        self._records = RecordReader(len(options.columns), options.delimiter, options.quote)
+
+    def read(self, payloads: Sequence[bytes]) -> Columns:
+        """The fields of each record, as text."""
+        records, misfits = self._records.read(payloads)
+        fields = zip(*records, strict=True) if records else ((),) * len(self._names)
+        texts = [self._with_nulls(pa.array(column, pa.string())) for column in fields]
+        return Columns(dict(zip(self._names, texts, strict=True)), misfits)
+
+    def _with_nulls(self, texts: pa.StringArray) -> pa.StringArray:
+        absent = pc.equal(texts, self._null)
+        return pc.if_else(absent, None, texts) if pc.any(absent).as_py() else texts
+
+    def holds(self, declared: pa.DataType, made: pa.DataType) -> bool:
+        """Any type but those that have parts."""
+        return not pa.types.is_nested(declared)
+
+    def convert(self, column: pa.Array, declared: pa.Field) -> tuple[pa.Array, Doubt]:
+        """The column by the rules of JSON, a number being a text that JSON would take as one."""
+        read, unclear = read_column(column, declared.type)
+        converted, doubt = stored_column(read, declared)
+        return converted, either(unclear, doubt)
+
+    def value(self, read: Any, declared: pa.DataType) -> Any:
+        """The JSON value that the text stands for in a column of this type."""
+        return json_value(read, declared)

@@ -1,0 +1,118 @@
+"""The `event` format: any JSON, kept as text beside its type, its time and its stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import orjson
+import pyarrow as pa
+
+from lakefeed.formats import Format
+from lakefeed.formats.fixed import Columns, FixedDecoder, Misfits
+from lakefeed.formats.json_columns import INT64, is_epoch
+from lakefeed.formats.json_text import parse_any, refuse_too_deep
+from lakefeed.formats.json_values import converter
+from lakefeed.formats.refusal import Misfit, Number, codes, utf8_text
+from lakefeed.pipeline.types import TIMESTAMP
+
+CODES = codes(
+    "empty_payload", "not_utf8", "bad_json", "duplicate_key", "too_deep", "out_of_range", "bad_timestamp"
+)
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+_KEYS = {"event_type": pa.string(), "timestamp": TIMESTAMP, "stream": pa.string()}
+_QUOTED_KEYS = [f'"{key}"'.encode() for key in _KEYS]
+_MADE = pa.schema([("data", pa.string()), *_KEYS.items()])
+# An ASCII letter of a key may be hidden in such an escape.
+_ESCAPED_LETTER = b"\\u00"
+
+
+class EventFormat(Format):
+    """JSON of any shape, as text in `data`, with `event_type`, `timestamp` and `stream` from its own keys."""
+
+    type: Literal["event"] = "event"
+
+    def plain_decoder(self, schema: pa.Schema) -> EventDecoder:
+        """A decoder of payloads that are JSON as they are."""
+        return EventDecoder(schema)
+
+
+class EventDecoder(FixedDecoder):
+    """Decodes JSON of which only three keys of the outermost object matter; a missing one is null."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__(schema, _MADE)
+        declared = {field.name: field.type for field in schema}
+        self._keys = [_Key(name, declared.get(name, made)) for name, made in _KEYS.items()]
+
+    def read(self, payloads: Sequence[bytes]) -> Columns:
+        """Parse each payload once, and keep its text."""
+        data: list[bytes | None] = []
+        values: list[list[Any]] = []
+        misfits: Misfits = {}
+        for place, payload in enumerate(payloads):
+            try:
+                found = _outermost(payload)
+                values.append([key.value(found.get(key.name)) for key in self._keys])
+                data.append(payload)
+            except Misfit as misfit:
+                misfits[place] = misfit
+                values.append([None] * len(_KEYS))
+                data.append(None)
+        columns = {"data": pa.array(data, pa.string())}
+        for at, key in enumerate(self._keys):
+            columns[key.name] = pa.array([row[at] for row in values], key.read_as)
+        return Columns(columns, misfits)
+
+
+class _Key:
+    """A key that becomes a column: text, or whole numbers for a `timestamp(unit)`."""
+
+    def __init__(self, name: str, declared: pa.DataType) -> None:
+        self.name = name
+        self._kind: type[Any] = int if is_epoch(declared) else str
+        self.read_as = pa.int64() if self._kind is int else pa.string()
+        self._convert = converter(pa.field(name, declared))
+
+    def value(self, value: Any) -> Any:
+        """The value for the column as it is read, if it is of the right kind. Raises Misfit."""
+        if value is None or (type(value) is self._kind and (self._kind is str or abs(value) <= INT64[1])):
+            return value
+        try:
+            self._convert(Number(value) if type(value) in (int, float) else value)
+        except Misfit as misfit:
+            raise misfit.within(self.name) from None
+        return self._kind(value)
+
+
+def _outermost(payload: bytes) -> dict[str, Any]:
+    """The outermost object, or an empty one if the payload is another kind of JSON. Raises Misfit."""
+    if not payload:
+        raise Misfit("empty_payload", "the payload is empty")
+    refuse_too_deep(payload)
+    try:
+        value = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        # Says why, or takes what orjson cannot hold, such as 1e400.
+        value = parse_any(payload)
+    if not isinstance(value, dict):
+        return {}
+    if _ESCAPED_LETTER in payload or any(payload.count(key) > 1 for key in _QUOTED_KEYS):
+        _refuse_doubled(payload)
+    return value
+
+
+def _refuse_doubled(payload: bytes) -> None:
+    """Raise Misfit if a key that matters is there twice: which of the two counts would be a guess."""
+    keys: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        # The outermost object is told last.
+        keys[:] = [key for key, _ in pairs]
+
+    json.loads(utf8_text(payload), object_pairs_hook=note, parse_int=str)
+    for key in _KEYS:
+        if keys.count(key) > 1:
+            raise Misfit("duplicate_key", "the key appears twice in one object").within(key)
