@@ -63,9 +63,8 @@ def measure(name: str, brokers: str, asked: argparse.Namespace) -> float:
 
 def report(rates: dict[str, float], size: float, asked: argparse.Namespace) -> None:
     mine = rates.get("lakefeed")
-    say(
-        f"\n{asked.rows:,} events of {size:.0f} bytes, batches of {asked.batch:,}, {asked.warm_up} not counted"
-    )
+    batches = f"batches of {asked.batch:,}, {asked.warm_up} not counted"
+    say(f"\n{asked.rows:,} events of {size:.0f} bytes, {batches}")
     for name, rate in rates.items():
         ratio = f"lakefeed is {mine / rate:.2f} times this" if mine and name != "lakefeed" else ""
         say(f"  {name:<15}{rate:>12,.0f} rows/s   {ratio}")
