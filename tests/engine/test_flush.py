@@ -11,7 +11,6 @@ import select
 import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -68,8 +67,8 @@ flush: {interval: 1s}
     counts = {name: len(commits(tmp_path / name)) for name in ("brisk", "common", "calm", "counted")}
     assert counts["brisk"] > counts["common"] > counts["calm"] >= 4
     assert all(one["rows"] == 400 for one in commits(tmp_path / "counted"))
-    for earlier, later in pairwise(commits(tmp_path / "calm")[1:]):
-        assert later["at"] - earlier["at"] > 1500
+    # Two seconds of events in each batch, however late it was committed; the first began with the table.
+    assert all(one["rows"] >= 390 for one in commits(tmp_path / "calm")[1:])
     for name in counts:
         ids = table_ids(tmp_path / name)
         assert sorted(ids) == list(range(len(ids)))
