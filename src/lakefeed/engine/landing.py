@@ -184,6 +184,8 @@ class Landing:
                 future.result()
             except TableError as error:
                 failures[name] = error
+                # Its rows are not in the table, so nothing more may move its position in this life.
+                self._reaches[name].open.clear()
         return failures
 
     def _commit(self, reach: Reach, result: TableManifest) -> None:

@@ -110,7 +110,8 @@ class Life:
             raise self._failure
         assert self._outcome is not None
         outcome, self._position = self._outcome, dict(end)
-        outcome.failures |= self._record_now_and_then()
+        if not outcome.failures:
+            outcome.failures |= self._record_now_and_then()
         if outcome.failures:
             return outcome
         self.landed += 1

@@ -9,17 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import GenerateSource, Pipeline, StoreUnavailable, Table, TableError
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake, refuse_made_columns
-from lakefeed.engine.landing import Outcome
+from lakefeed.engine.landing import Landing, Outcome
 from lakefeed.engine.life import Life
+from lakefeed.engine.manifest import Manifest, TableManifest
 from lakefeed.engine.pace import Pace
 from lakefeed.engine.report import Quiet
+from lakefeed.files import DataFile
 from lakefeed.pipeline.flush import Flush
-from lakefeed.sources import Offsets
+from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.sources.generate import GenerateClient
 from lakefeed.tables.commit import Append, append
 
@@ -138,3 +140,30 @@ def test_field_by_the_name_of_a_column_that_is_made_is_refused_not_asked_for_aga
         else "table events: events have a field 'day', but `partition_by` makes column day.\n"
         "Name it otherwise, with `as NAME`."
     )
+
+
+def test_position_is_never_recorded_past_rows_whose_commit_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = shop(tmp_path)
+    lake = Lake(pipeline)
+    spark: Any = None
+    flow = Flow(lake, "clicks", spark, tmp_path / "state", Quiet(), once=True)
+    (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
+    landing = Landing(lake, "clicks", {}, [reach], Quiet())
+    file = DataFile("a.parquet", 1, 10, {}, '{"numRecords": 10}')
+    batch = Manifest(tables={"events": TableManifest("events", [file])}, read={"0": 10})
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError("connection refused")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(DeltaTable, "create_write_transaction", refuse)
+        broken.setattr("lakefeed.tables.commit._FIRST_WAIT", 0)
+        outcome = landing.land([OffsetRange("0", 0, 10)], [batch])
+    recorded = landing.record_positions()
+    landing.close()
+
+    assert isinstance(outcome.failures["events"], StoreUnavailable)
+    assert recorded == {}
+    assert DeltaTable(tmp_path / "events").transaction_version("shop/clicks/0") == -1
