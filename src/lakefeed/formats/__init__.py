@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from lakefeed.pipeline.connector import Connector
+from lakefeed.pipeline.evolve import NewColumn, TypeChange
 from lakefeed.pipeline.units import Size
 
 DEFAULT_MAX_PAYLOAD = 64 * 1024**2
@@ -37,6 +38,37 @@ class Decoded:
 
     New fields of known structs are included, as a struct of only the new fields.
     """
+    rescued: pa.Array | None = None
+    """For each row what did not fit, as the text of a JSON object, or null; None when everything fitted."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a decoder does with what the schema does not foresee.
+
+    A new column is a field with a value (null is none) that the schema lacks, also inside a known struct:
+
+    - `add`, `fail`: it is answered as `unknown`; a name that no table holds refuses the payload (`bad_name`)
+    - `ignore`: it is left out, whatever its name, and nobody looks at its value
+    - `rescue`: it goes into `rescued`, whatever its name, under its path
+    - `dead_letter`: its payload is refused (`new_column`)
+
+    A type change is a value that does not fit its column:
+
+    - `dead_letter`, `fail`: its payload is refused, with one of `refusal.TYPE_CHANGES`
+    - `rescue`: it goes into `rescued`, and its column is null there; of nested values, the smallest field of
+      a struct that holds it. A column that is `not null` still refuses the payload.
+    """
+
+    new_column: NewColumn = "add"
+    type_change: TypeChange = "dead_letter"
+    dropped: frozenset[str] = frozenset()
+    """Fields of the payload itself that are always ignored."""
+    taken: frozenset[str] = frozenset()
+    """Names in lower case that no new column may have, as the table makes columns by these names itself."""
+
+
+DEFAULT_RULES = Rules()
 
 
 class Decoder(ABC):
@@ -70,12 +102,12 @@ class Format(Connector):
             raise ValueError("max_payload counts only with `decompress`; add that, or remove max_payload")
         return self
 
-    def decoder(self, schema: pa.Schema) -> Decoder:
+    def decoder(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> Decoder:
         """A decoder for the declared schema; `lakefeed.pipeline.types` says how types are declared in Arrow.
 
         An empty schema knows no column, so that everything comes back as unknown.
         """
-        plain = self.plain_decoder(schema)
+        plain = self.plain_decoder(schema, rules)
         if self.decompress is None:
             return plain
         from lakefeed.formats.compression import DecompressingDecoder
@@ -83,5 +115,5 @@ class Format(Connector):
         return DecompressingDecoder(plain, self.decompress, self.max_payload or DEFAULT_MAX_PAYLOAD)
 
     @abstractmethod
-    def plain_decoder(self, schema: pa.Schema) -> Decoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """What `decoder` answers for payloads that are not compressed; this is what a format implements."""

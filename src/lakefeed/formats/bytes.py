@@ -8,7 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lakefeed.formats import Format
+from lakefeed.formats import Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder
 from lakefeed.formats.json_times import Doubt
 from lakefeed.formats.refusal import codes
@@ -22,18 +22,18 @@ class BytesFormat(Format):
 
     type: Literal["bytes"] = "bytes"
 
-    def plain_decoder(self, schema: pa.Schema) -> BytesDecoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> BytesDecoder:
         """A decoder of payloads whose bytes are wanted as they are."""
-        return BytesDecoder(schema)
+        return BytesDecoder(schema, rules)
 
 
 class BytesDecoder(FixedDecoder):
     """Decodes whatever there is; a `data` that is declared as binary gets the bytes as they are."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
         self._raw = "data" in schema.names and pa.types.is_binary(schema.field("data").type)
         kind = pa.binary() if self._raw else pa.string()
-        super().__init__(schema, pa.schema([("data", kind), ("size", pa.int64())]))
+        super().__init__(schema, pa.schema([("data", kind), ("size", pa.int64())]), rules)
 
     def read(self, payloads: Sequence[bytes]) -> Columns:
         """The bytes and their number."""

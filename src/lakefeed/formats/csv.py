@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AfterValidator, Field, model_validator
 
-from lakefeed.formats import Format
+from lakefeed.formats import Format, Rules
 from lakefeed.formats.csv_columns import json_value, read_column
 from lakefeed.formats.csv_records import RecordReader
 from lakefeed.formats.fixed import Columns, FixedDecoder
@@ -82,16 +82,16 @@ class CsvFormat(Format):
             raise ValueError(f"delimiter and quote are both {shown(self.quote)}; they must differ")
         return self
 
-    def plain_decoder(self, schema: pa.Schema) -> CsvDecoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> CsvDecoder:
         """A decoder of payloads that are records as they are."""
-        return CsvDecoder(self, schema)
+        return CsvDecoder(self, schema, rules)
 
 
 class CsvDecoder(FixedDecoder):
     """Decodes records; the values of a column are converted together, doubtful ones each by itself."""
 
-    def __init__(self, options: CsvFormat, schema: pa.Schema) -> None:
-        super().__init__(schema, pa.schema([(name, pa.string()) for name in options.columns]))
+    def __init__(self, options: CsvFormat, schema: pa.Schema, rules: Rules) -> None:
+        super().__init__(schema, pa.schema([(name, pa.string()) for name in options.columns]), rules)
         self._names = options.columns
         self._null = options.null
         self._records = RecordReader(len(options.columns), options.delimiter, options.quote)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import orjson
 import pyarrow as pa
 
-from lakefeed.formats import Format
+from lakefeed.formats import Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder, Misfits
 from lakefeed.formats.json_columns import INT64, is_epoch
 from lakefeed.formats.json_text import parse_any, refuse_too_deep
@@ -34,16 +34,16 @@ class EventFormat(Format):
 
     type: Literal["event"] = "event"
 
-    def plain_decoder(self, schema: pa.Schema) -> EventDecoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> EventDecoder:
         """A decoder of payloads that are JSON as they are."""
-        return EventDecoder(schema)
+        return EventDecoder(schema, rules)
 
 
 class EventDecoder(FixedDecoder):
     """Decodes JSON of which only three keys of the outermost object matter; a missing one is null."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema, _MADE)
+    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
+        super().__init__(schema, _MADE, rules)
         declared = {field.name: field.type for field in schema}
         self._keys = [_Key(name, declared.get(name, made)) for name, made in _KEYS.items()]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.formats import Decoded, Decoder
+from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.json_columns import is_epoch, stored_column
 from lakefeed.formats.json_times import Doubt
 from lakefeed.formats.json_values import converter
@@ -37,10 +37,11 @@ class Columns:
 class FixedDecoder(Decoder):
     """Decodes payloads of a format that makes the columns `made`; the format reads them."""
 
-    def __init__(self, schema: pa.Schema, made: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, made: pa.Schema, rules: Rules) -> None:
         self._schema = schema
         self._row = pa.struct(list(stored(schema)))
         self._made = made
+        self._rules = rules
         self._nobody_fits = self._clash()
         new = [column for column in made if column.name not in schema.names]
         self._unknown = pa.schema(new) if new else None

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.formats import Format
+from lakefeed.formats import Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder
 from lakefeed.formats.refusal import Misfit, codes
 
@@ -24,16 +24,16 @@ class Int64Format(Format):
 
     type: Literal["int64"] = "int64"
 
-    def plain_decoder(self, schema: pa.Schema) -> Int64Decoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Int64Decoder:
         """A decoder of payloads that are eight bytes as they are."""
-        return Int64Decoder(schema)
+        return Int64Decoder(schema, rules)
 
 
 class Int64Decoder(FixedDecoder):
     """Decodes numbers, all at once."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema, _MADE)
+    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
+        super().__init__(schema, _MADE, rules)
 
     def read(self, payloads: Sequence[bytes]) -> Columns:
         """The numbers; zero stands in for a payload of another length."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lakefeed.formats import Decoded, Decoder, Format
+from lakefeed.formats import DEFAULT_RULES, Decoded, Decoder, Format, Rules
 from lakefeed.formats.json_block import BlockReader
 from lakefeed.formats.json_sieve import Sieve
 from lakefeed.formats.json_strict import StrictReader
@@ -36,15 +36,16 @@ class JsonFormat(Format):
 
     type: Literal["json"] = "json"
 
-    def plain_decoder(self, schema: pa.Schema) -> JsonDecoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> JsonDecoder:
         """A decoder of payloads that are JSON as they are."""
-        return JsonDecoder(schema)
+        return JsonDecoder(schema, rules)
 
 
 class JsonDecoder(Decoder):
     """Decodes JSON payloads. Remembers between calls only what makes it faster."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
+        self._rules = rules
         self._blocks = BlockReader(schema)
         self._strict = StrictReader(schema)
 
@@ -58,4 +59,4 @@ def infer(payloads: Sequence[bytes | None]) -> pa.Schema:
 
     Columns are in order of first appearance. Their types do not depend on the order of the payloads.
     """
-    return JsonDecoder(pa.schema([])).decode(payloads).unknown or pa.schema([])
+    return JsonDecoder(pa.schema([]), DEFAULT_RULES).decode(payloads).unknown or pa.schema([])

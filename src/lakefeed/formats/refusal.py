@@ -33,8 +33,22 @@ _SCHEMA = {
     "bad_base64": "a value of a binary column is not base64",
     "missing_value": "a column that is `not null` has no value",
     "bad_name": "a new column has a name that a Delta table cannot hold",
+    "new_column": "the event has a field that the table has no column for, which `evolve` does not allow",
 }
-_ANY_FORMAT = ("null_payload", "bad_compression", "too_large", "wrong_type", "missing_value", "bad_name")
+TYPE_CHANGES = frozenset(
+    ("wrong_type", "out_of_range", "bad_timestamp", "bad_date", "bad_decimal", "bad_base64")
+)
+"""The codes of values that do not fit the type of their column."""
+
+_ANY_FORMAT = (
+    "null_payload",
+    "bad_compression",
+    "too_large",
+    "wrong_type",
+    "missing_value",
+    "bad_name",
+    "new_column",
+)
 
 _LONGEST_VALUE = 80
 _LONGEST_PATH = 200

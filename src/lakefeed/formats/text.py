@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lakefeed.formats import Format
+from lakefeed.formats import Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder, Misfits
 from lakefeed.formats.refusal import Misfit, codes, utf8_text
 
@@ -22,16 +22,16 @@ class TextFormat(Format):
 
     type: Literal["text"] = "text"
 
-    def plain_decoder(self, schema: pa.Schema) -> TextDecoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> TextDecoder:
         """A decoder of payloads that are text as they are."""
-        return TextDecoder(schema)
+        return TextDecoder(schema, rules)
 
 
 class TextDecoder(FixedDecoder):
     """Decodes text; an empty payload is an empty text."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema, _MADE)
+    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
+        super().__init__(schema, _MADE, rules)
 
     def read(self, payloads: Sequence[bytes]) -> Columns:
         """All payloads in one cast; one by one only if one of them is no text."""

@@ -1,0 +1,43 @@
+"""What becomes of events that do not fit the columns of their table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from lakefeed.pipeline.section import Section
+
+NewColumn = Literal["add", "ignore", "rescue", "dead_letter", "fail"]
+TypeChange = Literal["dead_letter", "rescue", "fail"]
+
+RESCUED = "_rescued"
+"""The column that keeps what did not fit, as the text of a JSON object."""
+
+
+class Evolve(Section):
+    """What becomes of fields that the table has no column for, and of values that do not fit theirs."""
+
+    new_column: NewColumn = Field(
+        default="add",
+        description="A field that the table has no column for: `add` the column, `ignore` the field, "
+        "`rescue` it as JSON in the column `_rescued`, make the event a `dead_letter`, or `fail`: stop the table.",
+    )
+    type_change: TypeChange = Field(
+        default="dead_letter",
+        description="A value that does not fit its column: make the event a `dead_letter`, `rescue` the "
+        "value as JSON in the column `_rescued`, or `fail`: stop the table.",
+    )
+
+    @property
+    def rescues(self) -> bool:
+        """Whether the table has the column `_rescued`."""
+        return "rescue" in (self.new_column, self.type_change)
+
+
+def _by_name(value: Any) -> Any:
+    return {"new_column": value} if isinstance(value, str) else value
+
+
+EvolveField = Annotated[Evolve, BeforeValidator(_by_name)]
+"""A mapping, or the rule for new columns alone: `evolve: ignore`."""
