@@ -16,7 +16,7 @@ run: java $(READY)
 	@.venv/bin/lakefeed demo
 
 test: java $(READY) jars
-	@$(PYTHON) -m pytest $(TESTS)
+	@$(PYTHON) -m pytest -n 2 --dist loadfile $(TESTS)
 
 check: $(READY)
 	@.venv/bin/ruff check

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefeed.engine.lake import Lake, Place, refuse_made_columns, refuse_too_wide
+from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wide
 from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
@@ -202,6 +202,9 @@ class Flow:
                 metadata=reach.place.metadata,
                 rows_from=reach.rows_from,
                 lettered=reach.lettered,
+                rules=reach.place.rules,
+                rescues=reach.place.rescues,
+                rename=reach.place.rename,
             )
             for reach in reaches
         )
@@ -235,11 +238,11 @@ class Flow:
 
     def _evolve(self, place: Place, proposal: pa.Schema, client: SourceClient) -> None:
         name, source = self._pipeline.name, self.source
-        refuse_made_columns(place, proposal)
         refuse_too_wide(place.name, place.columns(), proposal)
         if not place.exists:
             self._create(place, proposal, self._begin(client, place), client.marks())
             return
+        refuse_new_columns(place, proposal)
         added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
         for field in added:
             self._watcher.changed(place.name, f"new column {field.name} {type_text(field.type)}")

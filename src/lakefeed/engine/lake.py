@@ -10,11 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.engine.plan import Stamp
-from lakefeed.errors import TableError
+from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import FileTarget
+from lakefeed.formats import Rules
+from lakefeed.pipeline.evolve import RESCUED
+from lakefeed.pipeline.metadata import MetadataColumns
 from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
-from lakefeed.pipeline.types import METADATA, stored
+from lakefeed.pipeline.types import stored, type_text
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Offsets, source_of
 from lakefeed.stores import open_store
@@ -23,6 +26,7 @@ from lakefeed.tables.table import LakeTable
 
 LETTERS = "dead letters"
 _MOST_COLUMNS = 2_000
+_ALTER_ATTEMPTS = 10
 
 
 class Place:
@@ -49,15 +53,40 @@ class Place:
         return self.spec.partition_fields if self.spec else ()
 
     @property
-    def metadata(self) -> bool:
-        """Whether the table keeps where its events came from."""
-        return self.spec is not None and self.spec.metadata
+    def metadata(self) -> MetadataColumns:
+        """The columns that say where events came from."""
+        return self.spec.metadata_columns if self.spec else MetadataColumns()
+
+    @property
+    def rules(self) -> Rules:
+        """What becomes of events that do not fit; while columns are inferred, every field is welcome."""
+        assert self.spec is not None
+        evolve, rename = self.spec.evolve, self.spec.rename
+        filled = {new for new in rename.values() if new not in rename}
+        return Rules(
+            new_column="add" if self.columns() is None else evolve.new_column,
+            type_change=evolve.type_change,
+            dropped=frozenset(self.spec.drop),
+            taken=frozenset(name.lower() for name in {*self.made, *filled}),
+            renamed=frozenset(rename),
+        )
+
+    @property
+    def rescues(self) -> bool:
+        """Whether the table keeps what does not fit."""
+        return self.spec is not None and self.spec.evolve.rescues
+
+    @property
+    def rename(self) -> Mapping[str, str]:
+        """Fields of the events that have another name in the table."""
+        return self.spec.rename if self.spec else {}
 
     @property
     def made(self) -> dict[str, str]:
         """Columns that no event has, and the key of the pipeline file that makes them."""
-        metadata = dict.fromkeys(METADATA.names, "metadata") if self.metadata else {}
-        return metadata | {field.name: "partition_by" for field in self.partition_fields if field.derived}
+        made = dict.fromkeys(self.metadata.schema.names, "metadata")
+        made |= {field.name: "partition_by" for field in self.partition_fields if field.derived}
+        return made | ({RESCUED: "evolve"} if self.rescues else {})
 
     @property
     def exists(self) -> bool:
@@ -108,10 +137,20 @@ class Place:
         """Add the proposed columns that the table lacks; somebody else may have added them meanwhile."""
         with self.lock:
             self.table.refresh()
-            columns = self._missing(self.table, stored(proposal))
-            if columns:
-                add_columns(self.table, columns, account)
-            return columns
+            return self._add_missing(self.table, stored(proposal), account)
+
+    def _add_missing(self, table: LakeTable, wanted: pa.Schema, account: Mapping[str, Any]) -> list[pa.Field]:
+        """Add what the table lacks, looking again whenever another writer was faster."""
+        for _ in range(_ALTER_ATTEMPTS):
+            columns = self._missing(table, wanted)
+            if not columns:
+                return []
+            named = {field.name: type_text(field.type) for field in columns}
+            if add_columns(table, columns, {**account, "columns": named}):
+                return columns
+        raise StoreUnavailable(
+            f"table {self.name}: others altered {self.path} {_ALTER_ATTEMPTS} times while columns were added."
+        )
 
     def columns(self) -> pa.Schema | None:
         """The columns to decode, in declared types; None while they are to be inferred."""
@@ -142,7 +181,12 @@ class Place:
             for field in self.spec.partition_fields
             if field.derived
         ]
-        return pa.schema([*stored(columns), *made, *(METADATA if self.spec.metadata else ())])
+        return pa.schema([*stored(columns), *made, *self._beside()])
+
+    def _beside(self) -> list[pa.Field]:
+        """The columns that hold what is not in the columns of the events."""
+        rescued = [pa.field(RESCUED, pa.string())] if self.rescues else []
+        return [*rescued, *self.metadata.schema]
 
     def _conform(self, table: LakeTable, pipeline: str) -> None:
         account = {"pipeline": pipeline, "kind": "alter"}
@@ -159,11 +203,8 @@ class Place:
                 f"{table.partition_columns or 'nothing'}, the pipeline file says {wanted or 'nothing'}.\n"
                 "Change `partition_by` or choose another path."
             )
-        declared = self.spec.declared
-        if declared is not None or self.spec.metadata:
-            columns = self._missing(table, self._stored(declared or pa.schema([])))
-            if columns:
-                add_columns(table, columns, account)
+        declared = stored(self.spec.declared or pa.schema([]))
+        self._add_missing(table, pa.schema([*declared, *self._beside()]), account)
         keep_properties(table, self.spec.properties, account)
 
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
@@ -218,16 +259,14 @@ class Lake:
         return {partition: frozenset(stamps) for partition, stamps in found.items()}
 
 
-def refuse_made_columns(place: Place, proposal: pa.Schema) -> None:
-    """Raise TableError when events have a field by the name of a column that is made: it has no column."""
-    made = {name.lower(): (name, key) for name, key in place.made.items()}
-    for field in proposal:
-        if field.name.lower() in made:
-            name, key = made[field.name.lower()]
-            raise TableError(
-                f"table {place.name}: events have a field {field.name!r}, but `{key}` makes column {name}.\n"
-                + ("Turn `metadata` off." if key == "metadata" else "Name it otherwise, with `as NAME`.")
-            )
+def refuse_new_columns(place: Place, proposal: pa.Schema) -> None:
+    """Raise TableError where the rule for new columns is to stop."""
+    if place.spec and place.spec.evolve.new_column == "fail":
+        columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in proposal)
+        raise TableError(
+            f"table {place.name}: events have new columns and `evolve.new_column` is fail: {columns}.\n"
+            "Add them to `schema`, name them in `drop`, or choose another rule, then start again."
+        )
 
 
 def refuse_too_wide(table: str, columns: pa.Schema | None, proposal: pa.Schema) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.files.parquet import FileTarget
-from lakefeed.formats import Format
+from lakefeed.formats import DEFAULT_RULES, Format, Rules
+from lakefeed.pipeline.metadata import MetadataColumns
 from lakefeed.pipeline.partitioning import PartitionField
 from lakefeed.sources import OffsetRange, Offsets, Source
 
@@ -33,9 +34,12 @@ class TablePlan:
     columns: pa.Schema | None
     target: FileTarget | None
     partition_by: tuple[PartitionField, ...]
-    metadata: bool
+    metadata: MetadataColumns
     rows_from: Offsets
     lettered: Mapping[str, frozenset[Stamp]] = field(default_factory=dict)
+    rules: Rules = DEFAULT_RULES
+    rescues: bool = False
+    rename: Mapping[str, str] = field(default_factory=dict)
 
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""

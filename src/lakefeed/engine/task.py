@@ -16,11 +16,14 @@ from lakefeed.engine.manifest import Manifest, TableManifest
 from lakefeed.engine.plan import FlowPlan, TablePlan
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.formats import Decoded, Decoder, Refused
+from lakefeed.formats import Decoded, Decoder, Refused, Rules
+from lakefeed.formats.refusal import TYPE_CHANGES
+from lakefeed.pipeline.evolve import RESCUED
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters
 from lakefeed.rows.metadata import add_metadata
 from lakefeed.rows.partition import add_partition_columns
+from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.sources import Events, OffsetRange
 from lakefeed.stores import open_store
 
@@ -51,11 +54,11 @@ def run_task(plan: FlowPlan, ranges: Sequence[OffsetRange]) -> Manifest:
 
 def _take(lanes: list[_Lane], events: Events) -> None:
     """Decode once for all tables that want the same columns."""
-    decoded: dict[pa.Schema, Decoded] = {}
+    decoded: dict[tuple[pa.Schema, Rules], Decoded] = {}
     for lane in lanes:
-        if lane.columns not in decoded:
-            decoded[lane.columns] = lane.decoder.decode(events.payloads)
-        lane.take(events, decoded[lane.columns])
+        if lane.wants not in decoded:
+            decoded[lane.wants] = lane.decoder.decode(events.payloads)
+        lane.take(events, decoded[lane.wants])
 
 
 class _Lane:
@@ -63,8 +66,9 @@ class _Lane:
 
     def __init__(self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange]) -> None:
         self.table = table
-        self.columns = _NO_COLUMNS if table.columns is None else table.columns
-        self.decoder: Decoder = plan.format.decoder(self.columns)
+        columns = _NO_COLUMNS if table.columns is None else as_in_events(table.columns, table.rename)
+        self.wants = columns, table.rules
+        self.decoder: Decoder = plan.format.decoder(columns, table.rules)
         self._plan = plan
         self._lettered = {
             (span.partition, offset, moment)
@@ -87,7 +91,7 @@ class _Lane:
             if decoded.refused:
                 self._refuse(events, decoded.refused)
             if decoded.unknown is not None:
-                self._propose(decoded.unknown)
+                self._propose(as_in_table(decoded.unknown, self.table.rename))
             if self.table.columns is None:
                 self._result.blank += decoded.rows.num_rows
             elif self._result.proposal is None and decoded.rows.num_rows:
@@ -135,14 +139,21 @@ class _Lane:
     def _without(self, before: set[int], events: Events, decoded: Decoded) -> Decoded:
         """Leave out dead letters, whether they would be rows by now or be refused again."""
         kept = _kept(len(events.payloads), {one.index for one in decoded.refused})
-        rows = decoded.rows.filter(pa.array([index not in before for index in kept], pa.bool_()))
-        return Decoded(rows, [one for one in decoded.refused if one.index not in before], decoded.unknown)
+        new = pa.array([index not in before for index in kept], pa.bool_())
+        return Decoded(
+            decoded.rows.filter(new),
+            [one for one in decoded.refused if one.index not in before],
+            decoded.unknown,
+            None if decoded.rescued is None else decoded.rescued.filter(new),
+        )
 
     def _count_letters(self, events: Events, indexes: list[int]) -> None:
         for partition, count in events.counts(indexes).items():
             self._result.letters[partition] = self._result.letters.get(partition, 0) + count
 
     def _refuse(self, events: Events, refused: list[Refused]) -> None:
+        if self.table.rules.type_change == "fail":
+            self._stop_at_type_change(events, refused)
         indexes = [one.index for one in refused]
         self._count_letters(events, indexes)
         plan = self._plan
@@ -157,12 +168,29 @@ class _Lane:
             )
         )
 
+    def _stop_at_type_change(self, events: Events, refused: list[Refused]) -> None:
+        changed = next((one for one in refused if one.code in TYPE_CHANGES), None)
+        if changed:
+            place = events.origin([changed.index]).to_pylist()[0]
+            where = f"{place['topic'] or self._plan.source_name}, partition {place['partition']}"
+            raise TableError(
+                f"table {self.table.name}: the event at offset {place['offset']} of {where} does not fit and "
+                f"`evolve.type_change` is fail: {changed.error}.\n"
+                "Correct `schema` or the producer, or choose another rule, then start again."
+            )
+
     def _write(self, events: Events, decoded: Decoded, before: set[int]) -> None:
         table, rows = self.table, decoded.rows
         assert table.target is not None
+        if table.rename:
+            rows = rows.rename_columns(as_in_table(rows.schema, table.rename).names)
+        if table.rescues:
+            rescued = pa.nulls(len(rows), pa.string()) if decoded.rescued is None else decoded.rescued
+            rows = rows.append_column(RESCUED, rescued)
         if table.metadata:
             gone = {one.index for one in decoded.refused} | before
-            rows = add_metadata(rows, events.origin(_kept(len(events.payloads), gone) if gone else None))
+            origin = events.origin(_kept(len(events.payloads), gone) if gone else None)
+            rows = add_metadata(rows, origin, table.metadata)
         if table.partition_by:
             rows = add_partition_columns(rows, table.partition_by)
         if self._rows is None:

@@ -66,6 +66,8 @@ class Rules:
     """Fields of the payload itself that are always ignored."""
     taken: frozenset[str] = frozenset()
     """Names in lower case that no new column may have, as the table makes columns by these names itself."""
+    renamed: frozenset[str] = frozenset()
+    """Fields of the payload itself that get another name in the table, and so may have any."""
 
 
 DEFAULT_RULES = Rules()

@@ -5,18 +5,20 @@ The checks read an outline and not the models, so that they run on whatever part
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
+from lakefeed.pipeline.evolve import RESCUED, Evolve, EvolveField
 from lakefeed.pipeline.locations import FileContext, Location, beside, is_inside, same_place
+from lakefeed.pipeline.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.names import PipelineName
 from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field, partition_problems
 from lakefeed.pipeline.table import ColumnText, From
-from lakefeed.pipeline.types import METADATA, column
+from lakefeed.pipeline.types import column
 from lakefeed.pipeline.wording import suggestion
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _LOCATION: TypeAdapter[str] = TypeAdapter(Location)
 _NAME: TypeAdapter[str] = TypeAdapter(PipelineName)
 _FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
 _COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
+_METADATA: TypeAdapter[Any] = TypeAdapter(MetadataField)
+_EVOLVE: TypeAdapter[Evolve] = TypeAdapter(EvolveField)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,10 @@ class TableOutline:
     sources: tuple[str, ...] | None
     columns: dict[str, pa.Field | None] | None
     partition_by: tuple[PartitionField | None, ...]
-    metadata: bool
+    metadata: MetadataColumns
+    rescues: bool
+    drop: tuple[str, ...]
+    rename: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,10 @@ class Outline:
                 if table.columns is None
                 else {key: column(key, text) for key, text in table.columns.items()},
                 table.partition_fields,
-                table.metadata,
+                table.metadata_columns,
+                table.evolve.rescues,
+                table.drop,
+                table.rename,
             )
             for name, table in pipeline.tables.items()
         }
@@ -102,6 +112,10 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
 def _valid(adapter: TypeAdapter[Any], value: object, context: FileContext | None = None) -> Any:
     try:
         return None if value is None else adapter.validate_python(value, context=context)
@@ -118,7 +132,10 @@ def _table_outline(value: object, context: FileContext) -> TableOutline:
         _valid(_FROM, table.get("from")),
         {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
         tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
-        table.get("metadata") is True,
+        metadata_columns(_valid(_METADATA, table.get("metadata")) or False),
+        (_valid(_EVOLVE, table.get("evolve")) or Evolve()).rescues,
+        tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
+        {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
     )
 
 
@@ -140,6 +157,7 @@ def findings(outline: Outline) -> Iterator[Finding]:
     yield from _shared_places(outline)
     for name, table in outline.tables.items():
         yield from _column_clashes(name, table)
+        yield from _name_clashes(name, table)
         yield from _misfit_partitions(name, table)
 
 
@@ -188,15 +206,36 @@ def _overlap(place: str, taken: str, owner: str) -> str | None:
 
 def _column_clashes(name: str, table: TableOutline) -> Iterator[Finding]:
     seen: dict[str, str] = {}
-    reserved = {field.casefold() for field in METADATA.names} if table.metadata else set()
+    made = {column.casefold(): "metadata" for column in table.metadata.schema.names}
+    made |= {RESCUED: "evolve"} if table.rescues else {}
     for key in table.columns or ():
         if key.casefold() in seen:
             message = f"differs from '{seen[key.casefold()]}' only in case; engines take both for one column"
             yield Finding(("tables", name, "schema", key), message)
-        if key.casefold() in reserved:
-            message = f"`metadata: true` adds a column '{key.lower()}' already; rename one or turn it off"
+        if key.casefold() in made:
+            maker = made[key.casefold()]
+            message = f"`{maker}` adds a column '{key.lower()}' already; rename this one, or change `{maker}`"
             yield Finding(("tables", name, "schema", key), message)
         seen.setdefault(key.casefold(), key)
+
+
+def _name_clashes(name: str, table: TableOutline) -> Iterator[Finding]:
+    """Renames and drops that contradict each other or the schema."""
+    seen: dict[str, str] = {}
+    for old, new in table.rename.items():
+        path: Path = ("tables", name, "rename", old)
+        if old in table.drop:
+            yield Finding(path, f"'{old}' is in `drop` as well; remove it from one of them")
+        if new.casefold() in seen:
+            yield Finding(path, f"'{new}' is the new name of '{seen[new.casefold()]}' already")
+        seen.setdefault(new.casefold(), old)
+    filled = set(table.rename.values())
+    for key in table.columns or ():
+        if key in table.rename and key not in filled:
+            message = f"no event fills it, as `rename` calls '{key}' '{table.rename[key]}'; declare that"
+            yield Finding(("tables", name, "schema", key), message)
+        if key in table.drop and key not in filled:
+            yield Finding(("tables", name, "schema", key), "no event fills it, as it is in `drop`")
 
 
 def _misfit_partitions(name: str, table: TableOutline) -> Iterator[Finding]:
@@ -204,7 +243,7 @@ def _misfit_partitions(name: str, table: TableOutline) -> Iterator[Finding]:
         return
     broken = {key for key, field in table.columns.items() if field is None}
     columns = [field or pa.field(key, pa.string()) for key, field in table.columns.items()]
-    schema = pa.schema([*columns, *(METADATA if table.metadata else ())])
+    schema = pa.schema([*columns, *table.metadata.schema])
     sound = [
         (at, field) for at, field in enumerate(table.partition_by) if field and field.column not in broken
     ]

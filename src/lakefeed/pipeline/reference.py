@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from lakefeed.pipeline.connector import connector_class, connector_types
+from lakefeed.pipeline.evolve import Evolve
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
@@ -40,6 +41,7 @@ def reference_markdown() -> str:
             for name in connector_types("format")
         ),
         _section("Table", Table),
+        _section("Evolve", Evolve),
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
         _section("Spark", Spark),

@@ -7,12 +7,14 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from lakefeed.pipeline.evolve import Evolve, EvolveField
 from lakefeed.pipeline.locations import Location
+from lakefeed.pipeline.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.names import ColumnName
 from lakefeed.pipeline.options import Options
 from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field
 from lakefeed.pipeline.properties import Properties
-from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.section import InAWord, Section
 from lakefeed.pipeline.types import column, declared_schema
 from lakefeed.pipeline.units import Size
 
@@ -48,6 +50,7 @@ From = Annotated[
     ),
 ]
 ColumnText = Annotated[str, AfterValidator(_check_type)]
+Columns = Annotated[dict[ColumnName, ColumnText] | None, Field(min_length=1), InAWord({"infer": None})]
 PartitionText = Annotated[str, AfterValidator(_check_partition_field)]
 
 
@@ -67,13 +70,28 @@ class Table(Section):
     create: bool = Field(
         default=True, description="Create the table if it is missing; otherwise a missing table is an error."
     )
-    columns: dict[ColumnName, ColumnText] | None = Field(
+    columns: Columns = Field(
         default=None,
-        min_length=1,
         validation_alias="schema",
         serialization_alias="schema",
-        description="The columns and their types. Left out: inferred from the first events.",
+        description="The columns and their types. Left out, or `infer`: inferred from the first events.",
         examples=[{"event_id": "string not null", "price": "decimal(10,2)"}],
+    )
+    evolve: EvolveField = Field(
+        default=Evolve(),
+        description="What becomes of events that do not fit the columns; a word alone is the rule for new "
+        "columns.",
+        examples=[{"new_column": "rescue", "type_change": "rescue"}, "ignore"],
+    )
+    drop: Annotated[tuple[str, ...], AfterValidator(_without_repeats)] = Field(
+        default=(),
+        description="Fields of the events that the table does not take, whatever they hold.",
+        examples=[["debug"]],
+    )
+    rename: dict[str, ColumnName] = Field(
+        default_factory=dict,
+        description="Fields of the events that have another name in the table: `old: new`.",
+        examples=[{"ts": "event_time"}],
     )
     partition_by: tuple[PartitionText, ...] = Field(
         default=(),
@@ -81,9 +99,11 @@ class Table(Section):
         "`as NAME` names the column.",
         examples=[["country", "day(event_time)", "strftime(event_time, '%Y-%m') as month"]],
     )
-    metadata: bool = Field(
+    metadata: MetadataField = Field(
         default=False,
-        description="Add the columns _topic, _partition, _offset, _timestamp, _key and _headers.",
+        description="Add the columns _topic, _partition, _offset, _timestamp, _key and _headers: all, those "
+        "in a list, those in a mapping under other names, or with `as` all of them in one column of JSON.",
+        examples=[True, ["_topic", "_offset"], {"_topic": "source_topic"}, {"as": "_metadata"}],
     )
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = Field(
         default="zstd", description="How Parquet pages are compressed."
@@ -116,6 +136,11 @@ class Table(Section):
     def declared(self) -> pa.Schema | None:
         """The declared schema, or None where it is inferred; see `lakefeed.pipeline.types`."""
         return None if self.columns is None else declared_schema(self.columns)
+
+    @property
+    def metadata_columns(self) -> MetadataColumns:
+        """The metadata columns, and what the table calls them."""
+        return metadata_columns(self.metadata)
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError
 
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
@@ -49,8 +50,8 @@ def _same(have: pa.DataType, want: pa.DataType) -> bool:
     return bool(Schema.from_arrow(pa.schema([("c", have)])) == Schema.from_arrow(pa.schema([("c", want)])))
 
 
-def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str, object]) -> None:
-    """Add columns, nested ones too, in one commit.
+def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str, object]) -> bool:
+    """Add columns, nested ones too, in one commit; False when another writer altered the table first.
 
     New columns are nullable, since old rows do not have them.
     """
@@ -59,7 +60,12 @@ def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str,
     def alter(delta: DeltaTable) -> None:
         delta.alter.add_columns(fields, commit_properties=commit_properties({}, account))
 
-    table.change(alter)
+    try:
+        table.change(alter)
+    except CommitFailedError:
+        table.refresh()
+        return False
+    return True
 
 
 def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mapping[str, object]) -> None:

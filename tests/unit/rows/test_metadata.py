@@ -4,6 +4,7 @@ import datetime as dt
 
 import pyarrow as pa
 
+from lakefeed.pipeline.metadata import metadata_columns
 from lakefeed.pipeline.types import METADATA
 from lakefeed.rows.metadata import add_metadata
 from lakefeed.sources import ORIGIN
@@ -20,7 +21,7 @@ def test_metadata_columns_come_after_the_columns_of_the_payload() -> None:
         schema=ORIGIN,
     )
 
-    found = add_metadata(rows, origin)
+    found = add_metadata(rows, origin, metadata_columns(True))
 
     assert found.schema == pa.schema([("id", pa.int64()), *METADATA])
     assert found.to_pylist() == [
