@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,9 @@ from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wid
 from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
-from lakefeed.engine.plan import FlowPlan, Stamp, TablePlan, format_of
+from lakefeed.engine.plan import FlowPlan, RoutedTable, Stamp, TablePlan, format_of, group_of
 from lakefeed.engine.report import Watcher
+from lakefeed.engine.routes import RoutedTables
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
@@ -55,6 +57,9 @@ class Flow:
         self._until: Offsets | None = None
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
         self._begins: dict[str, Offsets] = {}
+        self._routes = {
+            name: RoutedTables(lake, name) for name in lake.routes if name in self._pipeline.tables_of(source)
+        }
 
     @property
     def tables(self) -> list[str]:
@@ -107,12 +112,14 @@ class Flow:
         letters = self._lake.letters.open(self._pipeline.name)
         found = []
         for name in self.tables:
-            place = self._lake.places[name]
             try:
                 # A copy, as other flows may add to it meanwhile.
                 transactions = dict(letters.transactions) if letters else {}
                 held = positions_of(transactions, self._pipeline.name, self.source, letters_of=name)
-                found.append(self._reach(client, place, held))
+                if name in self._routes:
+                    found += self._routed_reaches(client, self._routes[name], held)
+                else:
+                    found.append(self._reach(client, self._lake.places[name], held))
             except TableError as error:
                 if error.retryable:
                     raise
@@ -143,6 +150,38 @@ class Flow:
             lettered=self._lettered(place, held, rows_from, letters),
             marks=marks_of(transactions, name, source),
         )
+
+    def _routed_reaches(self, client: SourceClient, route: RoutedTables, letters: Offsets) -> list[Reach]:
+        """How far each table of a route has come, and all of them together.
+
+        A table without a position holds no event of the source that its neighbours have passed: it was made
+        before any of them went on.
+        """
+        name, source = self._pipeline.name, self.source
+        held = {}
+        for place in route.find():
+            table = place.open(name)
+            held[place.name] = (place, dict(table.transactions) if table else {})
+        passed = {
+            each: client.check(positions_of(txns, name, source), marks_of(txns, name, source))
+            for each, (_, txns) in held.items()
+            if positions_of(txns, name, source)
+        }
+        start = lowest(passed.values()) if passed else self._begin(client, route.front)
+        reaches = [
+            Reach(
+                place,
+                passed.get(each, start),
+                logged={p: at - 1 for p, at in positions_of(txns, name, source).items()},
+                letters_logged={},
+                lettered={},
+                marks=marks_of(txns, name, source),
+            )
+            for each, (place, txns) in held.items()
+        ]
+        known = {partition: at - 1 for partition, at in letters.items()}
+        lettered = self._lettered(route.front, {}, start, letters)
+        return [Reach(route.front, start, {}, known, lettered, {}), *reaches]
 
     def _lettered(
         self, place: Place, held: Offsets, rows_from: Offsets, letters: Offsets
@@ -191,32 +230,40 @@ class Flow:
     def _plan(self, reaches: list[Reach]) -> FlowPlan:
         pipeline = self._pipeline
         spec = source_of(pipeline, self.source)
-        tables = tuple(
-            TablePlan(
-                name=reach.place.name,
-                path=reach.place.path,
-                storage=reach.place.storage,
-                columns=reach.place.columns(),
-                target=reach.place.target() if reach.place.exists else None,
-                partition_by=tuple(field for field in reach.place.partition_fields if field.derived),
-                metadata=reach.place.metadata,
-                rows_from=reach.rows_from,
-                lettered=reach.lettered,
-                rules=reach.place.rules,
-                rescues=reach.place.rescues,
-                rename=reach.place.rename,
-            )
+        tables = [
+            self._routed_plan(reach, reaches) if reach.place.name in self._routes else _table_plan(reach)
             for reach in reaches
-        )
+            if not reach.is_routed
+        ]
         return FlowPlan(
             pipeline=pipeline.name,
             source_name=self.source,
             source=spec,
             format=format_of(spec),
-            tables=tables,
+            tables=tuple(tables),
             letters_path=self._lake.letters.path,
             letters_storage=self._lake.letters.storage,
             cores=self._spark.sparkContext.defaultParallelism,
+        )
+
+    def _routed_plan(self, reach: Reach, reaches: list[Reach]) -> TablePlan:
+        route = self._routes[reach.place.name]
+        columns = route.columns()
+        tables = {
+            tuple(one.place.name.split("/")[1:]): RoutedTable(
+                one.place.name, one.place.path, one.place.target(), one.rows_from
+            )
+            for one in reaches
+            if one.is_routed and group_of(one.place.name) == reach.place.name
+        }
+        return replace(
+            _table_plan(reach),
+            columns=columns,
+            rules=reach.place.rules(columns),
+            route=route.route,
+            routed=tables,
+            reserved=self._lake.reserved(route.route),
+            full=len(tables) >= route.most,
         )
 
     def _settle(self, outcome: Outcome | None, client: SourceClient) -> bool:
@@ -226,25 +273,45 @@ class Flow:
         for name, error in outcome.failures.items():
             if error.retryable or not isinstance(error, TableError):
                 raise error
-            self.fail(name, error)
-        for name, proposal in outcome.proposals.items():
+            self.fail(group_of(name), error)
+        for name, proposal in sorted(outcome.proposals.items()):
             try:
-                self._evolve(self._lake.places[name], proposal, client)
+                if group_of(name) in self._routes:
+                    self._evolve_route(name, proposal, client, outcome.start)
+                else:
+                    self._evolve(self._lake.places[name], proposal, client)
             except TableError as error:
                 if error.retryable:
                     raise
-                self.fail(name, error)
+                self.fail(group_of(name), error)
         return False
 
+    def _evolve_route(self, name: str, proposal: pa.Schema, client: SourceClient, start: Offsets) -> None:
+        """Make a table of a route or give it columns; or remember columns until it shows whose they are."""
+        route = self._routes[group_of(name)]
+        if name == route.front.name:
+            refuse_too_wide(name, route.columns(), proposal)
+            return route.learn(proposal)
+        place = route.place(name)
+        if place is None:
+            return None
+        if not place.exists and place.open(self._pipeline.name) is None:
+            self._create(place, route.columns_for(proposal), start, client.marks())
+        else:
+            self._add(place, route.without_made(proposal))
+        return None
+
     def _evolve(self, place: Place, proposal: pa.Schema, client: SourceClient) -> None:
-        name, source = self._pipeline.name, self.source
         refuse_too_wide(place.name, place.columns(), proposal)
         if not place.exists:
             self._create(place, proposal, self._begin(client, place), client.marks())
             return
         refuse_new_columns(place, proposal)
-        added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
-        for field in added:
+        self._add(place, proposal)
+
+    def _add(self, place: Place, proposal: pa.Schema) -> None:
+        account = {"pipeline": self._pipeline.name, "source": self.source, "kind": "evolve"}
+        for field in place.add(proposal, account):
             self._watcher.changed(place.name, f"new column {field.name} {type_text(field.type)}")
 
     def _folder(self) -> Path:
@@ -259,3 +326,21 @@ class Flow:
         """Go on without a table that cannot be written."""
         self.failures[table] = error
         self._watcher.stopped(f"table {table}", str(error))
+
+
+def _table_plan(reach: Reach) -> TablePlan:
+    place, columns = reach.place, reach.place.columns()
+    return TablePlan(
+        name=place.name,
+        path=place.path,
+        storage=place.storage,
+        columns=columns,
+        target=place.target() if place.exists else None,
+        partition_by=tuple(field for field in place.partition_fields if field.derived),
+        metadata=place.metadata,
+        rows_from=reach.rows_from,
+        lettered=reach.lettered,
+        rules=place.rules(columns),
+        rescues=place.rescues,
+        rename=place.rename,
+    )

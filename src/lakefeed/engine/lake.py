@@ -17,11 +17,13 @@ from lakefeed.pipeline.evolve import RESCUED
 from lakefeed.pipeline.metadata import MetadataColumns
 from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
+from lakefeed.pipeline.route import Key, Route
 from lakefeed.pipeline.types import stored, type_text
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Offsets, source_of
 from lakefeed.stores import open_store
 from lakefeed.tables.evolution import add_columns, keep_properties, missing_columns
+from lakefeed.tables.routes import keys_in
 from lakefeed.tables.table import LakeTable
 
 LETTERS = "dead letters"
@@ -57,14 +59,13 @@ class Place:
         """The columns that say where events came from."""
         return self.spec.metadata_columns if self.spec else MetadataColumns()
 
-    @property
-    def rules(self) -> Rules:
+    def rules(self, columns: pa.Schema | None) -> Rules:
         """What becomes of events that do not fit; while columns are inferred, every field is welcome."""
         assert self.spec is not None
         evolve, rename = self.spec.evolve, self.spec.rename
         filled = {new for new in rename.values() if new not in rename}
         return Rules(
-            new_column="add" if self.columns() is None else evolve.new_column,
+            new_column="add" if columns is None else evolve.new_column,
             type_change=evolve.type_change,
             dropped=frozenset(self.spec.drop),
             taken=frozenset(name.lower() for name in {*self.made, *filled}),
@@ -222,15 +223,54 @@ class Place:
 
 
 class Lake:
-    """All tables of one run, the dead letters among them."""
+    """All tables of one run, the dead letters among them.
+
+    The tables of a route are found by `find_routed` and made as their values come.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
+        self._lock = threading.RLock()
         self.places = {
             name: Place(name, table.path, pipeline.storage_for(name), table)
             for name, table in pipeline.tables.items()
+            if not table.route
         }
+        self.routes = {
+            name: Place(name, table.routed.base, pipeline.storage_for(name), table)
+            for name, table in pipeline.tables.items()
+            if table.routed
+        }
+        """What stands for all tables of a route; there is no table at its path."""
         self.letters = Place(LETTERS, pipeline.dead_letters_path, pipeline.dead_letters_storage, None)
+
+    def find_routed(self) -> None:
+        """Look for the tables that routes have made so far."""
+        for name in self.routes:
+            self.routed_places(name)
+
+    def routed_place(self, table: str, key: Key) -> Place:
+        """The place of one table of a route."""
+        spec = self.pipeline.tables[table]
+        assert spec.routed is not None
+        name = "/".join((table, *key))
+        with self._lock:
+            if name not in self.places:
+                storage = self.pipeline.storage_for(table)
+                self.places[name] = Place(name, spec.routed.path(key), storage, spec)
+            return self.places[name]
+
+    def routed_places(self, table: str) -> dict[Key, Place]:
+        """The tables that a route has made so far, by value."""
+        route = self.pipeline.tables[table].routed
+        assert route is not None
+        keys = keys_in(route, self.pipeline.storage_for(table))
+        return {key: self.routed_place(table, key) for key in keys if key not in self.reserved(route)}
+
+    def reserved(self, route: Route) -> frozenset[Key]:
+        """The values whose table would lie where the dead letters are; other tables the file refuses."""
+        key = route.key_of(self.letters.path)
+        return frozenset() if key is None else frozenset([key])
 
     def open_letters(self) -> LakeTable:
         """The dead-letter table, created when the first letter is due."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.manifest import Manifest, TableManifest
-from lakefeed.engine.plan import Stamp
+from lakefeed.engine.plan import Stamp, group_of
 from lakefeed.engine.report import Committed, Watcher
 from lakefeed.errors import Fenced, LakefeedError, TableError
 from lakefeed.files import DataFile
@@ -53,6 +53,11 @@ class Reach:
     marks: dict[str, int]
     open: dict[str, Span] = field(default_factory=dict)
 
+    @property
+    def is_routed(self) -> bool:
+        """Whether the table is one of a route."""
+        return "/" in self.place.name
+
     def extend(self, span: OffsetRange, read: int, letters: int) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
         known = self.open.setdefault(span.partition, Span(span.start, span.start))
@@ -67,6 +72,8 @@ class Outcome:
 
     proposals: dict[str, pa.Schema] = field(default_factory=dict)
     failures: dict[str, LakefeedError] = field(default_factory=dict)
+    start: Offsets = field(default_factory=dict)
+    """Where the batch began, in every partition."""
     read: int = 0
     size: int = 0
 
@@ -111,16 +118,18 @@ class Landing:
                 outcome.proposals[name] = result.proposal
             elif result.blank:
                 outcome.failures[name] = _no_columns(name, result.blank)
-        waiting = outcome.failures | outcome.proposals
-        self._drop(result for name, result in results.items() if name in waiting)
-        landing = {name: result for name, result in results.items() if name not in waiting}
+        waiting = {group_of(name) for name in (*outcome.failures, *outcome.proposals)}
+        self._drop(result for name, result in results.items() if group_of(name) in waiting)
+        landing = {name: result for name, result in results.items() if group_of(name) not in waiting}
         try:
             self._commit_letters(spans, landing)
         except LakefeedError as error:
             self._drop_after(error, landing.values())
             raise
-        for name, result in landing.items():
-            self._extend(self._reaches[name], spans, read, result.letters)
+        for name in landing:
+            for reach in self._reaches.values():
+                if group_of(reach.place.name) == name:
+                    self._extend(reach, spans, read, landing[name].letters)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
         return outcome
@@ -206,6 +215,9 @@ class Landing:
             "rows": result.rows,
             "ranges": ranges,
         }
+        if reach.is_routed:
+            # Events of the range that are not here are in other tables of the route.
+            account["routed"] = True
         try:
             with reach.place.lock:
                 table = reach.place.table

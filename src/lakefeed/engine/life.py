@@ -109,7 +109,8 @@ class Life:
         if self._failure:
             raise self._failure
         assert self._outcome is not None
-        outcome, self._position = self._outcome, dict(end)
+        outcome = self._outcome
+        outcome.start, self._position = self._position, dict(end)
         if not outcome.failures:
             outcome.failures |= self._record_now_and_then()
         if outcome.failures:

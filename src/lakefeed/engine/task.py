@@ -7,13 +7,14 @@ until the driver commits them.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.manifest import Manifest, TableManifest
 from lakefeed.engine.plan import FlowPlan, TablePlan
+from lakefeed.engine.routed import RoutedWriters
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.formats import Decoded, Decoder, Refused, Rules
@@ -41,7 +42,8 @@ def run_task(plan: FlowPlan, ranges: Sequence[OffsetRange]) -> Manifest:
             for partition, count in events.counts().items():
                 manifest.read[partition] += count
             manifest.bytes_read += sum(map(len, filter(None, events.payloads)))
-        manifest.tables = {lane.table.name: lane.close() for lane in lanes}
+        for lane in lanes:
+            manifest.tables |= lane.close()
     except BaseException as error:
         for lane in lanes:
             lane.drop_files()
@@ -78,6 +80,7 @@ class _Lane:
         }
         self._dead_at = dt.datetime.now(dt.UTC)
         self._rows: TableWriter | None = None
+        self._routes = RoutedWriters(table, ranges) if table.route else None
         self._letters: TableWriter | None = None
         self._result = TableManifest(table.name)
 
@@ -99,17 +102,21 @@ class _Lane:
         except TableError as error:
             self._fail(error)
 
-    def close(self) -> TableManifest:
+    def close(self) -> dict[str, TableManifest]:
+        routed: Mapping[str, TableManifest] = {}
         try:
             self._result.files = self._rows.close() if self._rows else []
+            if self._routes and not self._result.error:
+                routed = self._routes.close()
             self._result.letter_files = self._letters.close() if self._letters else []
         except TableError as error:
             self._fail(error)
-        return self._result
+            routed = {}
+        return {self.table.name: self._result, **routed}
 
     def drop_files(self) -> None:
         """A table that must change first, or cannot be written, gets nothing of this task."""
-        for writer in (self._rows, self._letters):
+        for writer in (self._rows, self._letters, self._routes):
             if writer:
                 writer.abort()
         self._rows = self._letters = None
@@ -121,9 +128,10 @@ class _Lane:
     def _propose(self, unknown: pa.Schema) -> None:
         known = self._result.proposal
         self._result.proposal = unknown if known is None else merge_proposals(known, unknown)
-        if self._rows:
-            self._rows.abort()
-            self._rows = None
+        for writer in (self._rows, self._routes):
+            if writer:
+                writer.abort()
+        self._rows = None
 
     def _dead_before(self, events: Events) -> set[int]:
         """The indexes of events that are dead letters already."""
@@ -181,21 +189,25 @@ class _Lane:
 
     def _write(self, events: Events, decoded: Decoded, before: set[int]) -> None:
         table, rows = self.table, decoded.rows
-        assert table.target is not None
         if table.rename:
             rows = rows.rename_columns(as_in_table(rows.schema, table.rename).names)
         if table.rescues:
             rescued = pa.nulls(len(rows), pa.string()) if decoded.rescued is None else decoded.rescued
             rows = rows.append_column(RESCUED, rescued)
+        gone = {one.index for one in decoded.refused} | before
         if table.metadata:
-            gone = {one.index for one in decoded.refused} | before
             origin = events.origin(_kept(len(events.payloads), gone) if gone else None)
             rows = add_metadata(rows, origin, table.metadata)
         if table.partition_by:
             rows = add_partition_columns(rows, table.partition_by)
+        if self._routes:
+            refused = self._routes.write(rows, _kept(len(events.payloads), gone))
+            return self._refuse(events, refused) if refused else None
+        assert table.target is not None
         if self._rows is None:
             self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target)
         self._rows.write(rows)
+        return None
 
 
 def _kept(count: int, gone: set[int]) -> list[int]:

@@ -17,8 +17,9 @@ from lakefeed.pipeline.locations import FileContext, Location, beside, is_inside
 from lakefeed.pipeline.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.names import PipelineName
 from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field, partition_problems
+from lakefeed.pipeline.route import Route, RouteText, can_route
 from lakefeed.pipeline.table import ColumnText, From
-from lakefeed.pipeline.types import column
+from lakefeed.pipeline.types import column, type_text
 from lakefeed.pipeline.wording import suggestion
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _LOCATION: TypeAdapter[str] = TypeAdapter(Location)
 _NAME: TypeAdapter[str] = TypeAdapter(PipelineName)
 _FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
 _COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
+_ROUTE: TypeAdapter[str] = TypeAdapter(RouteText)
 _METADATA: TypeAdapter[Any] = TypeAdapter(MetadataField)
 _EVOLVE: TypeAdapter[Evolve] = TypeAdapter(EvolveField)
 
@@ -55,6 +57,7 @@ class TableOutline:
     """The parts of a table that others depend on; None for what is missing or broken."""
 
     path: str | None
+    route: Route | None
     sources: tuple[str, ...] | None
     columns: dict[str, pa.Field | None] | None
     partition_by: tuple[PartitionField | None, ...]
@@ -62,6 +65,8 @@ class TableOutline:
     rescues: bool
     drop: tuple[str, ...]
     rename: Mapping[str, str]
+    keys: frozenset[str]
+    """The keys that have a value, sound or not."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ class Outline:
         """The outline of a sound pipeline."""
         tables = {
             name: TableOutline(
-                table.path,
+                table.path or None,
+                table.routed,
                 table.from_,
                 None
                 if table.columns is None
@@ -87,6 +93,7 @@ class Outline:
                 table.evolve.rescues,
                 table.drop,
                 table.rename,
+                frozenset(key for key in ("path", "route", "max_tables") if getattr(table, key)),
             )
             for name, table in pipeline.tables.items()
         }
@@ -103,8 +110,9 @@ class Outline:
         given = _mapping(data.get("dead_letters")).get("path")
         dead_letters = _valid(_LOCATION, given, context)
         first = next(iter(tables.values()), None)
-        if given is None and name and first and first.path:
-            dead_letters = beside(first.path, f"{name}_dead_letters")
+        if given is None and name and first and (first.path or first.route):
+            neighbour = f"{first.route.base}/any" if first.route else first.path or ""
+            dead_letters = beside(neighbour, f"{name}_dead_letters")
         return cls(tuple(sources) if isinstance(sources, dict) else None, tables, dead_letters)
 
 
@@ -127,8 +135,10 @@ def _table_outline(value: object, context: FileContext) -> TableOutline:
     table = _mapping(value)
     columns = table.get("schema")
     entries = table.get("partition_by")
+    route = _valid(_ROUTE, table.get("route"), context)
     return TableOutline(
         _valid(_LOCATION, table.get("path"), context),
+        Route(route) if route else None,
         _valid(_FROM, table.get("from")),
         {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
         tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
@@ -136,6 +146,7 @@ def _table_outline(value: object, context: FileContext) -> TableOutline:
         (_valid(_EVOLVE, table.get("evolve")) or Evolve()).rescues,
         tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
         {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
+        frozenset(key for key, given in table.items() if given not in (None, "")),
     )
 
 
@@ -156,6 +167,8 @@ def findings(outline: Outline) -> Iterator[Finding]:
     yield from _idle_sources(outline)
     yield from _shared_places(outline)
     for name, table in outline.tables.items():
+        yield from _places(name, table)
+        yield from _misfit_route(name, table)
         yield from _column_clashes(name, table)
         yield from _name_clashes(name, table)
         yield from _misfit_partitions(name, table)
@@ -183,12 +196,39 @@ def _idle_sources(outline: Outline) -> Iterator[Finding]:
             yield Finding(("sources", source), message)
 
 
+def _places(name: str, table: TableOutline) -> Iterator[Finding]:
+    if "path" not in table.keys and "route" not in table.keys:
+        yield Finding(("tables", name, "path"), "required, but missing")
+    if "path" in table.keys and "route" in table.keys:
+        yield Finding(("tables", name, "route"), "the table has a `path` as well; remove one of them")
+    if "max_tables" in table.keys and "route" not in table.keys:
+        yield Finding(("tables", name, "max_tables"), "counts only with `route`; add that, or remove this")
+
+
+def _misfit_route(name: str, table: TableOutline) -> Iterator[Finding]:
+    if not table.route or not table.columns:
+        return
+    for key in table.route.columns:
+        declared = table.columns.get(key)
+        if key not in table.columns:
+            message = f"column '{key}' is not in `schema`{suggestion(key, table.columns)}"
+            yield Finding(("tables", name, "route"), message)
+        elif declared and not can_route(declared.type):
+            message = f"a column of type {type_text(declared.type)} cannot choose a table"
+            yield Finding(("tables", name, "route"), message)
+
+
 def _shared_places(outline: Outline) -> Iterator[Finding]:
     places = [(name, table.path) for name, table in outline.tables.items() if table.path is not None]
     for at, (name, place) in enumerate(places):
         for other, taken in places[:at]:
             if message := _overlap(place, taken, f"table '{other}'"):
                 yield Finding(("tables", name, "path"), message)
+    for name, table in outline.tables.items():
+        for other, taken in places:
+            if table.route and table.route.key_of(taken):
+                message = f"would put a table at '{taken}', the path of table '{other}'"
+                yield Finding(("tables", name, "route"), message)
     for name, place in places:
         if outline.dead_letters and (message := _overlap(outline.dead_letters, place, f"table '{name}'")):
             yield Finding(("dead_letters", "path"), message)

@@ -123,7 +123,7 @@ class Pipeline(Section):
     def dead_letters_path(self) -> str:
         """The location of the dead-letter table, given or beside the first table."""
         first = next(iter(self.tables.values()))
-        return self.dead_letters.path or beside(first.path, f"{self.name}_dead_letters")
+        return self.dead_letters.path or beside(first.neighbour, f"{self.name}_dead_letters")
 
     @property
     def dead_letters_storage(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ from lakefeed.pipeline.names import ColumnName
 from lakefeed.pipeline.options import Options
 from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field
 from lakefeed.pipeline.properties import Properties
+from lakefeed.pipeline.route import Route, RouteText
 from lakefeed.pipeline.section import InAWord, Section
 from lakefeed.pipeline.types import column, declared_schema
 from lakefeed.pipeline.units import Size
@@ -58,8 +59,22 @@ class Table(Section):
     """A Delta table that a pipeline writes."""
 
     path: Location = Field(
-        description="Where the table lies: a local path, `file://` or `s3://`.",
+        default="",
+        description="Where the table lies: a local path, `file://` or `s3://`. Required, unless there is a "
+        "`route`.",
         examples=["s3://lake/clicks"],
+    )
+    route: RouteText | None = Field(
+        default=None,
+        description="In place of `path`: a path with columns in braces, one table for each of their values. "
+        "The tables have the columns that their own events fill.",
+        examples=["lake/events_{event_type}"],
+    )
+    max_tables: int | None = Field(
+        default=None,
+        gt=0,
+        description="With `route`: the most tables; events of further values are dead letters. "
+        "Left out: 100.",
     )
     from_: From = Field(
         validation_alias="from",
@@ -131,6 +146,16 @@ class Table(Section):
     storage: Options | None = Field(
         default=None, description="Options of its store, in addition to the pipeline's `storage`."
     )
+
+    @property
+    def routed(self) -> Route | None:
+        """The route, read."""
+        return Route(self.route) if self.route else None
+
+    @property
+    def neighbour(self) -> str:
+        """A place that others may lie beside: the path, or that of any table of the route."""
+        return f"{Route(self.route).base}/any" if self.route else self.path
 
     @property
     def declared(self) -> pa.Schema | None:

@@ -33,16 +33,30 @@ def _missing(have: list[pa.Field], want: list[pa.Field], where: str) -> list[pa.
             raise TableError(
                 f"column {path} differs from the table's column {there.name} only in case; rename one."
             )
-        elif pa.types.is_struct(field.type) and pa.types.is_struct(there.type):
-            inner = _missing(list(there.type), list(field.type), f"{path}.")
-            if inner:
-                found.append(pa.field(field.name, pa.struct(inner), field.nullable))
-        elif not _same(there.type, field.type):
-            raise TableError(
-                f"column {path} is {type_text(there.type)} in the table and {type_text(field.type)} in the "
-                "pipeline file.\nChange `schema`, or choose another path."
-            )
+        else:
+            inner = _missing_inside(there.type, field.type, path)
+            if inner is not None:
+                found.append(pa.field(field.name, inner, field.nullable))
     return found
+
+
+def _missing_inside(have: pa.DataType, want: pa.DataType, path: str) -> pa.DataType | None:
+    """What a type lacks of another, in its shape; None when nothing is missing."""
+    if pa.types.is_struct(want) and pa.types.is_struct(have):
+        fields = _missing(list(have), list(want), f"{path}.")
+        return pa.struct(fields) if fields else None
+    if _same(have, want):
+        return None
+    if pa.types.is_list(want) and pa.types.is_list(have):
+        inner = _missing_inside(have.value_type, want.value_type, path)
+        return pa.list_(pa.field("element", inner)) if inner is not None else None
+    if pa.types.is_map(want) and pa.types.is_map(have):
+        inner = _missing_inside(have.item_type, want.item_type, path)
+        return pa.map_(want.key_type, inner) if inner is not None else None
+    raise TableError(
+        f"column {path} is {type_text(have)} in the table and {type_text(want)} in the "
+        "pipeline file.\nChange `schema`, or choose another path."
+    )
 
 
 def _same(have: pa.DataType, want: pa.DataType) -> bool:
@@ -89,4 +103,8 @@ def _nullable(field: pa.Field) -> pa.Field:
     kind = field.type
     if pa.types.is_struct(kind):
         kind = pa.struct([_nullable(inner) for inner in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_type, _nullable(kind.item_field))
     return pa.field(field.name, kind, nullable=True)

@@ -74,6 +74,7 @@ def status(pipeline: Pipeline) -> PipelineStatus:
         except LakefeedError as error:
             troubles[name] = str(error)
     lake = Lake(pipeline)
+    lake.find_routed()
     tables = [_table(pipeline, place, ends) for place in lake.places.values()]
     return PipelineStatus(pipeline.name, tables, _table(pipeline, lake.letters, {}), troubles)
 

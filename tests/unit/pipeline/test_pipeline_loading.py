@@ -182,8 +182,8 @@ tables:
 """
 
     assert problems(text) == [
-        "shop.yaml:8: tables.one.schema._rescued: `evolve` adds a column '_rescued' already; rename this one, "
-        "or change `evolve`",
+        "shop.yaml:8: tables.one.schema._rescued: `evolve` adds a column '_rescued' already; "
+        "rename this one, or change `evolve`",
         "shop.yaml:8: tables.one.schema.gone: no event fills it, as it is in `drop`",
         "shop.yaml:8: tables.one.schema.old: no event fills it, as `rename` calls 'old' 'new'; declare that",
         "shop.yaml:8: tables.one.schema.where: `metadata` adds a column 'where' already; rename this one, or "
