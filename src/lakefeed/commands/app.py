@@ -12,6 +12,7 @@ from lakefeed.commands.demo import demo
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
+from lakefeed.commands.test import test
 from lakefeed.commands.validate import validate
 from lakefeed.errors import LakefeedError
 
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, validate, run, status, schema):
+for command in (demo, validate, test, run, status, schema):
     app.command()(command)
 
 
@@ -45,7 +46,10 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong."""
+    """Run the command line.
+
+    Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong, 3 a check found something.
+    """
     try:
         app()
     except LakefeedError as error:

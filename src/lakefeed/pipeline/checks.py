@@ -64,6 +64,8 @@ class Outline:
     sources: tuple[str, ...] | None
     tables: dict[str, TableOutline]
     dead_letters: str | None
+    tests: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+    """The sources and the tables that each test names."""
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
@@ -80,7 +82,8 @@ class Outline:
             )
             for name, table in pipeline.tables.items()
         }
-        return cls(tuple(pipeline.sources), tables, pipeline.dead_letters_path)
+        tests = {name: (tuple(case.events), tuple(case.tables)) for name, case in pipeline.tests.items()}
+        return cls(tuple(pipeline.sources), tables, pipeline.dead_letters_path, tests)
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any], context: FileContext) -> Outline:
@@ -95,7 +98,14 @@ class Outline:
         first = next(iter(tables.values()), None)
         if given is None and name and first and first.path:
             dead_letters = beside(first.path, f"{name}_dead_letters")
-        return cls(tuple(sources) if isinstance(sources, dict) else None, tables, dead_letters)
+        tests = {
+            name: (
+                tuple(_mapping(_mapping(case).get("events"))),
+                tuple(_mapping(_mapping(case).get("tables"))),
+            )
+            for name, case in _mapping(data.get("tests")).items()
+        }
+        return cls(tuple(sources) if isinstance(sources, dict) else None, tables, dead_letters, tests)
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -141,6 +151,7 @@ def findings(outline: Outline) -> Iterator[Finding]:
     for name, table in outline.tables.items():
         yield from _column_clashes(name, table)
         yield from _misfit_partitions(name, table)
+    yield from _strangers_in_tests(outline)
 
 
 def _unknown_sources(outline: Outline) -> Iterator[Finding]:
@@ -151,6 +162,18 @@ def _unknown_sources(outline: Outline) -> Iterator[Finding]:
             if source not in outline.sources:
                 message = f"unknown source '{source}'{suggestion(source, outline.sources)}"
                 yield Finding(("tables", name, "from"), message)
+
+
+def _strangers_in_tests(outline: Outline) -> Iterator[Finding]:
+    for name, (sources, tables) in outline.tests.items():
+        for source in sources if outline.sources else ():
+            if source not in (outline.sources or ()):
+                message = f"unknown source '{source}'{suggestion(source, outline.sources or ())}"
+                yield Finding(("tests", name, "events", source), message)
+        for table in tables if outline.tables else ():
+            if table not in outline.tables:
+                message = f"unknown table '{table}'{suggestion(table, outline.tables)}"
+                yield Finding(("tests", name, "tables", table), message)
 
 
 def _idle_sources(outline: Outline) -> Iterator[Finding]:
