@@ -15,7 +15,7 @@ FLOORS = [
     {"sources", "formats", "rows", "files", "tables"},
     {"engine"},
     {"watch"},
-    {"testing"},
+    {"testing", "doctor"},
     {"commands"},
 ]
 

@@ -9,6 +9,8 @@ import typer
 
 from lakefeed import __version__
 from lakefeed.commands.demo import demo
+from lakefeed.commands.doctor import doctor
+from lakefeed.commands.init import init
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
@@ -24,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, validate, test, run, status, schema):
+for command in (demo, init, validate, test, run, status, schema, doctor):
     app.command()(command)
 
 
