@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -55,7 +56,8 @@ def port(listen: str) -> Finding:
     except (OSError, OverflowError) as error:
         if _is_alive(host, int(number)):
             return Finding("port", "ok", f"{listen} is in use by a run that is alive")
-        text = f"{listen} cannot be listened on: {getattr(error, 'strerror', None) or error}"
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        text = f"{listen} cannot be listened on: {reason}"
         return Finding("port", "fail", text, "Set `http.listen` to a free port of this machine")
 
 
@@ -113,7 +115,7 @@ def _format(name: str, spec: Source) -> Iterator[Finding]:
 
 
 def _is_alive(host: str, number: int) -> bool:
-    connection = HTTPConnection(host.strip("[]"), number, timeout=_PATIENCE)
+    connection = HTTPConnection(host.strip("[]"), number, timeout=1)
     try:
         connection.request("GET", "/healthz")
         return connection.getresponse().status == 200

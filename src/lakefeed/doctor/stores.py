@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,6 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake.exceptions import CommitFailedError
 
 from lakefeed.doctor.finding import Finding
 from lakefeed.engine.lake import Lake, Place
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
 
 _COLUMNS = pa.schema([("probe", pa.int64())])
+_RACES = 3
 _LEAST_SPACE = 1024**3
 _TOLERATED_SKEW = 60.0
 _HARMLESS = {"appendOnly", "invariants"}
@@ -49,17 +51,17 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding]:
-    """Write, read, commit, be refused a second commit, and delete, all inside the path of the table."""
+    """Write, read, let two commits race, and delete, all inside the path of the table."""
     # Names that begin with an underscore are no data of the table, whoever reads it.
     probe = f"{path.rstrip('/')}/_lakefeed_probe_{uuid4().hex}"
     try:
         with _removed(path, probe, storage), store_errors(path):
             skew = _write_and_read(probe, storage)
-            refuses = _refuses_second_commit(probe, storage)
+            apart = _keeps_commits_apart(probe, storage)
     except LakefeedError as error:
-        yield Finding.of(check, error)
+        yield Finding.of(check, type(error)(str(error).replace(probe, path)))
         return
-    if not refuses:
+    if not apart:
         text = f"{path}: the store takes two commits of one version, so two writers could undo each other"
         yield Finding(check, "fail", text, "Use a store that knows conditional writes (If-None-Match)")
     else:
@@ -137,10 +139,14 @@ def _write_and_read(probe: str, storage: Mapping[str, str]) -> float:
     return moment - ended if moment > ended else min(0.0, moment + 1 - began)
 
 
-def _refuses_second_commit(probe: str, storage: Mapping[str, str]) -> bool:
-    """Whether of two commits that begin at the same version only the first lands."""
+def _keeps_commits_apart(probe: str, storage: Mapping[str, str]) -> bool:
+    """Whether two commits at the same moment become two versions.
+
+    Without conditional writes the later one takes the place of the earlier, and both believe to have landed.
+    A writer looks for new versions before it commits, so only a race shows it.
+    """
     objects = open_store(probe, storage)
-    first = LakeTable.create(
+    LakeTable.create(
         "probe",
         probe,
         storage,
@@ -151,16 +157,27 @@ def _refuses_second_commit(probe: str, storage: Mapping[str, str]) -> bool:
         transactions={},
         account={},
     )
-    second = LakeTable.open("probe", probe, storage, objects)
-    assert second is not None
-    for table in (first, second):
-        try:
-            table.delta.create_write_transaction(
-                [], "append", table.delta.schema(), commit_properties=commit_properties({"probe": 1}, {})
-            )
-        except CommitFailedError:
-            return table is second
-    return False
+    for _ in range(_RACES):
+        racers = [_opened(probe, storage) for _ in range(2)]
+        start = threading.Barrier(len(racers))
+        with ThreadPoolExecutor(len(racers)) as pool:
+            list(pool.map(_commit, racers, ("probe/one", "probe/other"), [start] * len(racers)))
+        if _opened(probe, storage).version != racers[0].version + len(racers):
+            return False
+    return True
+
+
+def _opened(probe: str, storage: Mapping[str, str]) -> LakeTable:
+    table = LakeTable.open("probe", probe, storage, open_store(probe, storage))
+    assert table is not None
+    return table
+
+
+def _commit(table: LakeTable, name: str, start: threading.Barrier) -> None:
+    start.wait()
+    table.delta.create_write_transaction(
+        [], "append", table.delta.schema(), commit_properties=commit_properties({name: 1}, {})
+    )
 
 
 def _room(check: str, path: str) -> Iterator[Finding]:
