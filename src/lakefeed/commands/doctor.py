@@ -18,9 +18,10 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Check Java, packages, memory, and the sources, stores and tables of a pipeline. Starts no JVM.
+    """Look for what keeps a pipeline from running; starts no JVM.
 
-    Each line is ok, warn or fail, with what to do about it. The exit code is 3 when something fails.
+    Java, Python, packages and memory of this machine, then the sources, stores and tables of the file. Each
+    line is ok, warn or fail, with what to do about it. The exit code is 3 when something fails.
     """
     from dataclasses import asdict, replace
 

@@ -19,10 +19,11 @@ def test(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Send the events of a pipeline's tests through it and compare what lands. Connects to nothing.
+    """Check a pipeline with sample events; connects to nothing.
 
-    Tests are in the file under `tests`, or beside it: shop.test.yaml for shop.yaml. The exit code is 3 when
-    something differs.
+    The events are sent through the pipeline and what lands is compared with what is expected. Tests are in
+    the file under `tests`, or beside it: shop.test.yaml for shop.yaml. The exit code is 3 when something
+    differs.
     """
     from lakefeed.errors import UsageError
     from lakefeed.pipeline.companion import companion_of

@@ -21,4 +21,4 @@ class Finding:
     def of(cls, check: str, error: LakefeedError) -> Finding:
         """An error that a run would end with. What to do is in its last line, if it has several."""
         text, _, remedy = str(error).partition("\n")
-        return cls(check, "fail", text, remedy)
+        return cls(check, "fail", text.removeprefix(f"{check}: "), remedy)

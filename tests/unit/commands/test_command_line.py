@@ -62,8 +62,8 @@ def test_help_names_every_command_with_one_sentence() -> None:
         "status": "Show version, rows, files, last commit, offsets and lag",
         "schema": "Print the JSON Schema of the pipeline file, for editors.",
         "init": "Write a commented pipeline that validates, and tests for it.",
-        "test": "Send the events of a pipeline's tests through it and compare what lands.",
-        "doctor": "Check Java, packages, memory, and the sources, stores and tables of a pipeline.",
+        "test": "Check a pipeline with sample events; connects to nothing.",
+        "doctor": "Look for what keeps a pipeline from running; starts no JVM.",
     }.items():
         (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{name} ")]
         assert sentence in line

@@ -128,7 +128,7 @@ def test_broker_that_is_away_fails_in_the_words_of_a_run(
     (found,) = findings(Pipeline.from_file(file))["source clicks"]
 
     assert found.state == "fail"
-    assert found.text.startswith("source clicks: 127.0.0.1:9 does not answer: ")
+    assert found.text.startswith("127.0.0.1:9 does not answer: ")
 
 
 def test_path_below_a_file_fails_with_the_remedy(
