@@ -1,6 +1,6 @@
 """What the site has beside the pages of this folder; called by mkdocs while it builds.
 
-The README is the home page, the changelog and the examples are pages, and patterns in `nav` take what is there.
+The README is the home page, the changelog and the examples are pages, and patterns in `nav` take what exists.
 """
 
 from __future__ import annotations

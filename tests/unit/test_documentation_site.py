@@ -88,7 +88,6 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
             "mkdocs",
             "build",
             "--strict",
-            "--quiet",
             "--site-dir",
             str(tmp_path / "site"),
         ],
