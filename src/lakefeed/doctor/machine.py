@@ -130,7 +130,7 @@ def _cores(master: str) -> int:
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if local is None:
         return 0
-    return len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
+    return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
 
 
 def _folded(name: str) -> str:

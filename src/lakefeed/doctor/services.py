@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
 
 _PATIENCE = 5.0
+_MOST_PARTITIONS = 5
 _TOLERATED = dt.timedelta(minutes=1)
 
 
@@ -83,9 +84,11 @@ def source(pipeline: str, name: str, spec: Source) -> Iterator[Finding]:
 
 def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch | None:
     """Where the last event of a partition came from. To read one needs another right than to ask for ends."""
-    for partition, end in ends.items():
+    filled = [(partition, end) for partition, end in ends.items() if end]
+    # Retention may have emptied some of them; to ask about thousands would take long.
+    for partition, end in filled[:_MOST_PARTITIONS]:
         try:
-            if end and client.check({partition: end - 1}, {})[partition] == end - 1:
+            if client.check({partition: end - 1}, {})[partition] == end - 1:
                 for events in spec.read([OffsetRange(partition, end - 1, end)]):
                     return events.origin()
         except DataLoss:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
 
 _COLUMNS = pa.schema([("probe", pa.int64())])
+_PATIENCE = {"retry_timeout": "5s"}
+"""A store that is away is to be told soon; a run waits longer."""
 _RACES = 3
 _LEAST_SPACE = 1024**3
 _TOLERATED_SKEW = 60.0
@@ -46,18 +48,21 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
         return
     for place in (*lake.places.values(), lake.letters):
         check = "dead letters" if place is lake.letters else f"table {place.name}"
-        yield from store(check, place.path, place.storage)
-        yield from protocol(check, place)
+        found = list(store(check, place.path, place.storage))
+        yield from found
+        if not any(each.state == "fail" for each in found):
+            yield from protocol(check, place)
 
 
 def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding]:
     """Write, read, let two commits race, and delete, all inside the path of the table."""
     # Names that begin with an underscore are no data of the table, whoever reads it.
     probe = f"{path.rstrip('/')}/_lakefeed_probe_{uuid4().hex}"
+    options = storage if "://" not in path else {**_PATIENCE, **storage}
     try:
-        with _removed(path, probe, storage), store_errors(path):
-            skew = _write_and_read(probe, storage)
-            apart = _keeps_commits_apart(probe, storage)
+        with _removed(path, probe, options), store_errors(path):
+            skew = _write_and_read(probe, options)
+            apart = _keeps_commits_apart(probe, options)
     except LakefeedError as error:
         yield Finding.of(check, type(error)(str(error).replace(probe, path)))
         return

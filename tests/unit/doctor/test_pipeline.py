@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, TableFeatures
+from typer.testing import CliRunner
 
 from lakefeed import Pipeline, SourceUnavailable
+from lakefeed.commands.app import app
 from lakefeed.doctor import Finding, examine
 from lakefeed.doctor.services import port, source, spark_master
+from lakefeed.doctor.stores import store
 from lakefeed.formats.json import JsonFormat
 from lakefeed.sources.generate import GenerateSource
 
@@ -224,3 +228,47 @@ def test_event_from_the_future_shows_that_a_clock_is_wrong() -> None:
     assert found[1].state == "warn"
     assert "s in the future" in found[1].text
     assert "by NTP" in found[1].remedy
+
+
+def test_store_with_another_time_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time
+    monkeypatch.setattr("lakefeed.doctor.stores.time", SimpleNamespace(time=lambda: now() - 3600))
+
+    written, clock = store("table clicks", str(tmp_path / "clicks"), {})
+
+    assert written.state == "ok"
+    assert (clock.state, clock.text) == ("warn", "the clock of the store is 3,600 s ahead of this machine's")
+
+
+def test_no_secret_is_shown(
+    pipeline_file: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefeed.sources.kafka_client._TIMEOUT", 1.0)
+    monkeypatch.setenv("CANARY", "canary-secret")
+    file = pipeline_file(
+        """
+        name: shop
+        sources:
+          clicks:
+            type: kafka
+            brokers: 127.0.0.1:9
+            topics: [clicks]
+            format: json
+            options: {broker.address.family: "${CANARY}"}
+        tables: {events: {path: "s3://lake/canary-secret", from: clicks}}
+        storage:
+          AWS_ENDPOINT_URL: "http://127.0.0.1:9"
+          AWS_ALLOW_HTTP: "true"
+          AWS_REGION: us-east-1
+          AWS_ACCESS_KEY_ID: ${CANARY}
+          AWS_SECRET_ACCESS_KEY: ${CANARY}
+          max_retries: "0"
+        """
+    )
+
+    told, as_json = (CliRunner().invoke(app, ["doctor", str(file), *more]) for more in ([], ["--json"]))
+
+    assert (told.exit_code, as_json.exit_code) == (3, 3)
+    assert "the client refuses its options" in told.output
+    assert "s3://lake/***: the store does not answer" in told.output
+    assert "canary-secret" not in told.output + as_json.output

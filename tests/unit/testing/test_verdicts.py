@@ -11,6 +11,7 @@ import pytest
 
 from lakefeed import Pipeline, PipelineFileError, TableError
 from lakefeed.pipeline.load import load
+from lakefeed.pipeline.secrets import masked
 from lakefeed.testing import Sample, Verdict, assert_rows, check, run_samples
 
 SHOP = """
@@ -243,6 +244,7 @@ def test_sample_that_looks_like_a_secret_is_no_secret(pipeline_file: Callable[[s
     loaded = load(file)
 
     assert loaded.warnings == ()
+    assert "tests" not in masked(loaded.pipeline)
     assert [told(verdict) for verdict in check(loaded.pipeline)] == [
         ['row 1 differs: password: expected "other", got "canary"']
     ]
