@@ -9,7 +9,7 @@ help:
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
 	@echo "make bench   rows per second, beside plain PySpark"
-	@echo "make docs    the reference pages, from the code"
+	@echo "make docs    the documentation as a site in site/, its reference from the code"
 	@echo "make clean   remove everything that make has made"
 
 run: java $(READY)
@@ -28,6 +28,8 @@ bench: java $(READY) jars
 
 docs: $(READY)
 	@$(PYTHON) docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
+	@echo "built site/index.html; to search in it, serve it: $(PYTHON) -m http.server -d site"
 
 jars: java $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m support.jars

@@ -9,9 +9,12 @@ import typer
 
 from lakefeed import __version__
 from lakefeed.commands.demo import demo
+from lakefeed.commands.doctor import doctor
+from lakefeed.commands.init import init
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
+from lakefeed.commands.test import test
 from lakefeed.commands.validate import validate
 from lakefeed.errors import LakefeedError
 
@@ -23,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, validate, run, status, schema):
+for command in (demo, init, validate, test, run, status, schema, doctor):
     app.command()(command)
 
 
@@ -45,7 +48,10 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong."""
+    """Run the command line.
+
+    Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong, 3 a check found something.
+    """
     try:
         app()
     except LakefeedError as error:

@@ -39,6 +39,9 @@ class Flow:
     `live` is called again and again by the supervisor, each time from the tables.
     """
 
+    life_kind: type[Life] = Life
+    """How batches are run."""
+
     def __init__(
         self, lake: Lake, source: str, spark: SparkSession, state: Path, watcher: Watcher, *, once: bool
     ) -> None:
@@ -66,6 +69,11 @@ class Flow:
         """The tables that still take events."""
         return [name for name in self._pipeline.tables_of(self.source) if name not in self.failures]
 
+    @property
+    def cores(self) -> int:
+        """How many tasks run at a time."""
+        return int(self._spark.sparkContext.defaultParallelism)
+
     def live(self) -> bool:
         """Run until there is nothing more to do; False when a new life must take over at once."""
         with spark_errors():
@@ -80,7 +88,7 @@ class Flow:
                 return True
             if self._once:
                 self._until = self._end(client, reaches)
-            life = Life(
+            life = self.life_kind(
                 client=client,
                 landing=Landing(self._lake, self.source, client.marks(), reaches, self._watcher),
                 plan=self._plan(reaches),
@@ -243,7 +251,7 @@ class Flow:
             tables=tuple(tables),
             letters_path=self._lake.letters.path,
             letters_storage=self._lake.letters.storage,
-            cores=self._spark.sparkContext.defaultParallelism,
+            cores=self.cores,
         )
 
     def _routed_plan(self, reach: Reach, reaches: list[Reach]) -> TablePlan:

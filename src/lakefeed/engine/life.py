@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.gate import Gate
 from lakefeed.engine.landing import Landing, Outcome
 from lakefeed.engine.manifest import Manifest
 from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, spans
 from lakefeed.engine.report import BatchDone, Watcher
-from lakefeed.engine.stream import Gate, data_source
 from lakefeed.errors import BatchFailed, LakefeedError
 from lakefeed.sources import Offsets, SourceClient
 
@@ -59,6 +59,9 @@ class Life:
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
+        # Imports Spark, which a life that runs its tasks itself does not need.
+        from lakefeed.engine.stream import data_source
+
         # Spark folds case in names, and pipelines of one program share its session.
         mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}".encode())
         name = f"lakefeed_{self.plan.source_name}_{mark:08x}"

@@ -25,6 +25,8 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 # The JVM only plans and schedules, the work is Arrow's: quick compilation and a small collector start sooner.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+DRIVER_MEMORY = "1g"
+
 _DEFAULTS = {
     # Workers start as `python3` from PATH otherwise, which breaks virtual environments.
     "spark.pyspark.python": sys.executable,
@@ -40,7 +42,7 @@ _DEFAULTS = {
     # The page of Spark listens on every address; `spark: {conf: {spark.ui.enabled: "true"}}` turns it on.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "1g",
+    "spark.driver.memory": DRIVER_MEMORY,
 }
 
 

@@ -104,6 +104,13 @@ class Format(Connector):
             raise ValueError("max_payload counts only with `decompress`; add that, or remove max_payload")
         return self
 
+    def probe(self) -> str | None:
+        """Ask what the format depends on outside of this machine, such as a schema registry; for `doctor`.
+
+        Answers a sentence about it, or None if there is nothing to ask. Raises LakefeedError.
+        """
+        return None
+
     def decoder(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> Decoder:
         """A decoder for the declared schema; `lakefeed.pipeline.types` says how types are declared in Arrow.
 

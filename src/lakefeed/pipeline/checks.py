@@ -76,6 +76,8 @@ class Outline:
     sources: tuple[str, ...] | None
     tables: dict[str, TableOutline]
     dead_letters: str | None
+    tests: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+    """The sources and the tables that each test names."""
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
@@ -97,7 +99,8 @@ class Outline:
             )
             for name, table in pipeline.tables.items()
         }
-        return cls(tuple(pipeline.sources), tables, pipeline.dead_letters_path)
+        tests = {name: (tuple(case.events), tuple(case.tables)) for name, case in pipeline.tests.items()}
+        return cls(tuple(pipeline.sources), tables, pipeline.dead_letters_path, tests)
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any], context: FileContext) -> Outline:
@@ -113,7 +116,14 @@ class Outline:
         if given is None and name and first and (first.path or first.route):
             neighbour = f"{first.route.base}/any" if first.route else first.path or ""
             dead_letters = beside(neighbour, f"{name}_dead_letters")
-        return cls(tuple(sources) if isinstance(sources, dict) else None, tables, dead_letters)
+        tests = {
+            name: (
+                tuple(_mapping(_mapping(case).get("events"))),
+                tuple(_mapping(_mapping(case).get("tables"))),
+            )
+            for name, case in _mapping(data.get("tests")).items()
+        }
+        return cls(tuple(sources) if isinstance(sources, dict) else None, tables, dead_letters, tests)
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -172,6 +182,7 @@ def findings(outline: Outline) -> Iterator[Finding]:
         yield from _column_clashes(name, table)
         yield from _name_clashes(name, table)
         yield from _misfit_partitions(name, table)
+    yield from _strangers_in_tests(outline)
 
 
 def _unknown_sources(outline: Outline) -> Iterator[Finding]:
@@ -182,6 +193,18 @@ def _unknown_sources(outline: Outline) -> Iterator[Finding]:
             if source not in outline.sources:
                 message = f"unknown source '{source}'{suggestion(source, outline.sources)}"
                 yield Finding(("tables", name, "from"), message)
+
+
+def _strangers_in_tests(outline: Outline) -> Iterator[Finding]:
+    for name, (sources, tables) in outline.tests.items():
+        for source in sources if outline.sources else ():
+            if source not in (outline.sources or ()):
+                message = f"unknown source '{source}'{suggestion(source, outline.sources or ())}"
+                yield Finding(("tests", name, "events", source), message)
+        for table in tables if outline.tables else ():
+            if table not in outline.tables:
+                message = f"unknown table '{table}'{suggestion(table, outline.tables)}"
+                yield Finding(("tests", name, "tables", table), message)
 
 
 def _idle_sources(outline: Outline) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from lakefeed.pipeline.names import PartName, PipelineName
 from lakefeed.pipeline.options import Options
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
+from lakefeed.pipeline.tests import Case
 from lakefeed.pipeline.units import Duration
 
 if TYPE_CHECKING:
@@ -93,6 +94,13 @@ class Pipeline(Section):
         default=600.0,
         description="How long a source or store may be away before the run fails.",
         examples=["10m"],
+    )
+    tests: dict[str, Case] = Field(
+        default_factory=dict,
+        exclude=True,
+        repr=False,
+        description="Tests by name, for `lakefeed test`: events, and what must be in the tables then. They "
+        "may also stand in a file beside this one: `shop.test.yaml` for `shop.yaml`.",
     )
 
     _option_paths_from_variables: frozenset[KeyPath] = PrivateAttr(frozenset())

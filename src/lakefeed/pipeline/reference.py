@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from lakefeed.pipeline.connector import connector_class, connector_types
@@ -12,6 +13,7 @@ from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
+from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable, Sample
 
 _OPENING = """\
 # Reference of the pipeline file
@@ -45,6 +47,10 @@ def reference_markdown() -> str:
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
         _section("Spark", Spark),
+        _section("Case", Case),
+        _section("Sample", Sample),
+        _section("Expected table", ExpectedTable),
+        _section("Expected letter", ExpectedLetter),
     ]
     return "\n".join([_OPENING, *sections, _column_types()])
 
@@ -112,8 +118,7 @@ def _plain_words(schema: dict[str, Any]) -> str:
 
 
 def _link(name: str) -> str:
-    titles = {"DeadLetters": "Dead letters"}
-    title = titles.get(name, name)
+    title = re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", name)
     return f"[{title}](#{title.lower().replace(' ', '-')})"
 
 

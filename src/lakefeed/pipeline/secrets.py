@@ -47,7 +47,8 @@ def is_secret_key(name: str) -> bool:
 def is_secret_at(path: Path) -> bool:
     """Whether the key at a path holds a secret; the looser rule counts in maps that go to clients."""
     keys = [step for step in path if isinstance(step, str)]
-    if not keys:
+    # Samples of events are made up, and a test that hides what it compares is of no use.
+    if not keys or keys[0] == "tests":
         return False
     if in_option_map(path):
         return is_secret_key(keys[-1])

@@ -19,7 +19,7 @@ import yaml
 from lakefeed import __version__
 from lakefeed.commands import demo
 
-COMMANDS = ("demo", "validate", "run", "status", "schema")
+COMMANDS = ("demo", "init", "validate", "test", "run", "status", "schema", "doctor")
 GOOD = """
     name: shop
     sources: {clicks: {type: generate, rows: 10}}
@@ -61,6 +61,9 @@ def test_help_names_every_command_with_one_sentence() -> None:
         "run": "Run a pipeline until it is stopped",
         "status": "Show version, rows, files, last commit, offsets and lag",
         "schema": "Print the JSON Schema of the pipeline file, for editors.",
+        "init": "Write a commented pipeline that validates, and tests for it.",
+        "test": "Check a pipeline with sample events; connects to nothing.",
+        "doctor": "Look for what keeps a pipeline from running; starts no JVM.",
     }.items():
         (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{name} ")]
         assert sentence in line
@@ -74,6 +77,9 @@ def test_help_names_every_command_with_one_sentence() -> None:
         ("run", ["FILE", "--once", "--set", "KEY=VALUE", "--master"]),
         ("status", ["FILE", "--json"]),
         ("schema", ["Print the JSON Schema"]),
+        ("init", ["[DIR]", "--template"]),
+        ("test", ["FILE", "--spark", "--json"]),
+        ("doctor", ["[FILE]", "--json"]),
     ],
 )
 def test_help_of_a_command_tells_its_arguments(command: str, told: list[str]) -> None:
@@ -110,7 +116,7 @@ def test_wrong_command_line_exits_with_2_and_says_what_is_wrong(
 
 
 def test_missing_file_exits_with_2_and_names_it(tmp_path: Path) -> None:
-    for command in ("validate", "run", "status"):
+    for command in ("validate", "test", "run", "status", "doctor"):
         code, _, said = lakefeed(command, tmp_path / "gone.yaml")
 
         assert code == 2
