@@ -13,12 +13,11 @@ from deltalake.schema import Field, PrimitiveType
 
 from conftest import TopicFactory
 from lakefeed import Pipeline, TableError
-from lakefeed.engine import life, supervisor
+from lakefeed.engine import life
+from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import Committed, Quiet
 from support.kafka import Broker
 from support.ledger import assert_each_once, dead_letters, table_ids
-
-pytestmark = pytest.mark.usefixtures("spark")
 
 RULES = """\
   added: {path: added, from: clicks, schema: {event_id: long not null, meta: {struct}}}
@@ -71,7 +70,7 @@ def test_each_table_keeps_its_own_rules_about_one_stream(
         ],
     )
 
-    pipeline(tmp_path, broker, name, RULES).run(once=True)
+    run_inline(pipeline(tmp_path, broker, name, RULES))
 
     a = {"event_id": 1, "meta": {"ip": "a"}}
     b = {"event_id": 2, "meta": {"ip": "b"}}
@@ -116,7 +115,7 @@ def test_rule_to_fail_stops_its_table_and_no_other_and_a_changed_file_goes_on_fr
     broker.produce(name, [b'{"event_id": 1}', b'{"event_id": 2, "new": 1.5}'])
 
     with pytest.raises(TableError) as stopped:
-        pipeline(tmp_path, broker, name, tables.replace("RULE", "fail")).run(once=True)
+        run_inline(pipeline(tmp_path, broker, name, tables.replace("RULE", "fail")))
 
     assert str(stopped.value) == (
         "table strict: events have new columns and `evolve.new_column` is fail: new double.\n"
@@ -126,7 +125,7 @@ def test_rule_to_fail_stops_its_table_and_no_other_and_a_changed_file_goes_on_fr
 
     broker.produce(name, [b'{"event_id": "three"}'])
     with pytest.raises(TableError) as stopped:
-        pipeline(tmp_path, broker, name, tables.replace("RULE", "{type_change: fail}")).run(once=True)
+        run_inline(pipeline(tmp_path, broker, name, tables.replace("RULE", "{type_change: fail}")))
 
     assert str(stopped.value) == (
         f"table strict: the event at offset 2 of {name}, partition 0 does not fit and "
@@ -134,7 +133,7 @@ def test_rule_to_fail_stops_its_table_and_no_other_and_a_changed_file_goes_on_fr
         "Correct `schema` or the producer, or choose another rule, then start again."
     )
 
-    pipeline(tmp_path, broker, name, tables.replace("RULE", "add")).run(once=True)
+    run_inline(pipeline(tmp_path, broker, name, tables.replace("RULE", "add")))
 
     assert sorted(table_ids(tmp_path / "strict")) == [1, 2] == sorted(table_ids(tmp_path / "other"))
     letters = dead_letters(tmp_path / "shop_dead_letters")
@@ -152,7 +151,7 @@ def test_ten_schema_changes_while_events_flow_cost_one_repeated_batch_each_and_l
     monkeypatch.setattr(life, "passing", lambda point: (planned.append(point), passing(point)))
     tables = "  events: {path: events, from: clicks, metadata: [_offset]}"
 
-    pipeline(tmp_path, broker, name, tables, "flush: {rows: 100}").run(once=True)
+    run_inline(pipeline(tmp_path, broker, name, tables, "flush: {rows: 100}"))
 
     assert_each_once(range(1000), table_ids(tmp_path / "events"))
     found = rows(tmp_path / "events")
@@ -190,7 +189,7 @@ def test_table_altered_from_outside_while_the_stream_runs_gets_every_row_once(
     meddler = Meddler()
     shop = pipeline(tmp_path, broker, name, tables, "flush: {rows: 100}")
 
-    supervisor.run(shop, once=True, watcher=meddler)
+    run_inline(shop, meddler)
 
     assert_each_once(range(300), table_ids(tmp_path / "events"))
     assert "from_outside_1" in rows(tmp_path / "events")[0]
@@ -229,7 +228,7 @@ def test_names_are_changed_fields_left_out_and_origins_kept_as_the_file_says(
     metadata: {as: origin}
 """
 
-    pipeline(tmp_path, broker, name, tables).run(once=True)
+    run_inline(pipeline(tmp_path, broker, name, tables))
 
     assert rows(tmp_path / "inferred") == [{"event_id": 1, "user_name": "ann", "_topic": name, "_offset": 0}]
     assert rows(tmp_path / "declared") == [{"event_id": 1, "who": "ann", "position": 0}]

@@ -7,16 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from deltalake import DeltaTable
 
 from conftest import TopicFactory
 from lakefeed import Pipeline
+from lakefeed.engine.inline import run_inline
 from support.kafka import Broker
 from support.lakefeed import run
 from support.ledger import assert_each_once, dead_letters, table_ids
-
-pytestmark = pytest.mark.usefixtures("spark")
 
 
 def write_file(folder: Path, broker: Broker, topic: str, table: str) -> Path:
@@ -72,7 +70,7 @@ def test_each_value_gets_a_table_with_the_columns_that_its_events_fill(
 
     for events in (first, more):
         broker.produce(name, [json.dumps(event).encode() for event in events])
-        Pipeline.from_file(file).run(once=True)
+        run_inline(Pipeline.from_file(file))
 
     made = tables(tmp_path / "lake")
     assert {each: columns(table) for each, table in made.items() if each.startswith("events")} == {
@@ -110,7 +108,7 @@ def test_kill_between_the_commits_of_a_route_loses_and_repeats_nothing(
     code, _, _ = run("run", str(file), "--once", env={"LAKEFEED_KILL_AT": "table_committed:1"})
     landed = {len(table_ids(tmp_path / "lake" / str(kind))) for kind in kinds[:3]}
     broker.produce(name, [b'{"event_id": 400, "type": "late"}'])
-    Pipeline.from_file(file).run(once=True)
+    run_inline(Pipeline.from_file(file))
 
     assert code == -9
     assert 100 in landed
