@@ -13,6 +13,7 @@ from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
 from lakefeed.commands.validate import validate
+from lakefeed.commands.verify import verify
 from lakefeed.errors import LakefeedError
 
 app = typer.Typer(
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, validate, run, status, schema):
+for command in (demo, validate, run, status, verify, schema):
     app.command()(command)
 
 

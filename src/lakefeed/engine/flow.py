@@ -142,6 +142,7 @@ class Flow:
             letters_logged={p: at - 1 for p, at in letters.items()},
             lettered=self._lettered(place, held, rows_from, letters),
             marks=marks_of(transactions, name, source),
+            jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
         )
 
     def _lettered(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,6 +52,8 @@ class Reach:
     letters_logged: dict[str, int]
     lettered: dict[str, frozenset[Stamp]]
     marks: dict[str, int]
+    jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
     open: dict[str, Span] = field(default_factory=dict)
 
     def extend(self, span: OffsetRange, read: int, letters: int) -> None:
@@ -159,7 +162,13 @@ class Landing:
                     ahead = logged if logged is not None and span.partition in reach.lettered else -1
                     transactions[key] = max(span.end - 1, ahead)
                     counts[key] = [span.start, span.end, result.letters[span.partition]]
-        account = {"pipeline": self._pipeline, "source": self._source, "kind": "letters", "letters": counts}
+        account = {
+            "pipeline": self._pipeline,
+            "source": self._source,
+            "kind": "letters",
+            "letters": counts,
+            "rows": sum(file.rows for file in files),
+        }
         place = self._lake.letters
         with place.lock:
             table = self._lake.open_letters()
@@ -199,13 +208,16 @@ class Landing:
         for name, number in self._marks.items():
             if reach.marks.get(name) != number:
                 transactions[mark_id(self._pipeline, self._source, name)] = number
-        account = {
+        account: dict[str, Any] = {
             "pipeline": self._pipeline,
             "source": self._source,
             "kind": "rows" if result.files else "position",
             "rows": result.rows,
             "ranges": ranges,
         }
+        lost = {partition: jump for partition, jump in reach.jumps.items() if partition in ranges}
+        if lost:
+            account["lost"] = lost
         try:
             with reach.place.lock:
                 table = reach.place.table
@@ -222,6 +234,8 @@ class Landing:
             raise
         reach.logged |= {partition: span.end - 1 for partition, span in reach.open.items()}
         reach.marks = dict(self._marks)
+        for partition in lost:
+            del reach.jumps[partition]
         reach.open.clear()
         passing("table_committed")
 
