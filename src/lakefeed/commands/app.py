@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from lakefeed import __version__
+from lakefeed.commands.dead_letters import dead_letters
 from lakefeed.commands.demo import demo
+from lakefeed.commands.rewind import rewind
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
@@ -24,8 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, validate, run, status, verify, schema):
+for command in (demo, validate, run, status, verify, rewind, schema):
     app.command()(command)
+app.add_typer(dead_letters)
 
 
 def _show_version(wanted: bool) -> None:
@@ -46,7 +49,10 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong."""
+    """Run the command line.
+
+    Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong, 3 a check found something.
+    """
     try:
         app()
     except LakefeedError as error:

@@ -7,6 +7,7 @@ the same thing.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import uuid
@@ -19,8 +20,9 @@ from lakefeed.engine.lake import Lake, Place, refuse_made_columns, refuse_too_wi
 from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
-from lakefeed.engine.plan import FlowPlan, Stamp, TablePlan, format_of
+from lakefeed.engine.plan import FlowPlan, Stamp, format_of
 from lakefeed.engine.report import Watcher
+from lakefeed.engine.settling import settle
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
@@ -29,6 +31,8 @@ from lakefeed.tables.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger("lakefeed")
 
 
 class Flow:
@@ -122,6 +126,8 @@ class Flow:
     def _reach(self, client: SourceClient, place: Place, letters: Offsets) -> Reach:
         name, source = self._pipeline.name, self.source
         table = place.open(name)
+        if table is not None:
+            self._settle_letters(place)
         transactions = dict(table.transactions) if table else {}
         held = positions_of(transactions, name, source)
         rows_from = (
@@ -144,6 +150,18 @@ class Flow:
             marks=marks_of(transactions, name, source),
             jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
         )
+
+    def _settle_letters(self, place: Place) -> None:
+        """Finish a replay or rewind that was killed; nothing that the flow reads depends on it."""
+        try:
+            if settle(self._lake, place):
+                self._watcher.changed(
+                    place.name, "dead letters settled after a replay or rewind was cut short"
+                )
+        except TableError as error:
+            if error.retryable:
+                raise
+            _log.warning("%s", error)
 
     def _lettered(
         self, place: Place, held: Offsets, rows_from: Offsets, letters: Offsets
@@ -192,20 +210,7 @@ class Flow:
     def _plan(self, reaches: list[Reach]) -> FlowPlan:
         pipeline = self._pipeline
         spec = source_of(pipeline, self.source)
-        tables = tuple(
-            TablePlan(
-                name=reach.place.name,
-                path=reach.place.path,
-                storage=reach.place.storage,
-                columns=reach.place.columns(),
-                target=reach.place.target() if reach.place.exists else None,
-                partition_by=tuple(field for field in reach.place.partition_fields if field.derived),
-                metadata=reach.place.metadata,
-                rows_from=reach.rows_from,
-                lettered=reach.lettered,
-            )
-            for reach in reaches
-        )
+        tables = tuple(reach.place.plan(reach.rows_from, reach.lettered) for reach in reaches)
         return FlowPlan(
             pipeline=pipeline.name,
             source_name=self.source,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.engine.plan import Stamp
+from lakefeed.engine.plan import Stamp, TablePlan
 from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.model import Pipeline, Table
@@ -82,6 +82,13 @@ class Place:
                 self._conform(self._table, pipeline)
             return self._table
 
+    def look(self) -> LakeTable | None:
+        """Open the table as it is, and leave it so; None where there is none."""
+        with self.lock:
+            if self._table is None:
+                self._table = LakeTable.open(self.name, self.path, self.storage, self.store)
+            return self._table
+
     def create(
         self, columns: pa.Schema, transactions: Mapping[str, int], account: Mapping[str, Any]
     ) -> LakeTable:
@@ -121,6 +128,20 @@ class Place:
         known = {field.name: field for field in declared or ()}
         have = [field for field in self._table.schema if field.name not in self.made]
         return pa.schema([_declared(field, known.get(field.name)) for field in have])
+
+    def plan(self, rows_from: Offsets, lettered: Mapping[str, frozenset[Stamp]]) -> TablePlan:
+        """How tasks write to the table as it is now."""
+        return TablePlan(
+            name=self.name,
+            path=self.path,
+            storage=self.storage,
+            columns=self.columns(),
+            target=self.target() if self.exists else None,
+            partition_by=tuple(field for field in self.partition_fields if field.derived),
+            metadata=self.metadata,
+            rows_from=rows_from,
+            lettered=lettered,
+        )
 
     def target(self) -> FileTarget:
         """How files of this table are written."""

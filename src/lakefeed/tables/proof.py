@@ -66,6 +66,8 @@ class _Walk:
         self._log = log
         self._letters = letters
         self.proof = Proof()
+        self._follows: dict[int, int] = {}
+        """The version whose rows a rewind went on from; elsewhere it is the one before."""
 
     def run(self) -> None:
         proof = self.proof
@@ -88,6 +90,8 @@ class _Walk:
                 f"{state.version} came about cannot be told any more"
             )
         self._go_on(state)
+        state = proof.snapshot
+        self._forget_what_was_rewound()
         proof.version, proof.rows, proof.files = state.version, state.rows, len(state.files)
         if proof.rows is None:
             proof.unchecked.append("some files have no statistics, so rows could not be counted")
@@ -103,6 +107,16 @@ class _Walk:
                 return
             self._check(entry, state)
             state.apply(entry)
+
+    def _forget_what_was_rewound(self) -> None:
+        """What was wrong with versions whose rows are no longer there is wrong no more."""
+        alive, version = set(), self.proof.snapshot.version
+        while version >= self.proof.first:
+            alive.add(version)
+            version = self._follows.get(version, version - 1)
+        self.proof.findings = [
+            one for one in self.proof.findings if one.kind == "log" or one.version in alive
+        ]
 
     def _unreadable(self, version: int, error: Exception) -> None:
         """Name a torn version, and go on behind it where a checkpoint allows it."""
@@ -125,7 +139,7 @@ class _Walk:
         except ValueError:
             account = {}
         kind = str(account.get("kind", ""))
-        if kind in ("rewind", "replay", "replayed", "discard", "put back"):
+        if kind in ("rewind", "replay", "replayed", "discard", "returned"):
             self.proof.untouched = False
         if not self._letters:
             self._check_positions(entry, account, kind)
@@ -154,12 +168,10 @@ class _Walk:
                 proof.chains[name] = Chain.begun(begun, version, last + 1)
 
     def _follow_rewind(self, entry: LogVersion, account: Mapping[str, Any]) -> None:
-        """What came after the version that is back is gone, and with it what was wrong there."""
+        """What came after the version that is back is gone."""
         target = int(account.get("to", -1))
         proof = self.proof
-        proof.findings = [
-            one for one in proof.findings if one.kind == "log" or one.version is None or one.version <= target
-        ]
+        self._follows[entry.version] = target
         for name, chain in proof.chains.items():
             at = entry.transactions.get(name)
             chain.go_back(entry.version, target, chain.next if at is None else at + 1)
@@ -229,7 +241,7 @@ class _Walk:
         self, entry: LogVersion, account: Mapping[str, Any], kind: str, added: int, removed: int
     ) -> None:
         """Letters that were replayed or discarded, or whatever else Lakefeed has done with a purpose."""
-        if kind in ("replayed", "discard", "put back"):
+        if kind in ("replayed", "discard", "returned"):
             told, real = int(account.get("letters", 0)), abs(removed - added)
             if told != real:
                 self._wrong(entry, f"the commit tells of {told:,} dead letters ({kind}), it moved {real:,}")
