@@ -10,6 +10,7 @@ import typer
 from lakefeed import __version__
 from lakefeed.commands.dead_letters import dead_letters
 from lakefeed.commands.demo import demo
+from lakefeed.commands.plan import plan
 from lakefeed.commands.rewind import rewind
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, validate, run, status, verify, rewind, schema):
+for command in (demo, validate, plan, run, status, verify, rewind, schema):
     app.command()(command)
 app.add_typer(dead_letters)
 

@@ -103,7 +103,7 @@ class Place:
                 self.path,
                 self.storage,
                 self.store,
-                schema=self._stored(columns),
+                schema=self.table_schema(columns),
                 partition_by=[field.name for field in fields],
                 properties=self.spec.properties if self.spec else {},
                 transactions=transactions,
@@ -155,7 +155,8 @@ class Place:
             properties=self.table.properties,
         )
 
-    def _stored(self, columns: pa.Schema) -> pa.Schema:
+    def table_schema(self, columns: pa.Schema) -> pa.Schema:
+        """What the table has when events have these declared columns: further columns are made."""
         if self.spec is None:
             return DEAD_LETTER_SCHEMA
         made = [
@@ -165,14 +166,14 @@ class Place:
         ]
         return pa.schema([*stored(columns), *made, *(METADATA if self.spec.metadata else ())])
 
-    def _conform(self, table: LakeTable, pipeline: str) -> None:
-        account = {"pipeline": pipeline, "kind": "alter"}
+    def changes(self, table: LakeTable) -> list[pa.Field]:
+        """Columns that the table lacks by the pipeline file. Raises TableError where the two do not fit."""
         if self.spec is None:
             if table.partition_columns or self._missing(table, DEAD_LETTER_SCHEMA):
                 raise TableError(
                     f"{self.path} is not a table of dead letters.\nChoose another path for `dead_letters`."
                 )
-            return
+            return []
         wanted = [field.name for field in self.spec.partition_fields]
         if table.partition_columns != wanted:
             raise TableError(
@@ -181,11 +182,17 @@ class Place:
                 "Change `partition_by` or choose another path."
             )
         declared = self.spec.declared
-        if declared is not None or self.spec.metadata:
-            columns = self._missing(table, self._stored(declared or pa.schema([])))
-            if columns:
-                add_columns(table, columns, account)
-        keep_properties(table, self.spec.properties, account)
+        if declared is None and not self.spec.metadata:
+            return []
+        return self._missing(table, self.table_schema(declared or pa.schema([])))
+
+    def _conform(self, table: LakeTable, pipeline: str) -> None:
+        account = {"pipeline": pipeline, "kind": "alter"}
+        columns = self.changes(table)
+        if columns:
+            add_columns(table, columns, account)
+        if self.spec is not None:
+            keep_properties(table, self.spec.properties, account)
 
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
         try:
