@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -230,7 +230,8 @@ class Landing:
                     letters,
                 )
         except LakefeedError as error:
-            self._drop_after(error, [result])
+            # The letters beside the rows are committed already.
+            self._drop_after(error, [replace(result, letter_files=[])])
             raise
         reach.logged |= {partition: span.end - 1 for partition, span in reach.open.items()}
         reach.marks = dict(self._marks)

@@ -91,10 +91,17 @@ def read_letters(
                     "It was deleted by hand, or by a vacuum that kept less than a replay takes."
                 ) from error
             for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=needed):
-                ours = batch.filter(pc.equal(batch.column("pipeline"), lake.pipeline.name))
-                found = wanted.chosen(ours)
+                rows = _plain(batch)
+                found = wanted.chosen(rows.filter(pc.equal(rows.column("pipeline"), lake.pipeline.name)))
                 if found.num_rows:
                     yield found.select(names)
+
+
+def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The types of the table: files that delta-rs has rewritten say that their texts and bytes are views."""
+    fields = [DEAD_LETTER_SCHEMA.field(name) for name in rows.schema.names]
+    columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 class LetterEvents(Events):

@@ -13,7 +13,7 @@ from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.partitioning import check_partitioning
 from lakefeed.pipeline.types import stored, type_text
-from lakefeed.pipeline.widening import merge_proposals
+from lakefeed.pipeline.widening import merge_fields, merge_proposals
 from lakefeed.sources import Offsets, SourceClient, source_of
 from lakefeed.tables.positions import lowest, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
@@ -166,7 +166,7 @@ def _foresee_creation(place: Place, told: TableForecast, new: pa.Schema | None) 
         return
     told.action, told.properties = "create", dict(place.spec.properties)
     declared = place.spec.declared
-    columns = [*(declared or ()), *(new or ())]
+    columns = merge_fields(declared or (), new or ())
     told.inferred = declared is None or new is not None
     if not columns:
         return

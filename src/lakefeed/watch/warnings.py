@@ -57,7 +57,8 @@ class Warnings:
         """Look at how long a source keeps its events."""
         for name, seconds in sorted(retention.items()):
             if seconds < _SHORT_SOURCE_MEMORY:
-                text = f"{source}: {name} keeps events for {format_duration(seconds)}: a longer outage loses some"
+                kept = format_duration(seconds)
+                text = f"{source}: {name} keeps events for {kept}: an outage longer than that loses some"
                 for table in tables:
                     self._found[table].append(text)
 
@@ -72,7 +73,7 @@ class Warnings:
                 )
 
     def look_at_sample(self, place: Place, samples: list[Sample]) -> None:
-        """Look at how many partitions the waiting events would be spread over, and at the file's properties."""
+        """Look at how many partitions the waiting events would be spread over, and at the properties."""
         assert place.spec is not None
         rows, partitions = sum(one.rows for one in samples), sum(one.partitions for one in samples)
         if partitions > _SAMPLE_PARTITIONS and partitions > rows * _SAMPLE_SHARE:
