@@ -16,14 +16,17 @@ from lakefeed.engine.landing import Landing
 from lakefeed.engine.plan import spans
 from lakefeed.engine.report import Quiet
 from lakefeed.engine.task import run_task
-from lakefeed.sources import Offsets, source_of
+from lakefeed.sources import Offsets, kafka_fetch, source_of
 from lakefeed.tables.positions import lowest
 
 _SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
 
 
-def drain(file: Path, batch: int = 1_000_000) -> Pipeline:
-    """Read everything that waits, at most `batch` events of a partition in a batch."""
+def drain(file: Path, batch: int = 1_000_000, *, keep_consumers: bool = False) -> Pipeline:
+    """Read everything that waits, at most `batch` events of a partition in a batch.
+
+    A worker of Spark keeps its consumers for the next batch.
+    """
     pipeline = Pipeline.from_file(file)
     lake = Lake(pipeline)
     for source in pipeline.sources:
@@ -32,7 +35,15 @@ def drain(file: Path, batch: int = 1_000_000) -> Pipeline:
             pass
         for error in flow.failures.values():
             raise error
+    if not keep_consumers:
+        close_consumers()
     return pipeline
+
+
+def close_consumers() -> None:
+    """Let go of the consumers that a worker would keep: they would outlive the broker."""
+    while kafka_fetch._kept:
+        kafka_fetch._kept.popitem()[1].close()
 
 
 def _live(flow: Flow, lake: Lake, pipeline: Pipeline, source: str, batch: int) -> bool:

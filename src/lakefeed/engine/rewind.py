@@ -14,7 +14,7 @@ from lakefeed.engine.settling import from_account, grouped, members, settle, to_
 from lakefeed.errors import DataLoss, TableError, UsageError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.wording import suggestion
-from lakefeed.sources import Offsets, source_of
+from lakefeed.sources import Offsets, Source, source_of
 from lakefeed.tables.log import Log
 from lakefeed.tables.positions import marks_of, replay_id
 from lakefeed.tables.rewind import plan_rewind, restore
@@ -136,10 +136,11 @@ class _Rewinding:
             wanted = self._wanted(source)
             if not wanted:
                 continue
-            client = source_of(self._pipeline, source).client(self._pipeline.name, source)
+            client = _strict(source_of(self._pipeline, source)).client(self._pipeline.name, source)
             try:
                 marks = marks_of(self._rewind.then.transactions, self._pipeline.name, source)
                 served = client.check(wanted, marks)
+                anew = [name for name, mark in client.marks().items() if marks.get(name, mark) != mark]
             except DataLoss as error:
                 raise DataLoss(
                     f"the events cannot be read again, so nothing is rewound: {str(error).splitlines()[0]}\n"
@@ -147,6 +148,11 @@ class _Rewinding:
                 ) from error
             finally:
                 client.close()
+            if anew:
+                raise DataLoss(
+                    f"source {source}: {anew[0]} was made anew since version {self._rewind.to_version}: its "
+                    "events cannot be read again, so nothing is rewound.\nChoose a newer version."
+                )
             for partition, at in wanted.items():
                 if served.get(partition) != at:
                     raise DataLoss(
@@ -155,12 +161,12 @@ class _Rewinding:
                     )
 
     def _wanted(self, source: str) -> Offsets:
-        """The positions of a source that go back."""
+        """The positions of a source that change."""
         head = f"{self._pipeline.name}/{source}/"
         return {
             name.removeprefix(head): then
-            for name, (now, then) in self._rewind.positions.items()
-            if name.startswith(head) and then < now
+            for name, (_, then) in self._rewind.positions.items()
+            if name.startswith(head)
         }
 
     def _letters_to_return(self) -> list[dict[str, Any]]:
@@ -222,6 +228,12 @@ class _Rewinding:
             for batch in read_letters(self._lake, LetterFilter(table=self._place.name), columns)
             for row in batch.to_pylist()
         )
+
+
+def _strict(source: Source) -> Source:
+    """The source, but as one that does not go on where events are lost: here that is only asked."""
+    lenient = getattr(source, "on_data_loss", "fail") != "fail"
+    return source.model_copy(update={"on_data_loss": "fail"}) if lenient else source
 
 
 def _and_more(texts: list[str]) -> str:
