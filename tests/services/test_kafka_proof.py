@@ -74,7 +74,7 @@ def test_topic_that_was_made_anew_is_a_note_in_the_proof_and_its_offsets_no_repe
     assert proof.sound, proof
     assert "the source began anew: 20 was next, reading went on from 0" in proof.tables[0].notes[0]
     assert_each_once(range(30), table_ids(tmp_path / "events"))
-    with pytest.raises(DataLoss, match="so nothing is rewound: .* was deleted and created again since"):
+    with pytest.raises(DataLoss, match=r"so nothing is rewound: .* was deleted and created again since"):
         rewind(Pipeline.from_file(file), "events", to_version=0)
 
 

@@ -88,6 +88,8 @@ def _proof(place: Place, *, letters: bool = False) -> tuple[Proof | None, Log | 
         log = Log.open(place.store)
         return (prove(log, letters=letters) if log else None), log
     except LakefeedError as error:
+        if error.retryable:
+            raise
         return None, error
 
 
