@@ -8,14 +8,18 @@ from typing import Annotated
 import typer
 
 from lakefeed import __version__
+from lakefeed.commands.dead_letters import dead_letters
 from lakefeed.commands.demo import demo
 from lakefeed.commands.doctor import doctor
 from lakefeed.commands.init import init
+from lakefeed.commands.plan import plan
+from lakefeed.commands.rewind import rewind
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
 from lakefeed.commands.test import test
 from lakefeed.commands.validate import validate
+from lakefeed.commands.verify import verify
 from lakefeed.errors import LakefeedError
 
 app = typer.Typer(
@@ -26,8 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, init, validate, test, run, status, schema, doctor):
+for command in (demo, init, validate, test, plan, run, status, verify, rewind, doctor, schema):
     app.command()(command)
+app.add_typer(dead_letters)
 
 
 def _show_version(wanted: bool) -> None:

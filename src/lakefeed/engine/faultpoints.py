@@ -20,6 +20,9 @@ POINTS = (
     "batch_committed",
 )
 
+REPAIR_POINTS = ("replay_committed", "rewind_committed")
+"""Of the commands that change tables beside a run: the table is committed, its dead letters not yet."""
+
 _lock = threading.Lock()
 _passed: dict[str, int] = {}
 

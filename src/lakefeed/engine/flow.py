@@ -7,6 +7,7 @@ the same thing.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import uuid
@@ -23,6 +24,7 @@ from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, RoutedTable, Stamp, TablePlan, format_of, group_of
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.routes import RoutedTables
+from lakefeed.engine.settling import settle
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
@@ -31,6 +33,8 @@ from lakefeed.tables.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger("lakefeed")
 
 
 class Flow:
@@ -137,6 +141,8 @@ class Flow:
     def _reach(self, client: SourceClient, place: Place, letters: Offsets) -> Reach:
         name, source = self._pipeline.name, self.source
         table = place.open(name)
+        if table is not None:
+            self._settle_letters(place)
         transactions = dict(table.transactions) if table else {}
         held = positions_of(transactions, name, source)
         rows_from = (
@@ -157,6 +163,7 @@ class Flow:
             letters_logged={p: at - 1 for p, at in letters.items()},
             lettered=self._lettered(place, held, rows_from, letters),
             marks=marks_of(transactions, name, source),
+            jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
         )
 
     def _routed_reaches(self, client: SourceClient, route: RoutedTables, letters: Offsets) -> list[Reach]:
@@ -190,6 +197,18 @@ class Flow:
         known = {partition: at - 1 for partition, at in letters.items()}
         lettered = self._lettered(route.front, {}, start, letters)
         return [Reach(route.front, start, {}, known, lettered, {}), *reaches]
+
+    def _settle_letters(self, place: Place) -> None:
+        """Finish a replay or rewind that was killed; nothing that the flow reads depends on it."""
+        try:
+            if settle(self._lake, place):
+                self._watcher.changed(
+                    place.name, "dead letters settled after a replay or rewind was cut short"
+                )
+        except TableError as error:
+            if error.retryable:
+                raise
+            _log.warning("%s", error)
 
     def _lettered(
         self, place: Place, held: Offsets, rows_from: Offsets, letters: Offsets
@@ -239,7 +258,9 @@ class Flow:
         pipeline = self._pipeline
         spec = source_of(pipeline, self.source)
         tables = [
-            self._routed_plan(reach, reaches) if reach.place.name in self._routes else _table_plan(reach)
+            self._routed_plan(reach, reaches)
+            if reach.place.name in self._routes
+            else reach.place.plan(reach.rows_from, reach.lettered)
             for reach in reaches
             if not reach.is_routed
         ]
@@ -265,7 +286,7 @@ class Flow:
             if one.is_routed and group_of(one.place.name) == reach.place.name
         }
         return replace(
-            _table_plan(reach),
+            reach.place.plan(reach.rows_from, reach.lettered),
             columns=columns,
             rules=reach.place.rules(columns),
             route=route.route,
@@ -334,21 +355,3 @@ class Flow:
         """Go on without a table that cannot be written."""
         self.failures[table] = error
         self._watcher.stopped(f"table {table}", str(error))
-
-
-def _table_plan(reach: Reach) -> TablePlan:
-    place, columns = reach.place, reach.place.columns()
-    return TablePlan(
-        name=place.name,
-        path=place.path,
-        storage=place.storage,
-        columns=columns,
-        target=place.target() if place.exists else None,
-        partition_by=tuple(field for field in place.partition_fields if field.derived),
-        metadata=place.metadata,
-        rows_from=reach.rows_from,
-        lettered=reach.lettered,
-        rules=place.rules(columns),
-        rescues=place.rescues,
-        rename=place.rename,
-    )

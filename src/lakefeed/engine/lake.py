@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.engine.plan import Stamp
+from lakefeed.engine.plan import Stamp, TablePlan
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import Rules
@@ -112,6 +112,13 @@ class Place:
                 self._conform(self._table, pipeline)
             return self._table
 
+    def look(self) -> LakeTable | None:
+        """Open the table as it is, and leave it so; None where there is none."""
+        with self.lock:
+            if self._table is None:
+                self._table = LakeTable.open(self.name, self.path, self.storage, self.store)
+            return self._table
+
     def create(
         self, columns: pa.Schema, transactions: Mapping[str, int], account: Mapping[str, Any]
     ) -> LakeTable:
@@ -126,7 +133,7 @@ class Place:
                 self.path,
                 self.storage,
                 self.store,
-                schema=self._stored(columns),
+                schema=self.table_schema(columns),
                 partition_by=[field.name for field in fields],
                 properties=self.spec.properties if self.spec else {},
                 transactions=transactions,
@@ -162,6 +169,24 @@ class Place:
         have = [field for field in self._table.schema if field.name not in self.made]
         return pa.schema([_declared(field, known.get(field.name)) for field in have])
 
+    def plan(self, rows_from: Offsets, lettered: Mapping[str, frozenset[Stamp]]) -> TablePlan:
+        """How tasks write to the table as it is now."""
+        columns = self.columns()
+        return TablePlan(
+            name=self.name,
+            path=self.path,
+            storage=self.storage,
+            columns=columns,
+            target=self.target() if self.exists else None,
+            partition_by=tuple(field for field in self.partition_fields if field.derived),
+            metadata=self.metadata,
+            rows_from=rows_from,
+            lettered=lettered,
+            rules=self.rules(columns),
+            rescues=self.rescues,
+            rename=self.rename,
+        )
+
     def target(self) -> FileTarget:
         """How files of this table are written."""
         assert self.spec is not None
@@ -174,7 +199,8 @@ class Place:
             properties=self.table.properties,
         )
 
-    def _stored(self, columns: pa.Schema) -> pa.Schema:
+    def table_schema(self, columns: pa.Schema) -> pa.Schema:
+        """What the table has when events have these declared columns: further columns are made."""
         if self.spec is None:
             return DEAD_LETTER_SCHEMA
         made = [
@@ -189,14 +215,14 @@ class Place:
         rescued = [pa.field(RESCUED, pa.string())] if self.rescues else []
         return [*rescued, *self.metadata.schema]
 
-    def _conform(self, table: LakeTable, pipeline: str) -> None:
-        account = {"pipeline": pipeline, "kind": "alter"}
+    def changes(self, table: LakeTable) -> list[pa.Field]:
+        """Columns that the table lacks by the pipeline file. Raises TableError where the two do not fit."""
         if self.spec is None:
             if table.partition_columns or self._missing(table, DEAD_LETTER_SCHEMA):
                 raise TableError(
                     f"{self.path} is not a table of dead letters.\nChoose another path for `dead_letters`."
                 )
-            return
+            return []
         wanted = [field.name for field in self.spec.partition_fields]
         if table.partition_columns != wanted:
             raise TableError(
@@ -204,9 +230,19 @@ class Place:
                 f"{table.partition_columns or 'nothing'}, the pipeline file says {wanted or 'nothing'}.\n"
                 "Change `partition_by` or choose another path."
             )
-        declared = stored(self.spec.declared or pa.schema([]))
-        self._add_missing(table, pa.schema([*declared, *self._beside()]), account)
-        keep_properties(table, self.spec.properties, account)
+        return self._missing(table, self._wanted())
+
+    def _wanted(self) -> pa.Schema:
+        """The columns that the pipeline file asks for, derived ones aside."""
+        assert self.spec is not None
+        return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._beside()])
+
+    def _conform(self, table: LakeTable, pipeline: str) -> None:
+        account = {"pipeline": pipeline, "kind": "alter"}
+        if self.changes(table):
+            self._add_missing(table, self._wanted(), account)
+        if self.spec is not None:
+            keep_properties(table, self.spec.properties, account)
 
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
         try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,6 +52,8 @@ class Reach:
     letters_logged: dict[str, int]
     lettered: dict[str, frozenset[Stamp]]
     marks: dict[str, int]
+    jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
     open: dict[str, Span] = field(default_factory=dict)
 
     @property
@@ -168,7 +171,13 @@ class Landing:
                     ahead = logged if logged is not None and span.partition in reach.lettered else -1
                     transactions[key] = max(span.end - 1, ahead)
                     counts[key] = [span.start, span.end, result.letters[span.partition]]
-        account = {"pipeline": self._pipeline, "source": self._source, "kind": "letters", "letters": counts}
+        account = {
+            "pipeline": self._pipeline,
+            "source": self._source,
+            "kind": "letters",
+            "letters": counts,
+            "rows": sum(file.rows for file in files),
+        }
         place = self._lake.letters
         with place.lock:
             table = self._lake.open_letters()
@@ -208,7 +217,7 @@ class Landing:
         for name, number in self._marks.items():
             if reach.marks.get(name) != number:
                 transactions[mark_id(self._pipeline, self._source, name)] = number
-        account = {
+        account: dict[str, Any] = {
             "pipeline": self._pipeline,
             "source": self._source,
             "kind": "rows" if result.files else "position",
@@ -218,6 +227,9 @@ class Landing:
         if reach.is_routed:
             # Events of the range that are not here are in other tables of the route.
             account["routed"] = True
+        lost = {partition: jump for partition, jump in reach.jumps.items() if partition in ranges}
+        if lost:
+            account["lost"] = lost
         try:
             with reach.place.lock:
                 table = reach.place.table
@@ -230,10 +242,13 @@ class Landing:
                     letters,
                 )
         except LakefeedError as error:
-            self._drop_after(error, [result])
+            # The letters beside the rows are committed already.
+            self._drop_after(error, [replace(result, letter_files=[])])
             raise
         reach.logged |= {partition: span.end - 1 for partition, span in reach.open.items()}
         reach.marks = dict(self._marks)
+        for partition in lost:
+            del reach.jumps[partition]
         reach.open.clear()
         passing("table_committed")
 

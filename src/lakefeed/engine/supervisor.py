@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from lakefeed.engine.flow import Flow
+from lakefeed.engine.instance import only_instance
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
-from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError, UsageError
+from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
 
@@ -40,7 +37,7 @@ def run(
     Raises the first error that ended a source or a table, after the others have come to their end.
     """
     state = Path(pipeline.state) / pipeline.name
-    with _only_instance(state, pipeline.name):
+    with only_instance(pipeline):
         lake = Lake(pipeline)
         chosen = master or pipeline.spark.master
         with spark_session(pipeline.name, chosen, pipeline.spark.conf, state / "spark.log") as session:
@@ -133,25 +130,3 @@ class Supervisor:
                 wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempts) * random.uniform(0.8, 1.2)
                 attempts = min(attempts + 1, 10)
                 flow.stop.wait(wait)
-
-
-@contextmanager
-def _only_instance(state: Path, name: str) -> Iterator[None]:
-    """Refuse a second instance on this machine at once; elsewhere the tables' own fence does it."""
-    lock: IO[str]
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        lock = (state / "lock").open("w")
-    except OSError as error:
-        raise UsageError(
-            f"{state} cannot be written: {error.strerror}.\nSet `state` to a folder that can."
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Fenced(
-                f"pipeline {name} is already running on this machine (its lock is {state / 'lock'}). "
-                "Stop that one first, or give this one another `name`."
-            ) from error
-        yield

@@ -7,7 +7,7 @@ until the driver commits them.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -31,13 +31,18 @@ from lakefeed.stores import open_store
 _NO_COLUMNS = pa.schema([])
 
 
-def run_task(plan: FlowPlan, ranges: Sequence[OffsetRange]) -> Manifest:
-    """Read the ranges and write what becomes of them. Errors of the source come back in the manifest."""
+def run_task(
+    plan: FlowPlan, ranges: Sequence[OffsetRange], given: Iterable[Events] | None = None
+) -> Manifest:
+    """Read the ranges and write what becomes of them. Errors of the source come back in the manifest.
+
+    Events that are `given` need not be read: dead letters have theirs with them.
+    """
     passing("task_started")
     manifest = Manifest(read={span.partition: 0 for span in ranges})
     lanes = [_Lane(plan, table, ranges) for table in plan.tables if table.takes_rows(ranges[0])]
     try:
-        for events in plan.source.read(ranges):
+        for events in plan.source.read(ranges) if given is None else given:
             _take(lanes, events)
             for partition, count in events.counts().items():
                 manifest.read[partition] += count

@@ -90,6 +90,10 @@ class SourceClient(ABC):
         """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log."""
         return {}
 
+    def retention(self) -> dict[str, float]:
+        """For how many seconds events are kept, by topic or the like; what is not told is left out."""
+        return {}
+
     def close(self) -> None:  # noqa: B027
         """Let go of connections; there are none by default."""
 

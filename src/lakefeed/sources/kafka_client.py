@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
 from lakefeed.pipeline.wording import counted
@@ -121,6 +121,21 @@ class KafkaClient(SourceClient):
     def marks(self) -> dict[str, int]:
         """The id of each topic, cut to 63 bits."""
         return {name: _number(topic.topic_id) for name, topic in self._topics.items()}
+
+    def retention(self) -> dict[str, float]:
+        """What the brokers say of each topic that they delete from; nothing where they refuse to tell."""
+        self._look()
+        asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in self._topics]
+        found = {}
+        for resource, future in self._admin.describe_configs(asked, request_timeout=_TIMEOUT).items():
+            try:
+                told = {name: entry.value for name, entry in future.result(_TIMEOUT + 5).items()}
+            except (KafkaException, TimeoutError):
+                continue
+            kept = int(told.get("retention.ms") or -1)
+            if kept >= 0 and "delete" in (told.get("cleanup.policy") or "delete"):
+                found[resource.name] = kept / 1000
+        return found
 
     def _lost(
         self, partition: str, wanted: int, earliest: int, what: str, going_on: int | None = None
