@@ -46,7 +46,7 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
     except LakefeedError as error:
         yield Finding.of("stores", error)
         return
-    for place in (*lake.places.values(), lake.letters):
+    for place in (*lake.places.values(), *lake.routes.values(), lake.letters):
         check = "dead letters" if place is lake.letters else f"table {place.name}"
         found = list(store(check, place.path, place.storage))
         yield from found

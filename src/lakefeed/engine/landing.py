@@ -132,7 +132,8 @@ class Landing:
         for name in landing:
             for reach in self._reaches.values():
                 if group_of(reach.place.name) == name:
-                    self._extend(reach, spans, read, landing[name].letters)
+                    # Dead letters are those of the route, and no table of it counts them.
+                    self._extend(reach, spans, read, {} if reach.is_routed else landing[name].letters)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
         return outcome

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.lake import Lake, Place, refuse_made_columns, refuse_too_wide
+from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wide
 from lakefeed.engine.letters import LetterEvents, LetterFilter, read_letters
 from lakefeed.engine.manifest import TableManifest
 from lakefeed.engine.plan import FlowPlan, format_of
@@ -172,7 +172,7 @@ class _Replay:
 
     def _evolve(self, source: str, proposal: pa.Schema) -> None:
         place, name = self._place, self._lake.pipeline.name
-        refuse_made_columns(place, proposal)
+        refuse_new_columns(place, proposal)
         refuse_too_wide(place.name, place.columns(), proposal)
         added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
         self._report.new_columns += [f"{one.name} {type_text(one.type)}" for one in added]

@@ -95,6 +95,7 @@ class _Rewinding:
     ) -> None:
         self._pipeline = pipeline
         self._lake = Lake(pipeline)
+        self._lake.find_routed()
         self._place: Place = self._lake.places[table]
         opened = self._place.look()
         if opened is None:

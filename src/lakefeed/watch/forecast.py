@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakefeed.engine.lake import Lake, Place, refuse_made_columns, refuse_too_wide
+from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wide
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.partitioning import check_partitioning
@@ -64,21 +64,22 @@ class Forecast:
 def forecast(pipeline: Pipeline) -> Forecast:
     """Look at tables and sources, and tell what a run would do."""
     lake = Lake(pipeline)
-    tables = {name: TableForecast(name, place.path) for name, place in lake.places.items()}
+    places = _places(lake)
+    tables = {name: TableForecast(name, _path(place)) for name, place in places.items()}
     samples: dict[str, list[Sample]] = {name: [] for name in tables}
     warnings = Warnings(pipeline.name)
-    for name, place in lake.places.items():
+    for name, place in places.items():
         with _refusing(tables[name]):
             if (table := place.look()) is not None:
                 warnings.look_at_table(place, table)
     troubles: dict[str, str | None] = {}
     for source in pipeline.sources:
         try:
-            _ask(lake, source, tables, samples, warnings)
+            _ask(pipeline, source, places, tables, samples, warnings)
             troubles[source] = None
         except LakefeedError as error:
             troubles[source] = str(error)
-    for name, place in lake.places.items():
+    for name, place in places.items():
         told = tables[name]
         with _refusing(told):
             _foresee(place, told, samples[name])
@@ -88,25 +89,36 @@ def forecast(pipeline: Pipeline) -> Forecast:
     return Forecast(pipeline.name, list(tables.values()), troubles)
 
 
+def _places(lake: Lake) -> dict[str, Place]:
+    """The tables that are there or will be; a route stands for the tables that it may still make."""
+    lake.find_routed()
+    return {**lake.places, **lake.routes}
+
+
+def _path(place: Place) -> str:
+    return place.spec.route or place.path if place.spec and "/" not in place.name else place.path
+
+
 def _ask(
-    lake: Lake,
+    pipeline: Pipeline,
     source: str,
+    places: dict[str, Place],
     tables: dict[str, TableForecast],
     samples: dict[str, list[Sample]],
     warnings: Warnings,
 ) -> None:
     """Ask one source where each of its tables would go on, and for some of the events that wait."""
-    pipeline = lake.pipeline
     spec = source_of(pipeline, source)
     client = spec.client(pipeline.name, source)
     try:
         starts: dict[str, Offsets] = {}
-        for name in pipeline.tables_of(source):
-            with _refusing(tables[name]):
-                starts[name] = _start(client, lake.places[name], pipeline.name, source, warnings)
+        for name, place in places.items():
+            if place.spec and source in place.spec.from_:
+                with _refusing(tables[name]):
+                    starts[name] = _start(client, place, pipeline.name, source, warnings)
         ends = client.latest()
         for name, start in starts.items():
-            held = _held(lake.places[name], pipeline.name, source)
+            held = _held(places[name], pipeline.name, source)
             tables[name].resumes[source] = {
                 partition: PartitionForecast(
                     at, ends.get(partition, at), max(0, ends.get(partition, at) - at), partition not in held
@@ -116,8 +128,10 @@ def _ask(
         warnings.look_at_retention(source, client.retention(), list(starts))
         payloads = read_sample(spec, lowest(starts.values()), ends)
         for name in starts:
-            with _refusing(tables[name]):
-                samples[name].append(take_sample(lake.places[name], spec, payloads))
+            # Which of its tables an event of a route belongs to is not known here.
+            if "/" not in name:
+                with _refusing(tables[name]):
+                    samples[name].append(take_sample(places[name], spec, payloads))
     finally:
         client.close()
 
@@ -145,11 +159,12 @@ def _foresee(place: Place, told: TableForecast, samples: list[Sample]) -> None:
     table = place.look()
     new = _merged(samples)
     if new is not None:
-        refuse_made_columns(place, new)
         refuse_too_wide(place.name, place.columns(), new)
     if table is None:
         _foresee_creation(place, told, new)
         return
+    if new is not None:
+        refuse_new_columns(place, new)
     lacking = place.changes(table)
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []

@@ -13,6 +13,7 @@ from lakefeed.engine.plan import format_of
 from lakefeed.errors import TableError
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.rows.partition import add_partition_columns
+from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.sources import Events, OffsetRange, Offsets, Source
 
 _MOST_EVENTS = 1_000
@@ -58,14 +59,16 @@ def take_sample(place: Place, source: Source, payloads: list[list[bytes | None]]
     columns = place.columns()
     known = pa.schema([]) if columns is None else columns
     refused: Counter[str] = Counter()
-    decoder = format_of(source).decoder(known)
+    rename = place.rename
+    decoder = format_of(source).decoder(as_in_events(known, rename), place.rules(columns))
     for portion in payloads:
         decoded = decoder.decode(portion)
         sample.events += len(portion)
         refused.update(one.code for one in decoded.refused)
         if decoded.unknown is not None:
+            new = as_in_table(decoded.unknown, rename)
             before = sample.new_columns
-            sample.new_columns = merge_proposals(before, decoded.unknown) if before else decoded.unknown
+            sample.new_columns = merge_proposals(before, new) if before else new
     sample.dead_letters = dict(refused)
     if columns is None:
         known = sample.new_columns or known
@@ -80,10 +83,11 @@ def _count_partitions(
     fields = place.partition_fields
     if not all(each.column in columns.names for each in fields):
         raise TableError(f"table {place.name}: events have no column for `partition_by`.")
-    decoder = format_of(source).decoder(columns)
+    decoder = format_of(source).decoder(as_in_events(columns, place.rename), place.rules(columns))
     values: set[tuple[object, ...]] = set()
     for portion in payloads:
         rows = decoder.decode(portion).rows
+        rows = rows.rename_columns(as_in_table(rows.schema, place.rename).names)
         sample.rows += rows.num_rows
         if fields:
             shaped = add_partition_columns(rows, [each for each in fields if each.derived])

@@ -59,6 +59,7 @@ class PipelineProof:
 def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
     """Prove every table from its own log; with `deep`, look for repeated events in the data as well."""
     lake = Lake(pipeline)
+    lake.find_routed()
     letters_proof, letters_log = _proof(lake.letters, letters=True)
     letters = _told(lake.letters, letters_proof, letters_log)
     if deep and letters_proof:
