@@ -122,7 +122,11 @@ compressed = pytest.mark.parametrize("kind", ["gzip", "zstd"])
 
 
 def compress(kind: str, payload: bytes) -> bytes:
-    return gzip.compress(payload) if kind == "gzip" else pa.Codec("zstd").compress(payload, asbytes=True)
+    return (
+        gzip.compress(payload, mtime=0)
+        if kind == "gzip"
+        else pa.Codec("zstd").compress(payload, asbytes=True)
+    )
 
 
 @formats
