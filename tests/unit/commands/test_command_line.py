@@ -19,7 +19,7 @@ import yaml
 from lakefeed import __version__
 from lakefeed.commands import demo
 
-COMMANDS = ("demo", "validate", "run", "status", "schema")
+COMMANDS = ("demo", "validate", "plan", "run", "status", "verify", "rewind", "dead-letters", "schema")
 GOOD = """
     name: shop
     sources: {clicks: {type: generate, rows: 10}}
@@ -61,6 +61,10 @@ def test_help_names_every_command_with_one_sentence() -> None:
         "run": "Run a pipeline until it is stopped",
         "status": "Show version, rows, files, last commit, offsets and lag",
         "schema": "Print the JSON Schema of the pipeline file, for editors.",
+        "plan": "Show what a run would create, alter and read.",
+        "verify": "Prove that nothing is lost and nothing is there twice.",
+        "rewind": "Bring a table and its positions back to an older version.",
+        "dead-letters": "Look at dead letters, send them through the",
     }.items():
         (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{name} ")]
         assert sentence in line
@@ -74,6 +78,10 @@ def test_help_names_every_command_with_one_sentence() -> None:
         ("run", ["FILE", "--once", "--set", "KEY=VALUE", "--master"]),
         ("status", ["FILE", "--json"]),
         ("schema", ["Print the JSON Schema"]),
+        ("plan", ["FILE", "--json"]),
+        ("verify", ["FILE", "--deep", "--json"]),
+        ("rewind", ["FILE", "--table", "--to-version", "--to-time", "--dry-run", "--undo-others", "--json"]),
+        ("dead-letters", ["list", "show", "replay", "discard"]),
     ],
 )
 def test_help_of_a_command_tells_its_arguments(command: str, told: list[str]) -> None:
