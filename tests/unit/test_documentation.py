@@ -12,6 +12,7 @@ import typer.main
 from lakefeed.commands.app import app
 from lakefeed.pipeline.connector import connector_class, connector_types
 from lakefeed.pipeline.load import load
+from lakefeed.tables.finding import KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -70,6 +71,8 @@ def test_every_command_in_the_documentation_exists_with_its_options(page: Path, 
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
 
     command = known[named[0]] if named and named[0] != "COMMAND" else group
+    if hasattr(command, "commands") and named[1:]:
+        command = command.commands[named[1]]
     offered = {option for each in (group, command) for parameter in each.params for option in parameter.opts}
     assert set(options) <= offered | {"--help"}
 
@@ -99,6 +102,15 @@ def test_every_code_of_a_refused_payload_is_explained(name: str) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (?:decode|schema) \| (.+?) \|$", page, re.MULTILINE))
 
     assert rows == import_module(connector_class("format", name).__module__).CODES
+
+
+def test_every_kind_of_finding_is_explained_with_an_example() -> None:
+    page = (ROOT / "docs" / "verify.md").read_text()
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", page, re.MULTILINE))
+
+    assert rows == KINDS
+    assert set(re.findall(r"^\*\*(\w+)\*\* `", page, re.MULTILINE)) == set(KINDS)
 
 
 @pytest.mark.parametrize("name", connector_types("format"))

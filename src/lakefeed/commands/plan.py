@@ -15,7 +15,10 @@ def plan(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Show what a run would create, alter, resume from and read, with warnings; changes nothing."""
+    """Show what a run would create, alter and read.
+
+    Tells where each source goes on and how far behind it is, and warns of what may hurt. Changes nothing.
+    """
     from lakefeed.commands.output import json_text
     from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor

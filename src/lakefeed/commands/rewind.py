@@ -32,7 +32,10 @@ def rewind(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Bring a table back to an older version, with its positions: the next run reads the events again."""
+    """Bring a table and its positions back to an older version.
+
+    The next run reads the events since then again. Refused while the pipeline runs.
+    """
     from lakefeed.commands.moments import moment
     from lakefeed.commands.output import json_text, operator
     from lakefeed.engine.rewind import rewind as go_back

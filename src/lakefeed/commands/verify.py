@@ -18,7 +18,10 @@ def verify(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Prove from the logs that nothing is lost and nothing is there twice; exit code 3 if it is not so."""
+    """Prove that nothing is lost and nothing is there twice.
+
+    Reads the tables' own logs. Each finding names version and offsets, and the exit code is 3.
+    """
     from lakefeed.commands.output import json_text
     from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor

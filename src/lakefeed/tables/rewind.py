@@ -131,7 +131,7 @@ def _note_beginnings(account: Mapping[str, Any], begun: dict[str, int]) -> None:
 def _other(entry: LogVersion, account: Mapping[str, Any]) -> str | None:
     """What a version did to the rows that was not reading events; None for a run's own commits."""
     kind = account.get("kind")
-    if not entry.data_change or kind in _OWN_KINDS:
+    if not entry.data_change or kind in _OWN_KINDS or account.get("ranges"):
         return None
     who = f"{kind} by Lakefeed" if kind else f"{entry.info.get('operation', 'a commit')} of another writer"
     files = f"{counted(len(entry.added), 'file')} added, {len(entry.removed)} removed"

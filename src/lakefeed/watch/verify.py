@@ -60,24 +60,26 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
     """Prove every table from its own log; with `deep`, look for repeated events in the data as well."""
     lake = Lake(pipeline)
     lake.find_routed()
+    # Tables before letters: while a pipeline runs, its letters land first, so these may only be further.
+    tables = [(place, *_proof(place)) for place in lake.places.values()]
     letters_proof, letters_log = _proof(lake.letters, letters=True)
     letters = _told(lake.letters, letters_proof, letters_log)
+    letters_scan = None
     if deep and letters_proof:
         letters_scan = scan(lake.letters.store, letters_proof.present, OF_LETTERS)
         letters.findings += _repeated_letters(letters_scan, letters_proof.version)
-    tables = []
-    for place in lake.places.values():
-        proof, log = _proof(place)
-        told = _told(place, proof, log)
-        if proof:
-            told.findings += _letters_in_place(pipeline, place, proof, letters_proof)
-            if deep:
-                _look_deep(pipeline, place, proof, told)
-            if deep and letters_proof and _only_runs(proof, letters_proof):
-                told.findings += _count_letters(pipeline, place, proof, letters_scan)
-        tables.append(told)
-    found = any(one.findings for one in (*tables, letters))
-    return PipelineProof(pipeline.name, not found, tables, letters)
+    told = []
+    for place, proof, log in tables:
+        told.append(_told(place, proof, log))
+        if proof is None:
+            continue
+        told[-1].findings += _letters_in_place(pipeline, place, proof, letters_proof)
+        if deep:
+            _look_deep(pipeline, place, proof, told[-1])
+        if letters_scan and letters_proof and _only_runs(proof, letters_proof):
+            told[-1].findings += _count_letters(pipeline, place, proof, letters_scan)
+    found = any(one.findings for one in (*told, letters))
+    return PipelineProof(pipeline.name, not found, told, letters)
 
 
 def _only_runs(*proofs: Proof) -> bool:

@@ -19,7 +19,10 @@ import yaml
 from lakefeed import __version__
 from lakefeed.commands import demo
 
-COMMANDS = ("demo", "init", "validate", "test", "run", "status", "schema", "doctor")
+COMMANDS = (
+    *("demo", "init", "validate", "test", "plan", "run", "status", "verify", "rewind", "dead-letters"),
+    *("doctor", "schema"),
+)
 GOOD = """
     name: shop
     sources: {clicks: {type: generate, rows: 10}}
@@ -64,6 +67,10 @@ def test_help_names_every_command_with_one_sentence() -> None:
         "init": "Write a commented pipeline that validates, and tests for it.",
         "test": "Check a pipeline with sample events; connects to nothing.",
         "doctor": "Look for what keeps a pipeline from running; starts no JVM.",
+        "plan": "Show what a run would create, alter and read.",
+        "verify": "Prove that nothing is lost and nothing is there twice.",
+        "rewind": "Bring a table and its positions back to an older version.",
+        "dead-letters": "Look at dead letters, send them through the",
     }.items():
         (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{name} ")]
         assert sentence in line
@@ -80,6 +87,10 @@ def test_help_names_every_command_with_one_sentence() -> None:
         ("init", ["[DIR]", "--template"]),
         ("test", ["FILE", "--spark", "--json"]),
         ("doctor", ["[FILE]", "--json"]),
+        ("plan", ["FILE", "--json"]),
+        ("verify", ["FILE", "--deep", "--json"]),
+        ("rewind", ["FILE", "--table", "--to-version", "--to-time", "--dry-run", "--undo-others", "--json"]),
+        ("dead-letters", ["list", "show", "replay", "discard"]),
     ],
 )
 def test_help_of_a_command_tells_its_arguments(command: str, told: list[str]) -> None:

@@ -173,6 +173,18 @@ def test_events_that_were_left_out_on_purpose_add_up(table: Table) -> None:
     assert table.findings() == []
 
 
+def test_commit_of_another_kind_that_reads_is_checked_for_its_offsets_and_not_for_its_rows(
+    table: Table,
+) -> None:
+    table.read(0, 10)
+    table.read(10, 20, kind="merge", rows=4)
+    table.read(25, 30, kind="merge", rows=4)
+
+    assert table.findings() == [
+        "gap: version 3: clicks/0: offsets 20 to 24 are missing: 20 was next, it begins at 25"
+    ]
+
+
 def test_missing_and_changed_files_are_named(table: Table) -> None:
     table.read(0, 10)
     table.read(10, 20)
