@@ -44,6 +44,13 @@ def _options(
     """Streams events into Delta Lake tables, exactly once, on Spark."""
 
 
+def _last_words(error: LakefeedError) -> str:
+    """What the command line ends with; an error that was shown when it happened is not shown again."""
+    if error.told:
+        return "error: the run is over without what has stopped; the lines above say why."
+    return str(error) if error.exit_code == 2 else f"error: {error}"
+
+
 def main() -> None:
     """Run the command line. Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong."""
     try:
@@ -51,5 +58,5 @@ def main() -> None:
     except LakefeedError as error:
         if "--debug" in sys.argv:
             raise
-        typer.echo(f"{error}" if error.exit_code == 2 else f"error: {error}", err=True)
+        typer.echo(_last_words(error), err=True)
         sys.exit(error.exit_code)

@@ -8,10 +8,11 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
+from lakefeed.engine.census import census
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet, Watcher
@@ -40,15 +41,17 @@ def run(
     Raises the first error that ended a source or a table, after the others have come to their end.
     """
     state = Path(pipeline.state) / pipeline.name
+    watcher = watcher or Quiet()
     with _only_instance(state, pipeline.name):
         lake = Lake(pipeline)
         chosen = master or pipeline.spark.master
         with spark_session(pipeline.name, chosen, pipeline.spark.conf, state / "spark.log") as session:
             flows = [
-                Flow(lake, name, session, state / "checkpoints", watcher or Quiet(), once=once)
+                Flow(lake, name, session, state / "checkpoints", watcher, once=once)
                 for name in pipeline.sources
             ]
-            Supervisor(pipeline, flows, watcher or Quiet(), stop or threading.Event()).run()
+            with census(lake, watcher) if pipeline.http else nullcontext():
+                Supervisor(pipeline, flows, watcher, stop or threading.Event()).run()
 
 
 class Supervisor:
@@ -97,6 +100,7 @@ class Supervisor:
             self._live(flow)
         except SourceError as error:
             self._watcher.stopped(f"source {flow.source}", str(error))
+            error.told = True
             self._errors.append(error)
         except BaseException as error:
             if flow.stop.is_set() and not isinstance(error, Fenced):

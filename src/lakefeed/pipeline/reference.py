@@ -7,6 +7,7 @@ from typing import Any
 
 from lakefeed.pipeline.connector import connector_class, connector_types
 from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.section import Section
@@ -42,6 +43,8 @@ def reference_markdown() -> str:
         _section("Table", Table),
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
+        _section("Http", Http),
+        _section("Ready", Ready),
         _section("Spark", Spark),
     ]
     return "\n".join([_OPENING, *sections, _column_types()])

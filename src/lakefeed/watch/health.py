@@ -1,0 +1,91 @@
+"""Health: what is wrong with a run, in words, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.units import format_duration
+from lakefeed.watch.view import RunView, SourceView, TableView
+
+DOWN = "down"
+WARN = "warn"
+
+
+@dataclass(frozen=True)
+class Concern:
+    """Something that somebody should look at. `down` makes the run not ready, `warn` does not."""
+
+    level: str
+    what: str
+    text: str
+    remedy: str
+    since: float | None = None
+
+
+def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
+    """Everything that is wrong, the worst first."""
+    found = [
+        *(one for source in view.sources for one in _of_source(source, pipeline)),
+        *(_refused(table) for table in view.tables if table.stopped),
+        *(_letters(table, view) for table in view.tables if table.letters_hour),
+    ]
+    return sorted(found, key=lambda one: one.level != DOWN)
+
+
+def reasons(view: RunView, pipeline: Pipeline) -> list[str]:
+    """Why the run is not ready, a line each; empty when it is."""
+    waiting = [one.name for one in view.sources if one.seen_at is None and not (one.trouble or one.stopped)]
+    starting = [f"starting: source {name} has not been read yet" for name in waiting]
+    return starting + [f"{one.what}: {one.text}" for one in concerns(view, pipeline) if one.level == DOWN]
+
+
+def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
+    what = f"source {source.name}"
+    if source.stopped:
+        text, remedy = _parts(source.stopped, what)
+        remedy = remedy or "Correct what is wrong, then start the pipeline again: it goes on from the tables."
+        yield Concern(DOWN, what, f"has stopped: {text}", remedy, source.stopped_at)
+    elif source.trouble:
+        text, remedy = _parts(source.trouble, what)
+        patience = format_duration(pipeline.give_up_after)
+        kept = f"Nothing is lost: it is tried again until it works, for at most {patience}."
+        yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
+    limit = pipeline.ready.max_lag
+    if limit is not None and (source.lag or 0) > limit:
+        text = f"{source.lag:,} events wait, more than ready.max_lag: {limit:,}"
+        remedy = "Give the pipeline more cores (--master), or larger batches (flush.rows, flush.bytes)."
+        yield Concern(DOWN, what, text, remedy)
+
+
+def _refused(table: TableView) -> Concern:
+    text, remedy = _parts(table.stopped, f"table {table.name}")
+    again = "Then start the pipeline again: the table goes on from where it is. The other tables go on now."
+    return Concern(DOWN, f"table {table.name}", f"takes no events: {text}", f"{remedy} {again}".strip())
+
+
+def _letters(table: TableView, view: RunView) -> Concern:
+    share = table.letters_hour / table.read_hour if table.read_hour else 1.0
+    often = max(table.codes, key=lambda code: table.codes[code], default="")
+    text = (
+        f"{share:.1%} of the records of the last hour became dead letters ({table.letters_hour:,.0f} of "
+        f"{table.read_hour:,.0f}), most often {often}"
+    )
+    remedy = (
+        f"The other records land. Each dead letter is in {view.letters.path} with its bytes, its place and "
+        "the reason; the newest are below. Correct the producer or the table's schema."
+    )
+    return Concern(WARN, f"table {table.name}", text, remedy)
+
+
+def _parts(text: str, what: str) -> tuple[str, str]:
+    """What happened and what to do: messages say the one in their first line, the other in the rest."""
+    first, _, rest = text.partition("\n")
+    return first.removeprefix(f"{what}: ").rstrip("."), " ".join(rest.split())
+
+
+def _advice(text: str) -> str:
+    if "Spark lost a batch" in text:
+        return "The batch runs again from the tables; spark.err in the state folder says more."
+    return "Check that it runs, and that this machine reaches it."

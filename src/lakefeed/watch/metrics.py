@@ -1,0 +1,179 @@
+"""Metrics for Prometheus: counters and histograms from what happens, gauges from the logbook when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from lakefeed.engine.report import BatchDone, Committed, Lettered, Quiet, Upkept
+from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.view import RunView
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_MOST_PARTITIONS = 500
+"""Beyond it, the partitions of a source share one series: a label must not have endless values."""
+
+_TABLE = ("pipeline", "source", "table")
+_SOURCE = ("pipeline", "source")
+_COMMIT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_BATCH_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_BATCH_RECORDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+
+
+class Metrics(Quiet):
+    """A watcher with a registry of its own, so that two runs in one program do not mix."""
+
+    def __init__(self, logbook: Logbook) -> None:
+        self._pipeline = logbook.view().pipeline
+        self._registry = registry = CollectorRegistry()
+        self._read = Counter(
+            "lakefeed_records_read", "Events read from a source.", _SOURCE, registry=registry
+        )
+        self._written = Counter(
+            "lakefeed_records_written", "Rows committed to a table.", _TABLE, registry=registry
+        )
+        self._letters = Counter(
+            "lakefeed_dead_letters",
+            "Records that became dead letters.",
+            (*_TABLE, "stage"),
+            registry=registry,
+        )
+        self._bytes = Counter(
+            "lakefeed_bytes_written", "Bytes of the files committed to a table.", _TABLE, registry=registry
+        )
+        self._files = Counter(
+            "lakefeed_files_written", "Files committed to a table.", _TABLE, registry=registry
+        )
+        self._commits = Counter("lakefeed_commits", "Versions of a table made.", _TABLE, registry=registry)
+        self._failures = Counter(
+            "lakefeed_commit_failures", "Commits that did not land.", _TABLE, registry=registry
+        )
+        self._retries = Counter(
+            "lakefeed_commit_retries", "Further attempts that commits needed.", _TABLE, registry=registry
+        )
+        self._upkeep = Counter(
+            "lakefeed_upkeep_runs",
+            "Operations of upkeep done on a table.",
+            ("pipeline", "table", "operation"),
+            registry=registry,
+        )
+        self._commit_seconds = Histogram(
+            "lakefeed_commit_seconds",
+            "How long a commit took, with its retries.",
+            _TABLE,
+            buckets=_COMMIT_SECONDS,
+            registry=registry,
+        )
+        self._batch_seconds = Histogram(
+            "lakefeed_batch_seconds",
+            "How long a batch took, from its plan to its last commit.",
+            _SOURCE,
+            buckets=_BATCH_SECONDS,
+            registry=registry,
+        )
+        self._batch_records = Histogram(
+            "lakefeed_batch_records", "Events in a batch.", _SOURCE, buckets=_BATCH_RECORDS, registry=registry
+        )
+        registry.register(_Gauges(logbook))
+
+    def text(self) -> bytes:
+        """Everything in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def committed(self, event: Committed) -> None:
+        """Count a commit."""
+        labels = (self._pipeline, event.source, event.table)
+        self._commits.labels(*labels).inc()
+        self._written.labels(*labels).inc(event.rows)
+        self._bytes.labels(*labels).inc(event.size)
+        self._files.labels(*labels).inc(event.files)
+        self._retries.labels(*labels).inc(event.retries)
+        self._commit_seconds.labels(*labels).observe(event.seconds)
+
+    def failed(self, table: str, source: str, text: str) -> None:
+        """Count a commit that did not land."""
+        self._failures.labels(self._pipeline, source, table).inc()
+
+    def lettered(self, event: Lettered) -> None:
+        """Count dead letters."""
+        for (stage, _), count in event.counts.items():
+            self._letters.labels(self._pipeline, event.source, event.table, stage).inc(count)
+
+    def batch_done(self, event: BatchDone) -> None:
+        """Count a batch."""
+        labels = (self._pipeline, event.source)
+        self._read.labels(*labels).inc(event.read)
+        self._batch_seconds.labels(*labels).observe(event.seconds)
+        self._batch_records.labels(*labels).observe(event.read)
+
+    def upkept(self, event: Upkept) -> None:
+        """Count an operation of upkeep."""
+        self._upkeep.labels(self._pipeline, event.table, event.operation).inc()
+
+
+class _Gauges(Collector):
+    """What is true now, asked of the logbook at each scrape; nothing is read from a table's log for it."""
+
+    def __init__(self, logbook: Logbook) -> None:
+        self._logbook = logbook
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        view = self._logbook.view()
+        yield _up(view)
+        yield _lag(view)
+        yield _freshness(view)
+        tables = [*view.tables, view.letters]
+        for name, about, values in (
+            ("lakefeed_table_files", "Files of a table.", {one.name: one.files for one in tables}),
+            (
+                "lakefeed_table_small_files",
+                "Files of a table that are below half of its target_file_size.",
+                {one.name: one.small_files for one in tables},
+            ),
+            ("lakefeed_table_version", "The newest version.", {one.name: one.version for one in tables}),
+        ):
+            yield _by_table(view.pipeline, name, about, values)
+
+
+def _by_table(pipeline: str, name: str, about: str, values: Mapping[str, float | None]) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(name, about, labels=("pipeline", "table"))
+    for table, value in values.items():
+        if value is not None:
+            found.add_metric((pipeline, table), value)
+    return found
+
+
+def _up(view: RunView) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(
+        "lakefeed_up",
+        "1 while the source answers and the table takes its events, else 0.",
+        labels=_TABLE,
+    )
+    for flow in view.flows:
+        found.add_metric((view.pipeline, flow.source, flow.table), float(flow.up))
+    return found
+
+
+def _lag(view: RunView) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(
+        "lakefeed_source_lag_records",
+        "Events that wait in a source partition for the slowest table that is still fed.",
+        labels=(*_SOURCE, "partition"),
+    )
+    for source in view.sources:
+        lags = source.lags if len(source.lags) <= _MOST_PARTITIONS else {"all": sum(source.lags.values())}
+        for partition, lag in lags.items():
+            found.add_metric((view.pipeline, source.name, partition), lag)
+    return found
+
+
+def _freshness(view: RunView) -> GaugeMetricFamily:
+    ages = {one.name: max(0.0, view.now - one.newest) for one in view.tables if one.newest is not None}
+    about = "Seconds since the newest event that was committed in this run happened."
+    return _by_table(view.pipeline, "lakefeed_freshness_seconds", about, ages)
