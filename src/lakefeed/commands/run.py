@@ -77,9 +77,12 @@ def run_pipeline(
     start_logging(redactor, debug="--debug" in sys.argv, quiet=quiet, json=in_json)
     stop = stopped_by_signals()
     lines = quiet or log_format is not None or not sys.stderr.isatty()
-    with _ending_in_json() if in_json else nullcontext(), redactor.guarding():
-        with _progress(logbook, redactor, lines=lines) as watcher:
-            run_watched(pipeline, once=once, master=master, watcher=watcher, logbook=logbook, stop=stop)
+    with (
+        _ending_in_json() if in_json else nullcontext(),
+        redactor.guarding(),
+        _progress(logbook, redactor, lines=lines) as watcher,
+    ):
+        run_watched(pipeline, once=once, master=master, watcher=watcher, logbook=logbook, stop=stop)
 
 
 @contextmanager

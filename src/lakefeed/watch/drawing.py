@@ -49,8 +49,8 @@ def chart(points: list[float], label: str, cls: str = "spark") -> Markup:
 def drawing(view: RunView) -> Markup:
     """The pipeline twice: CSS shows the one that fits."""
     many = len(view.tables) > _MANY
-    wide = _Frame(width=960, left=230, right=300, row=26 if many else 44)
-    narrow = _Frame(width=390, left=128, right=170, row=26 if many else 44)
+    wide = _Frame(width=960, left=230, right=300, row=20 if many else 44)
+    narrow = _Frame(width=390, left=128, right=170, row=20 if many else 44)
     return join(_draw(view, wide, "drawing wide"), _draw(view, narrow, "drawing narrow"))
 
 
@@ -74,6 +74,7 @@ def _draw(view: RunView, frame: _Frame, cls: str) -> Markup:
         *(_letter_edge(frame, one, middles[one.name], letters_at + frame.row / 2) for one in lettering),
         *(_source(frame, one, at) for one, at in zip(view.sources, sources_at, strict=True)),
         *(_table(frame, one, rows_at[one.name] - frame.row / 2) for one in view.tables),
+        *(_rate(frame, one, rows_at[one.name]) for one in view.tables),
         _letters(frame, view, letters_at),
         cls=cls,
         viewBox=f"0 0 {frame.width:.0f} {height:.0f}",
@@ -83,7 +84,7 @@ def _draw(view: RunView, frame: _Frame, cls: str) -> Markup:
 
 
 def _gap(frame: _Frame) -> float:
-    return 6.0 if frame.row < 40 else 12.0
+    return 4.0 if frame.row < 40 else 12.0
 
 
 def _spread(count: int, size: float, height: float) -> list[float]:
@@ -101,14 +102,16 @@ def _curve(frame: _Frame, start: float, end: float) -> str:
 
 def _edge(frame: _Frame, flow: FlowView, start: float, end: float) -> Markup:
     state = "broken" if not flow.up else "moving" if flow.rate > 0 else "still"
-    path = tag("path", d=_curve(frame, start, end), cls=f"edge {state}")
-    if frame.width < 500 or frame.row < 40 or not flow.up:
-        return path
-    # On a patch of the background, as the arrow runs below it.
-    at = frame.right_x - 46
-    patch = tag("rect", x=f"{at - 36:.0f}", y=f"{end - 9:.1f}", width="72", height="18", rx="9", cls="patch")
-    rate = tag("text", per_second(flow.rate), x=f"{at:.0f}", y=f"{end + 4:.1f}", cls="rate")
-    return join(path, patch, rate)
+    return tag("path", d=_curve(frame, start, end), cls=f"edge {state}")
+
+
+def _rate(frame: _Frame, table: TableView, middle: float) -> Markup:
+    """What flows into a table, written on its arrow; a low row has no room for it."""
+    if frame.width < 500 or frame.row < 40 or table.stopped:
+        return Markup("")
+    return tag(
+        "text", per_second(table.rate), x=f"{frame.right_x - 12:.0f}", y=f"{middle - 7:.1f}", cls="rate"
+    )
 
 
 def _letter_edge(frame: _Frame, source: SourceView, start: float, end: float) -> Markup:
@@ -144,7 +147,7 @@ def _table(frame: _Frame, table: TableView, y: float) -> Markup:
     state = "down" if table.stopped else "up" if table.version is not None else "new"
     middle = y + frame.row / 2 + 4.5
     x, width = frame.right_x, frame.right
-    said = "refused" if table.stopped else "not yet" if table.version is None else f"{short(table.rows)} rows"
+    said = "refused" if table.stopped else "not yet" if table.version is None else _rows(frame, table)
     room = int((width - 40) / 8.2) - len(said)
     return tag(
         "g",
@@ -155,6 +158,12 @@ def _table(frame: _Frame, table: TableView, y: float) -> Markup:
         tag("text", said, x=f"{x + width - 14:.0f}", y=f"{middle:.1f}", cls="said end"),
         cls=f"node {state}",
     )
+
+
+def _rows(frame: _Frame, table: TableView) -> str:
+    if frame.row < 40:
+        return per_second(table.rate)
+    return f"{short(table.rows)} rows" if frame.width > 500 else short(table.rows)
 
 
 def _letters(frame: _Frame, view: RunView, y: float) -> Markup:

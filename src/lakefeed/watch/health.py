@@ -62,7 +62,8 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
 def _refused(table: TableView) -> Concern:
     text, remedy = _parts(table.stopped, f"table {table.name}")
     again = "Then start the pipeline again: the table goes on from where it is. The other tables go on now."
-    return Concern(DOWN, f"table {table.name}", f"takes no events: {text}", f"{remedy} {again}".strip())
+    said = f"takes no events: {text}"
+    return Concern(DOWN, f"table {table.name}", said, f"{remedy} {again}".strip(), table.stopped_at)
 
 
 def _letters(table: TableView, view: RunView) -> Concern:

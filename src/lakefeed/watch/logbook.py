@@ -149,6 +149,7 @@ class Logbook:
         with self._lock:
             table = self._table(event.table)
             table.files = max(0, table.files + event.files_after - event.files_before)
+            table.small_files = min(table.small_files, table.files)
             table.size = max(0, table.size + event.bytes_after - event.bytes_before)
         files = f"{event.files_before:,} to {count_of(event.files_after, 'file')}"
         sizes = f"{readable_size(event.bytes_before)} to {readable_size(event.bytes_after)}"

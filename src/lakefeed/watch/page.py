@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from importlib.resources import files
 
 import yaml
@@ -50,8 +51,11 @@ def page(view: RunView, pipeline: Pipeline, version: str, nonce: str) -> str:
     return f'<!doctype html><html lang="en">{head}{body}</html>'
 
 
-def live(view: RunView, pipeline: Pipeline) -> Markup:
-    """The part that changes; the script fetches it every two seconds and puts it in place."""
+def live(view: RunView, pipeline: Pipeline, opened: Container[str] = ()) -> Markup:
+    """The part that changes; the script fetches it every two seconds and puts it in place.
+
+    `opened` are tables whose details somebody looks at; where there are few, all of them are told.
+    """
     found = concerns(view, pipeline)
     return tag(
         "main",
@@ -59,7 +63,7 @@ def live(view: RunView, pipeline: Pipeline) -> Markup:
         _concerns(found, view.now),
         _figures(view),
         tag("section", tag("h2", "Pipeline"), drawing(view), cls="card flow"),
-        table_rows(view),
+        table_rows(view, opened),
         tag("div", _letters(view), _happenings(view), cls="pair"),
         id="live",
     )
@@ -88,8 +92,9 @@ def _header(view: RunView, pipeline: Pipeline, found: list[Concern]) -> Markup:
         _WAVES,
         tag("h1", view.pipeline),
         tag("span", said, cls=f"pill {state}", id="state"),
-        tag("span", f"runs for {ago(view.now - view.began)}", cls="quiet grow"),
-        tag("span", clock(view.now), cls="quiet", title=iso(view.now), id="clock"),
+        tag("span", cls="grow"),
+        tag("span", f"runs for {ago(view.now - view.began)}", cls="quiet"),
+        tag("span", clock(view.now), cls="quiet desk", title=iso(view.now), id="clock"),
         tag("button", "◐", id="theme", title="light or dark", aria_label="light or dark", type="button"),
     )
 
@@ -124,7 +129,9 @@ def _concerns(found: list[Concern], now: float) -> Markup:
 
 
 def _figures(view: RunView) -> Markup:
-    ages = [view.now - one.newest for one in view.tables if one.newest is not None]
+    known = [one for one in view.tables if one.newest is not None and not one.stopped]
+    oldest = min(known, key=lambda one: one.newest or 0.0, default=None)
+    age = "-" if oldest is None else ago(view.now - (oldest.newest or 0.0))
     letters = sum(one.letters for one in view.tables)
     rows = sum(one.written for one in view.tables)
     commits = sum(one.commits for one in view.tables)
@@ -134,7 +141,7 @@ def _figures(view: RunView) -> Markup:
         "section",
         _figure("rows a second", per_second(rate), f"{short(rows)} rows in this run", view.rate_points),
         _figure("lag", "?" if lag is None else short(lag), "events wait at the sources", view.lag_points),
-        _figure("oldest table", ago(max(ages)) if ages else "-", "since its newest event", None),
+        _figure("freshness", age, f"since the newest event of {oldest.name}" if oldest else "", None),
         _figure("dead letters", short(letters), "in this run", view.letter_points, "warn" if letters else ""),
         _figure("commits", short(commits), counted(len(view.tables), "table"), None),
         cls="figures",

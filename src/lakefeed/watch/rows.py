@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from lakefeed.pipeline.units import readable_size
 from lakefeed.watch.drawing import chart
 from lakefeed.watch.figures import ago, clock, per_second, short
@@ -10,31 +12,34 @@ from lakefeed.watch.view import CommitView, PartitionView, RunView, TableView
 
 _COLUMNS = ("table", "rows/s", "rows", "lag", "fresh", "files", "dead letters", "last commit")
 _MANY = 8
+_ALL_OPEN = 12
+"""Up to so many tables, the details of all are there before anybody opens them."""
 _PARTITIONS_SHOWN = 24
 
 
-def table_rows(view: RunView) -> Markup:
+def table_rows(view: RunView, opened: Container[str]) -> Markup:
     """All tables, with a field to find one where there are many."""
+    few = len(view.tables) <= _ALL_OPEN
     finder = Markup('<input id="find" type="search" placeholder="find a table" aria-label="find a table">')
     return tag(
         "section",
         tag("h2", "Tables", *([finder] if len(view.tables) > _MANY else [])),
         tag("div", *(tag("span", name) for name in _COLUMNS), cls="row heading", aria_hidden="true"),
-        *(_row(one, view.now) for one in view.tables),
+        *(_row(one, view.now, few or one.name in opened) for one in view.tables),
         cls="card tables",
         id="tables",
     )
 
 
-def _row(table: TableView, now: float) -> Markup:
+def _row(table: TableView, now: float, opened: bool) -> Markup:
     state = "down" if table.stopped else "up" if table.version is not None else "new"
     return tag(
         "details",
         tag("summary", *_cells(table, state, now), cls="row"),
-        tag("div", *_more(table), cls="more"),
+        tag("div", *(_more(table) if opened else ()), cls="more"),
         cls=f"table {state}",
         id=f"table-{table.name}",
-        data_name=table.name.lower(),
+        data_name=table.name,
     )
 
 

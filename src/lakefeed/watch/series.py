@@ -42,6 +42,7 @@ class Series:
 
     level: bool = False
     _steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_BUCKETS))
+    _drawn: tuple[tuple[int, int, int], list[float]] | None = None
 
     def add(self, now: float, amount: float) -> None:
         """Count into the step of this moment."""
@@ -66,6 +67,12 @@ class Series:
         span = min(HOUR, max(_SHORTEST_SPAN, now - began))
         each = -(-int(span / _WIDTH) // _MOST_POINTS)
         first = end - int(span / _WIDTH) // each * each
+        if self._drawn is None or self._drawn[0] != (first, end, each):
+            self._drawn = ((first, end, each), self._draw(first, end, each))
+        return self._drawn[1]
+
+    def _draw(self, first: int, end: int, each: int) -> list[float]:
+        """Changes only when a step is over, so it is kept until then."""
         found: list[list[float]] = [[] for _ in range((end - first) // each)]
         last = 0.0
         for at, amount in self._steps:

@@ -55,7 +55,8 @@ class Pages:
         return HTMLResponse(page(self._logbook.view(), self._pipeline, __version__, request.scope["nonce"]))
 
     async def _live(self, request: Request) -> Response:
-        return HTMLResponse(live(self._logbook.view(), self._pipeline))
+        opened = request.query_params.getlist("open")
+        return HTMLResponse(live(self._logbook.view(), self._pipeline, opened))
 
     async def _scrape(self, request: Request) -> Response:
         return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})

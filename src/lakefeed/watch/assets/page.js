@@ -40,11 +40,12 @@
     if (!field) return;
     const wanted = field.value.trim().toLowerCase();
     for (const row of document.querySelectorAll("#tables > details")) {
-      row.hidden = wanted !== "" && !row.dataset.name.includes(wanted);
+      row.hidden = wanted !== "" && !row.dataset.name.toLowerCase().includes(wanted);
     }
   }
 
   document.addEventListener("input", (event) => { if (event.target.id === "find") find(); });
+  document.addEventListener("toggle", (event) => { if (event.target.open && event.target.closest("#tables")) look(); }, true);
   document.addEventListener("click", (event) => {
     if (event.target.id !== "theme") return;
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -54,7 +55,8 @@
 
   async function look() {
     try {
-      const answer = await fetch("live", { cache: "no-store" });
+      const opened = [...document.querySelectorAll("#tables > details[open]")].map((row) => ["open", row.dataset.name]);
+      const answer = await fetch("live?" + new URLSearchParams(opened), { cache: "no-store" });
       if (!answer.ok) throw new Error(answer.statusText);
       const fetched = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");
       become(document.getElementById("live"), fetched);
