@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from support.debian import chromium
 
-# Without these it looks for its maker's hosts at every start; tests may run as root, which it refuses otherwise.
+# Without these it looks for its maker's hosts at every start, and refuses to be run by root.
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -50,7 +50,7 @@ def _fetch(package: str, folder: Path, with_dependencies: bool) -> None:
     if with_dependencies:
         # What is installed already is not listed, so that only what is missing is fetched.
         planned = _apt("install", "--no-install-recommends", "--yes", "--print-uris", package)
-        names = sorted({name for name in re.findall(r"' ([a-z0-9.+-]+)_\S+\.deb ", planned)} | {package})
+        names = sorted({*re.findall(r"' ([a-z0-9.+-]+)_\S+\.deb ", planned), package})
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as temporary:
         # apt-get fetches as a user of its own when it is run by root.
         Path(temporary).chmod(0o755)
