@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,20 @@ from support.processes import free_port, wait_until
 from support.watched import Site
 
 pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """A command sets up the log and the signals of its process, which here is that of all tests."""
+    log, kafka = logging.getLogger("lakefeed"), logging.getLogger("lakefeed.kafka")
+    before = (log.handlers[:], log.propagate, log.level, kafka.level)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    log.handlers[:], log.propagate = before[0], before[1]
+    log.setLevel(before[2])
+    kafka.setLevel(before[3])
+    for number, handler in signals.items():
+        signal.signal(number, handler)
 
 
 @contextmanager

@@ -54,6 +54,12 @@ def run(
     """Run a pipeline until it is stopped; Ctrl-C or SIGTERM end it after the running batch."""
     from lakefeed.pipeline.model import Pipeline
 
+    if log_format is LogFormat.json:
+        from lakefeed.pipeline.secrets import Redactor
+        from lakefeed.watch.log import start_logging
+
+        # What the file itself is warned of is a line like the others.
+        start_logging(Redactor(), quiet=quiet, json=True)
     pipeline = Pipeline.from_file(file, overrides or ())
     run_pipeline(pipeline, once=once, master=master, log_format=log_format, quiet=quiet)
 

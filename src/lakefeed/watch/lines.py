@@ -43,7 +43,9 @@ class LogLines(Quiet):
             return
         self._trouble[source] = text
         if text:
-            _log.warning("%s; trying again", text, extra={"fields": {"event": "trouble", "source": source}})
+            what, _, remedy = text.partition("\n")
+            said = f"{what}; trying again" + (f"\n{remedy}" if remedy else "")
+            _log.warning("%s", said, extra={"fields": {"event": "trouble", "source": source}})
         else:
             _log.info("source %s: going on", source, extra={"fields": {"event": "over", "source": source}})
 
