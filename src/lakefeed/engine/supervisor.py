@@ -80,7 +80,8 @@ class Supervisor:
             self._stop_flows(threads)
         errors = [*self._errors, *(error for flow in self._flows for error in flow.failures.values())]
         if errors:
-            raise errors[0]
+            # What was shown when it happened must not hide what nobody has seen yet.
+            raise min(errors, key=lambda error: getattr(error, "told", False))
 
     def _stop_flows(self, threads: list[threading.Thread]) -> None:
         """Let running batches end within `stop_timeout`; what is not committed by then is dropped whole."""

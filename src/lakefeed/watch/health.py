@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from lakefeed.watch.view import RunView, SourceView, TableView
 
 DOWN = "down"
 WARN = "warn"
+_MOST_LETTERING = 3
+"""With more tables than these that have dead letters, one concern tells of them all."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
     found = [
         *(one for source in view.sources for one in _of_source(source, pipeline)),
         *(_refused(table) for table in view.tables if table.stopped),
-        *(_letters(table, view) for table in view.tables if table.letters_hour),
+        *_letters([table for table in view.tables if table.letters_hour], view),
     ]
     return sorted(found, key=lambda one: one.level != DOWN)
 
@@ -66,18 +69,27 @@ def _refused(table: TableView) -> Concern:
     return Concern(DOWN, f"table {table.name}", said, f"{remedy} {again}".strip(), table.stopped_at)
 
 
-def _letters(table: TableView, view: RunView) -> Concern:
-    share = table.letters_hour / table.read_hour if table.read_hour else 1.0
-    often = max(table.codes, key=lambda code: table.codes[code], default="")
+def _letters(tables: list[TableView], view: RunView) -> list[Concern]:
+    groups = [tables] if len(tables) > _MOST_LETTERING else [[table] for table in tables]
+    return [_lettering(group, view) for group in groups]
+
+
+def _lettering(tables: list[TableView], view: RunView) -> Concern:
+    letters, read = sum(one.letters_hour for one in tables), sum(one.read_hour for one in tables)
+    codes = Counter[str]()
+    for one in tables:
+        codes.update(one.codes)
+    often = codes.most_common(1)[0][0]
     text = (
-        f"{share:.1%} of the records of the last hour became dead letters ({table.letters_hour:,.0f} of "
-        f"{table.read_hour:,.0f}), most often {often}"
+        f"{letters / read:.1%} of the records of the last hour became dead letters ({letters:,.0f} of "
+        f"{read:,.0f}), most often {often}"
     )
     remedy = (
         f"The other records land. Each dead letter is in {view.letters.path} with its bytes, its place and "
         "the reason; the newest are below. Correct the producer or the table's schema."
     )
-    return Concern(WARN, f"table {table.name}", text, remedy)
+    what = f"table {tables[0].name}" if len(tables) == 1 else f"{len(tables)} tables"
+    return Concern(WARN, what, text, remedy)
 
 
 def _parts(text: str, what: str) -> tuple[str, str]:

@@ -107,8 +107,9 @@ class Logbook:
         with self._lock:
             notes = self._sources[source]
             notes.ends, notes.seen_at = dict(ends), self._clock()
-            notes.lag.add(notes.seen_at, sum(self._lags(notes).values()))
-            self._lag.add(notes.seen_at, sum(sum(self._lags(one).values()) for one in self._sources.values()))
+            notes.behind = sum(self._lags(notes).values())
+            notes.lag.add(notes.seen_at, notes.behind)
+            self._lag.add(notes.seen_at, sum(one.behind for one in self._sources.values()))
 
     def reached(self, table: str, source: str, positions: Mapping[str, int]) -> None:
         """Keep how far a table is."""

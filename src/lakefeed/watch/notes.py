@@ -23,6 +23,7 @@ class SourceNotes:
     read: int = 0
     letters: int = 0
     ends: dict[str, int] = field(default_factory=dict)
+    behind: int = 0
     seen_at: float | None = None
     trouble: str = ""
     trouble_since: float = 0.0

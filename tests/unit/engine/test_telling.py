@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed import GenerateSource, Pipeline
+from lakefeed import Fenced, GenerateSource, Pipeline, SourceError, TableError
 from lakefeed.engine.census import census
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
@@ -21,6 +21,7 @@ from lakefeed.engine.manifest import MOST_SAMPLES, Manifest
 from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan
 from lakefeed.engine.report import Committed, Counted, Lettered, Quiet
+from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task import run_task
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources import OffsetRange, Offsets
@@ -232,3 +233,32 @@ def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path:
 
     assert told == {"0": 10}
     assert slow.read_to == {"0": 60}
+
+
+class Doomed:
+    """A flow that ends with an error after a while."""
+
+    def __init__(self, source: str, error: Exception, after: float) -> None:
+        self.source, self.landed = source, 0
+        self.stop, self.failures = threading.Event(), dict[str, TableError]()
+        self._error, self._after = error, after
+
+    def live(self) -> bool:
+        time.sleep(self._after)
+        raise self._error
+
+
+def test_an_error_that_was_told_when_it_happened_does_not_hide_the_one_that_ends_the_run(
+    tmp_path: Path,
+) -> None:
+    flows: Any = [
+        Doomed("clicks", SourceError("topic 'clicks' does not exist"), after=0),
+        Doomed("orders", Fenced("another instance has written"), after=0.2),
+    ]
+    supervisor = Supervisor(one_table(tmp_path), flows, Quiet(), threading.Event())
+
+    with pytest.raises(Fenced) as ended:
+        supervisor.run()
+
+    assert not ended.value.told
+    assert flows[0]._error.told

@@ -51,6 +51,19 @@ def test_a_stopped_broker_a_refused_table_and_bad_records_each_say_what_to_do() 
     assert "/lake/shop_dead_letters" in letters.remedy
 
 
+def test_dead_letters_of_many_tables_are_one_concern() -> None:
+    tables = {f"t{number}": {"path": f"/lake/t{number}", "from": "clicks"} for number in range(5)}
+    run = WatchedRun(shop(sources={"clicks": {"type": "generate"}}, tables=tables))
+    run.all_is_well()
+    for name in tables:
+        run.letters(name, "clicks", 100)
+
+    (letters,) = concerns(run.logbook.view(), run.pipeline)
+
+    assert letters.what == "5 tables"
+    assert letters.text.startswith("50.0% of the records of the last hour became dead letters (500 of 1,000)")
+
+
 def test_dead_letters_alone_leave_a_run_ready() -> None:
     run = WatchedRun()
     run.all_is_well()
