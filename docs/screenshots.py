@@ -88,7 +88,7 @@ def look(address: str) -> None:
         for name, how in looks.items():
             page = browser.new_page(**how)
             page.goto(address)
-            expect(page.locator(".concern")).to_have_count(4, timeout=90_000)
+            expect(page.locator(".concern")).to_have_count(3, timeout=90_000)
             if name == "page-dark":
                 page.locator("#table-carts summary").click()
             page.wait_for_timeout(2500)

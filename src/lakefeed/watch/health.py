@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
+from lakefeed.pipeline.wording import listed
 from lakefeed.watch.view import RunView, SourceView, TableView
 
 DOWN = "down"
 WARN = "warn"
-_MOST_LETTERING = 3
-"""With more tables than these that have dead letters, one concern tells of them all."""
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
     found = [
         *(one for source in view.sources for one in _of_source(source, pipeline)),
         *(_refused(table) for table in view.tables if table.stopped),
-        *_letters([table for table in view.tables if table.letters_hour], view),
+        *_letters([table for table in view.tables if table.letters_hour], view.letters.path),
     ]
     return sorted(found, key=lambda one: one.level != DOWN)
 
@@ -69,12 +69,10 @@ def _refused(table: TableView) -> Concern:
     return Concern(DOWN, f"table {table.name}", said, f"{remedy} {again}".strip(), table.stopped_at)
 
 
-def _letters(tables: list[TableView], view: RunView) -> list[Concern]:
-    groups = [tables] if len(tables) > _MOST_LETTERING else [[table] for table in tables]
-    return [_lettering(group, view) for group in groups]
-
-
-def _lettering(tables: list[TableView], view: RunView) -> Concern:
+def _letters(tables: list[TableView], path: str) -> Iterator[Concern]:
+    """One for all tables: what one producer breaks is broken in each of them."""
+    if not tables:
+        return
     letters, read = sum(one.letters_hour for one in tables), sum(one.read_hour for one in tables)
     codes = Counter[str]()
     for one in tables:
@@ -85,11 +83,12 @@ def _lettering(tables: list[TableView], view: RunView) -> Concern:
         f"{read:,.0f}), most often {often}"
     )
     remedy = (
-        f"The other records land. Each dead letter is in {view.letters.path} with its bytes, its place and "
+        f"The other records land. Each dead letter is in {path} with its bytes, its place and "
         "the reason; the newest are below. Correct the producer or the table's schema."
     )
-    what = f"table {tables[0].name}" if len(tables) == 1 else f"{len(tables)} tables"
-    return Concern(WARN, what, text, remedy)
+    names = listed(one.name for one in tables)
+    what = f"{len(tables)} tables" if len(tables) > _MOST_NAMED else f"table{'s' * (len(tables) > 1)} {names}"
+    yield Concern(WARN, what, text, remedy)
 
 
 def _parts(text: str, what: str) -> tuple[str, str]:

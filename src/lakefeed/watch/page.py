@@ -93,7 +93,7 @@ def _header(view: RunView, pipeline: Pipeline, found: list[Concern]) -> Markup:
         tag("h1", view.pipeline),
         tag("span", said, cls=f"pill {state}", id="state"),
         tag("span", cls="grow"),
-        tag("span", f"runs for {ago(view.now - view.began)}", cls="quiet"),
+        tag("span", f"runs for {ago(view.now - view.began)}", cls="quiet desk"),
         tag("span", clock(view.now), cls="quiet desk", title=iso(view.now), id="clock"),
         tag("button", "◐", id="theme", title="light or dark", aria_label="light or dark", type="button"),
     )

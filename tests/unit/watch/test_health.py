@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lakefeed.watch.health import concerns, reasons
 from support.watched import NOON, WatchedRun, shop
 
@@ -51,8 +53,9 @@ def test_a_stopped_broker_a_refused_table_and_bad_records_each_say_what_to_do() 
     assert "/lake/shop_dead_letters" in letters.remedy
 
 
-def test_dead_letters_of_many_tables_are_one_concern() -> None:
-    tables = {f"t{number}": {"path": f"/lake/t{number}", "from": "clicks"} for number in range(5)}
+@pytest.mark.parametrize(("count", "what"), [(2, "tables t0 and t1"), (5, "5 tables")])
+def test_dead_letters_of_several_tables_are_one_concern(count: int, what: str) -> None:
+    tables = {f"t{number}": {"path": f"/lake/t{number}", "from": "clicks"} for number in range(count)}
     run = WatchedRun(shop(sources={"clicks": {"type": "generate"}}, tables=tables))
     run.all_is_well()
     for name in tables:
@@ -60,8 +63,8 @@ def test_dead_letters_of_many_tables_are_one_concern() -> None:
 
     (letters,) = concerns(run.logbook.view(), run.pipeline)
 
-    assert letters.what == "5 tables"
-    assert letters.text.startswith("50.0% of the records of the last hour became dead letters (500 of 1,000)")
+    assert letters.what == what
+    assert letters.text.startswith("50.0% of the records of the last hour became dead letters")
 
 
 def test_dead_letters_alone_leave_a_run_ready() -> None:
