@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakefeed import Pipeline, TableError
+from lakefeed.commands.demo import demo
 from lakefeed.commands.run import LogFormat, run_pipeline
 from lakefeed.watch.run import run
 from support.processes import free_port, wait_until
@@ -174,3 +175,14 @@ def test_quiet_says_nothing_unless_something_is_wrong_and_says_it_once(
     assert said.count("is partitioned by nothing, the pipeline file says ['event_type']") == 1
     assert "ERROR   table events stopped: " in said
     assert refused.value.told
+
+
+def test_the_demo_shows_its_page_whatever_else_listens(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    demo(tmp_path / "demo", rows=1000)
+
+    shown = capfd.readouterr()
+    assert re.search(r"the page is at http://127\.0\.0\.1:\d+/\n", shown.err)
+    assert "999 rows in 3 files" in shown.out
+    assert "1 dead letters, each with its bytes and the reason" in shown.out

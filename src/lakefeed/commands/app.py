@@ -47,7 +47,7 @@ def _options(
 def _last_words(error: LakefeedError) -> str:
     """What the command line ends with; an error that was shown when it happened is not shown again."""
     if error.told:
-        return "error: the run is over without what has stopped; the lines above say why."
+        return "error: a part of the run has stopped; the lines above say why."
     return str(error) if error.exit_code == 2 else f"error: {error}"
 
 

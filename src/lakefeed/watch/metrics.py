@@ -28,56 +28,34 @@ class Metrics(Quiet):
 
     def __init__(self, logbook: Logbook) -> None:
         self._pipeline = logbook.view().pipeline
-        self._registry = registry = CollectorRegistry()
-        self._read = Counter(
-            "lakefeed_records_read", "Events read from a source.", _SOURCE, registry=registry
-        )
-        self._written = Counter(
-            "lakefeed_records_written", "Rows committed to a table.", _TABLE, registry=registry
-        )
-        self._letters = Counter(
-            "lakefeed_dead_letters",
-            "Records that became dead letters.",
-            (*_TABLE, "stage"),
-            registry=registry,
-        )
-        self._bytes = Counter(
-            "lakefeed_bytes_written", "Bytes of the files committed to a table.", _TABLE, registry=registry
-        )
-        self._files = Counter(
-            "lakefeed_files_written", "Files committed to a table.", _TABLE, registry=registry
-        )
-        self._commits = Counter("lakefeed_commits", "Versions of a table made.", _TABLE, registry=registry)
-        self._failures = Counter(
-            "lakefeed_commit_failures", "Commits that did not land.", _TABLE, registry=registry
-        )
-        self._retries = Counter(
-            "lakefeed_commit_retries", "Further attempts that commits needed.", _TABLE, registry=registry
-        )
-        self._upkeep = Counter(
-            "lakefeed_upkeep_runs",
-            "Operations of upkeep done on a table.",
-            ("pipeline", "table", "operation"),
-            registry=registry,
-        )
-        self._commit_seconds = Histogram(
-            "lakefeed_commit_seconds",
-            "How long a commit took, with its retries.",
-            _TABLE,
-            buckets=_COMMIT_SECONDS,
-            registry=registry,
-        )
-        self._batch_seconds = Histogram(
-            "lakefeed_batch_seconds",
+        self._registry = CollectorRegistry()
+        count, histogram = self._counter, self._histogram
+        self._read = count("records_read", "Events read from a source.", _SOURCE)
+        self._written = count("records_written", "Rows committed to a table.")
+        self._letters = count("dead_letters", "Records that became dead letters.", (*_TABLE, "stage"))
+        self._bytes = count("bytes_written", "Bytes of the files committed to a table.")
+        self._files = count("files_written", "Files committed to a table.")
+        self._commits = count("commits", "Versions of a table made.")
+        self._failures = count("commit_failures", "Commits that did not land, after all their retries.")
+        self._retries = count("commit_retries", "Further attempts that commits needed.")
+        self._upkeep = count("upkeep_runs", "Operations of upkeep.", ("pipeline", "table", "operation"))
+        self._commit_seconds = histogram("commit_seconds", "How long a commit took.", _TABLE, _COMMIT_SECONDS)
+        self._batch_seconds = histogram(
+            "batch_seconds",
             "How long a batch took, from its plan to its last commit.",
             _SOURCE,
-            buckets=_BATCH_SECONDS,
-            registry=registry,
+            _BATCH_SECONDS,
         )
-        self._batch_records = Histogram(
-            "lakefeed_batch_records", "Events in a batch.", _SOURCE, buckets=_BATCH_RECORDS, registry=registry
-        )
-        registry.register(_Gauges(logbook))
+        self._batch_records = histogram("batch_records", "Events in a batch.", _SOURCE, _BATCH_RECORDS)
+        self._registry.register(_Gauges(logbook))
+
+    def _counter(self, name: str, about: str, labels: tuple[str, ...] = _TABLE) -> Counter:
+        return Counter(f"lakefeed_{name}", about, labels, registry=self._registry)
+
+    def _histogram(
+        self, name: str, about: str, labels: tuple[str, ...], buckets: tuple[float, ...]
+    ) -> Histogram:
+        return Histogram(f"lakefeed_{name}", about, labels, buckets=buckets, registry=self._registry)
 
     def text(self) -> bytes:
         """Everything in Prometheus's text format."""

@@ -18,8 +18,9 @@ import jsonschema
 import pytest
 import yaml
 
-from lakefeed import __version__
+from lakefeed import TableError, __version__
 from lakefeed.commands import demo
+from lakefeed.commands.app import _last_words
 
 COMMANDS = ("demo", "validate", "run", "status", "schema")
 GOOD = """
@@ -238,6 +239,14 @@ def test_status_tells_tables_that_are_not_there_yet(written: Callable[[str], Pat
     assert found["pipeline"] == "shop"
     assert found["tables"][0]["version"] is None
     assert found["sources"] == {"clicks": None}
+
+
+def test_an_error_that_was_shown_when_it_happened_is_not_shown_again_at_the_end() -> None:
+    told, untold = TableError("table events: refused"), TableError("table events: refused")
+    told.told = True
+
+    assert _last_words(told) == "error: a part of the run has stopped; the lines above say why."
+    assert _last_words(untold) == "error: table events: refused"
 
 
 def test_status_that_watches_looks_again_until_it_is_interrupted(written: Callable[[str], Path]) -> None:
