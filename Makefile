@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs clean java jars
+.PHONY: help run test check bench docs clean java jars programs screenshots
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -15,7 +15,7 @@ help:
 run: java $(READY)
 	@.venv/bin/lakefeed demo
 
-test: java $(READY) jars
+test: java $(READY) jars programs
 	@$(PYTHON) -m pytest -n 2 --dist loadfile $(TESTS)
 
 check: $(READY)
@@ -33,6 +33,13 @@ docs: $(READY)
 
 jars: java $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m support.jars
+
+# Chromium and promtool, unpacked from Debian's packages into the cache.
+programs: $(READY)
+	@PYTHONPATH=tests $(PYTHON) -m support.debian
+
+screenshots: java $(READY) jars programs
+	@$(PYTHON) docs/screenshots.py
 
 clean:
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .lakefeed lakefeed-demo build dist site

@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
 from contestants import CONTESTANTS  # noqa: E402
+from watching import compare  # noqa: E402
 from workload import PARTITIONS, TOPIC, produce  # noqa: E402
 
 from support.kafka import Broker  # noqa: E402
@@ -29,7 +30,11 @@ def main() -> None:
     options.add_argument("--warm-up", type=int, default=2, help="batches that are not counted")
     options.add_argument("--bad-every", type=int, default=None, help="cut off every so manieth payload")
     options.add_argument("--only", choices=CONTESTANTS, default=None)
+    options.add_argument("--watching", action="store_true", help="what looking at fifty tables costs")
     asked = options.parse_args()
+    if asked.watching:
+        compare(rows=asked.rows // 10, batch=asked.batch // 50, rounds=3)
+        return
     with Broker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         say(f"producing {asked.rows:,} events ...")

@@ -28,6 +28,8 @@ class LakefeedError(Exception):
 
     exit_code = 1
     retryable = False
+    told = False
+    """Whether it was shown when it happened, while the rest of the run went on."""
 
 
 @dataclass(frozen=True)

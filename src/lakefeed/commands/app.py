@@ -52,6 +52,13 @@ def _options(
     """Streams events into Delta Lake tables, exactly once, on Spark."""
 
 
+def _last_words(error: LakefeedError) -> str:
+    """What the command line ends with; an error that was shown when it happened is not shown again."""
+    if error.told:
+        return "error: a part of the run has stopped; the lines above say why."
+    return str(error) if error.exit_code == 2 else f"error: {error}"
+
+
 def main() -> None:
     """Run the command line.
 
@@ -62,5 +69,5 @@ def main() -> None:
     except LakefeedError as error:
         if "--debug" in sys.argv:
             raise
-        typer.echo(f"{error}" if error.exit_code == 2 else f"error: {error}", err=True)
+        typer.echo(_last_words(error), err=True)
         sys.exit(error.exit_code)

@@ -62,6 +62,7 @@ class Flow:
         self._watcher = watcher
         self._once = once
         self._until: Offsets | None = None
+        self._shaken = False
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
         self._begins: dict[str, Offsets] = {}
         self._routes = {
@@ -101,7 +102,9 @@ class Flow:
                 pace=self._pace,
                 stop=self.stop,
                 watcher=self._watcher,
+                shaken=self._shaken,
             )
+            life.landing.tell_positions()
             try:
                 outcome = self._record_beginnings(reaches, life.landing)
                 if outcome is None:
@@ -109,6 +112,7 @@ class Flow:
                     outcome = life.run()
             finally:
                 self.landed += life.landed
+                self._shaken = life.busy
                 life.close()
             return self._settle(outcome, client)
         finally:
@@ -354,4 +358,5 @@ class Flow:
     def fail(self, table: str, error: TableError) -> None:
         """Go on without a table that cannot be written."""
         self.failures[table] = error
+        error.told = True
         self._watcher.stopped(f"table {table}", str(error))

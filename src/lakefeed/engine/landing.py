@@ -16,15 +16,16 @@ import pyarrow as pa
 
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.lake import Lake, Place
-from lakefeed.engine.manifest import Manifest, TableManifest
+from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest
 from lakefeed.engine.plan import Stamp, group_of
-from lakefeed.engine.report import Committed, Watcher
+from lakefeed.engine.report import Committed, Lettered, Watcher
 from lakefeed.errors import Fenced, LakefeedError, TableError
 from lakefeed.files import DataFile
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.commit import Append, NewFile, append
-from lakefeed.tables.positions import application_id, mark_id
+from lakefeed.tables.contents import small_below
+from lakefeed.tables.positions import application_id, lowest, mark_id
 from lakefeed.tables.table import LakeTable
 
 
@@ -60,6 +61,16 @@ class Reach:
     def is_routed(self) -> bool:
         """Whether the table is one of a route."""
         return "/" in self.place.name
+
+    @property
+    def read_to(self) -> Offsets:
+        """The next offsets, whether or not the log holds them yet."""
+        return {**self.recorded, **{partition: span.end for partition, span in self.open.items()}}
+
+    @property
+    def recorded(self) -> Offsets:
+        """The next offsets as the log holds them; where it has none, those that the table began with."""
+        return {p: max(at, self.logged.get(p, -1) + 1) for p, at in self.rows_from.items()}
 
     def extend(self, span: OffsetRange, read: int, letters: int) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
@@ -136,7 +147,18 @@ class Landing:
                     self._extend(reach, spans, read, {} if reach.is_routed else landing[name].letters)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
+        self.tell_positions()
         return outcome
+
+    def tell_positions(self) -> None:
+        """Tell those who watch how far each table has come."""
+        for name, reach in self._reaches.items():
+            self._watcher.reached(name, self._source, reach.read_to)
+
+    def committed(self) -> Offsets:
+        """The positions that the log of every table holds by now; a route has none but those of its tables."""
+        tables = [reach for reach in self._reaches.values() if reach.place.name not in self._lake.routes]
+        return lowest(reach.recorded for reach in tables or self._reaches.values())
 
     def record_positions(self) -> dict[str, LakefeedError]:
         """Commit the positions of tables that have read without getting rows."""
@@ -182,14 +204,17 @@ class Landing:
         place = self._lake.letters
         with place.lock:
             table = self._lake.open_letters()
-            self._append(
-                place, table, Append(_new(files), transactions, expected, account), sum(f.rows for f in files)
-            )
+            change = Append(_new(files), transactions, expected, account)
+            self._append(place, table, change, rows=sum(file.rows for file in files))
         for name, result in results.items():
             for partition in result.letters:
                 key = application_id(self._pipeline, self._source, partition, letters_of=name)
                 if key in transactions:
                     self._reaches[name].letters_logged[partition] = transactions[key]
+            if result.refusals:
+                counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
+                samples = tuple(result.samples[:MOST_SAMPLES])
+                self._watcher.lettered(Lettered(name, self._source, counts_by_reason, samples))
         passing("letters_committed")
 
     def _commit_tables(self, results: dict[str, TableManifest]) -> dict[str, LakefeedError]:
@@ -235,13 +260,8 @@ class Landing:
             with reach.place.lock:
                 table = reach.place.table
                 letters = sum(span.letters for span in reach.open.values())
-                self._append(
-                    reach.place,
-                    table,
-                    Append(_new(result.files), transactions, expected, account),
-                    result.rows,
-                    letters,
-                )
+                change = Append(_new(result.files), transactions, expected, account)
+                self._append(reach.place, table, change, result.rows, letters, result.newest)
         except LakefeedError as error:
             # The letters beside the rows are committed already.
             self._drop_after(error, [replace(result, letter_files=[])])
@@ -253,7 +273,15 @@ class Landing:
         reach.open.clear()
         passing("table_committed")
 
-    def _append(self, place: Place, table: LakeTable, change: Append, rows: int, letters: int = 0) -> None:
+    def _append(
+        self,
+        place: Place,
+        table: LakeTable,
+        change: Append,
+        rows: int,
+        letters: int = 0,
+        newest: float | None = None,
+    ) -> None:
         began, retries = time.monotonic(), 0
 
         def count() -> None:
@@ -261,12 +289,25 @@ class Landing:
             retries += 1
 
         limit = place.spec.commit_retries if place.spec else 5
-        version = append(table, change, retries=limit, on_retry=count)
-        size = sum(file.size for file in change.files)
-        seconds = time.monotonic() - began
+        try:
+            version = append(table, change, retries=limit, on_retry=count)
+        except LakefeedError as error:
+            self._watcher.failed(place.name, self._source, str(error))
+            raise
+        small = small_below(place.spec.target_file_size) if place.spec else 0
         self._watcher.committed(
             Committed(
-                place.name, self._source, version, rows, len(change.files), size, letters, seconds, retries
+                table=place.name,
+                source=self._source,
+                version=version,
+                rows=rows,
+                files=len(change.files),
+                size=sum(file.size for file in change.files),
+                letters=letters,
+                seconds=time.monotonic() - began,
+                retries=retries,
+                small_files=sum(file.size < small for file in change.files),
+                newest=newest,
             )
         )
 
@@ -302,6 +343,10 @@ def _merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
             known.files += one.files
             known.letter_files += one.letter_files
             known.letters = _added([known.letters, one.letters])
+            known.refusals = _added([known.refusals, one.refusals])
+            known.samples += one.samples
+            if one.newest is not None:
+                known.newest = max(one.newest, known.newest or one.newest)
             known.blank += one.blank
             known.error = known.error or one.error
             if one.proposal is not None:
@@ -317,6 +362,11 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
         for key, value in one.items():
             total[key] = total.get(key, 0) + value
     return total
+
+
+def _reason(text: str) -> tuple[str, str]:
+    stage, _, code = text.partition("/")
+    return stage, code
 
 
 def _new(files: list[DataFile]) -> list[NewFile]:

@@ -43,9 +43,14 @@ class Life:
     pace: Pace
     stop: threading.Event
     watcher: Watcher
+    shaken: bool = False
+    """Whether the life before this one was lost with a batch in hand: then only a batch that lands tells
+    that the trouble is over."""
     gate: Gate = field(init=False)
     query: StreamingQuery | None = None
     landed: int = 0
+    busy: bool = False
+    """Whether a batch is in hand."""
 
     def __post_init__(self) -> None:
         """Open the gate to Spark, still shut."""
@@ -56,6 +61,7 @@ class Life:
         self._outcome: Outcome | None = None
         self._failure: BaseException | None = None
         self._recorded_at = time.monotonic()
+        self._calm = False
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
@@ -76,7 +82,7 @@ class Life:
             ends = self.client.latest() if self.until is None else self.until
             if set(ends) - set(self._position) or self.client.marks() != self._marks:
                 return Outcome()
-            self.watcher.lag(self.plan.source_name, _distance(self._position, ends))
+            self._tell(ends)
             end = self.pace.next_end(self._position, ends)
             if end is None and self.until is not None:
                 break
@@ -84,7 +90,15 @@ class Life:
             if outcome.failures or outcome.proposals:
                 return outcome
         failures = self.landing.record_positions()
+        self.client.acknowledge(self.landing.committed())
         return Outcome(failures=failures) if failures else None
+
+    def _tell(self, ends: Offsets) -> None:
+        """The source has answered; an old trouble is over if there is nothing left that could fail again."""
+        self.watcher.seen(self.plan.source_name, ends)
+        if not self._calm and (not self.shaken or not _distance(self._position, ends)):
+            self._calm = True
+            self.watcher.trouble(self.plan.source_name, "")
 
     def take(self, frame: DataFrame, _: int) -> None:
         """Land a batch: Spark's callback. The one action on its frame runs the tasks.
@@ -103,6 +117,7 @@ class Life:
 
     def _batch(self, end: Offsets, ends: Offsets) -> Outcome:
         began = time.monotonic()
+        self.busy = True
         passing("batch_planned")
         self._spans = spans(self._position, end)
         self._done.clear()
@@ -119,7 +134,9 @@ class Life:
         if outcome.failures:
             return outcome
         self.landed += 1
+        self.busy, self._calm = False, True
         self.watcher.trouble(self.plan.source_name, "")
+        self.client.acknowledge(self.landing.committed())
         self.pace.learn(outcome.read, outcome.size)
         lag = _distance(self._position, ends)
         seconds = time.monotonic() - began
@@ -137,7 +154,9 @@ class Life:
         if time.monotonic() - self._recorded_at < _RECORD_EVERY:
             return {}
         self._recorded_at = time.monotonic()
-        return self.landing.record_positions()
+        failures = self.landing.record_positions()
+        self.client.acknowledge(self.landing.committed())
+        return failures
 
     def close(self) -> None:
         """End the query, and let go of what was opened for it."""

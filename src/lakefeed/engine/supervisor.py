@@ -6,8 +6,10 @@ import logging
 import random
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
+from lakefeed.engine.census import census
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
 from lakefeed.engine.lake import Lake
@@ -37,15 +39,17 @@ def run(
     Raises the first error that ended a source or a table, after the others have come to their end.
     """
     state = Path(pipeline.state) / pipeline.name
+    watcher = watcher or Quiet()
     with only_instance(pipeline):
         lake = Lake(pipeline)
         chosen = master or pipeline.spark.master
         with spark_session(pipeline.name, chosen, pipeline.spark.conf, state / "spark.log") as session:
             flows = [
-                Flow(lake, name, session, state / "checkpoints", watcher or Quiet(), once=once)
+                Flow(lake, name, session, state / "checkpoints", watcher, once=once)
                 for name in pipeline.sources
             ]
-            Supervisor(pipeline, flows, watcher or Quiet(), stop or threading.Event()).run()
+            with census(lake, watcher) if pipeline.http else nullcontext():
+                Supervisor(pipeline, flows, watcher, stop or threading.Event()).run()
 
 
 class Supervisor:
@@ -74,7 +78,8 @@ class Supervisor:
             self._stop_flows(threads)
         errors = [*self._errors, *(error for flow in self._flows for error in flow.failures.values())]
         if errors:
-            raise errors[0]
+            # What was shown when it happened must not hide what nobody has seen yet.
+            raise min(errors, key=lambda error: getattr(error, "told", False))
 
     def _stop_flows(self, threads: list[threading.Thread]) -> None:
         """Let running batches end within `stop_timeout`; what is not committed by then is dropped whole."""
@@ -94,6 +99,7 @@ class Supervisor:
             self._live(flow)
         except SourceError as error:
             self._watcher.stopped(f"source {flow.source}", str(error))
+            error.told = True
             self._errors.append(error)
         except BaseException as error:
             if flow.stop.is_set() and not isinstance(error, Fenced):

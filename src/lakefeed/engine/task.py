@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.manifest import Manifest, TableManifest
+from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest
 from lakefeed.engine.plan import FlowPlan, TablePlan
+from lakefeed.engine.report import Sample
 from lakefeed.engine.routed import RoutedWriters
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
@@ -29,6 +30,7 @@ from lakefeed.sources import Events, OffsetRange
 from lakefeed.stores import open_store
 
 _NO_COLUMNS = pa.schema([])
+_LONGEST_REASON = 300
 
 
 def run_task(
@@ -62,10 +64,12 @@ def run_task(
 def _take(lanes: list[_Lane], events: Events) -> None:
     """Decode once for all tables that want the same columns."""
     decoded: dict[tuple[pa.Schema, Rules], Decoded] = {}
+    newest = events.newest()
     for lane in lanes:
         if lane.wants not in decoded:
             decoded[lane.wants] = lane.decoder.decode(events.payloads)
         lane.take(events, decoded[lane.wants])
+        lane.note(newest)
 
 
 class _Lane:
@@ -106,6 +110,11 @@ class _Lane:
                 self._write(events, decoded, before)
         except TableError as error:
             self._fail(error)
+
+    def note(self, newest: float | None) -> None:
+        """Keep the time of the newest event, for those who ask how fresh the table is."""
+        if newest is not None:
+            self._result.newest = max(newest, self._result.newest or newest)
 
     def close(self) -> dict[str, TableManifest]:
         routed: Mapping[str, TableManifest] = {}
@@ -175,6 +184,7 @@ class _Lane:
             self._letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA))
         payloads = [events.payloads[index] for index in indexes]
         origin = events.origin(indexes)
+        self._tell(refused, origin)
         self._letters.write(
             dead_letters(
                 plan.pipeline, plan.source_name, self.table.name, refused, origin, payloads, self._dead_at
@@ -191,6 +201,18 @@ class _Lane:
                 f"`evolve.type_change` is fail: {changed.error}.\n"
                 "Correct `schema` or the producer, or choose another rule, then start again."
             )
+
+    def _tell(self, refused: list[Refused], origin: pa.RecordBatch) -> None:
+        """Count the reasons, and keep a few of them word for word."""
+        for one in refused:
+            reason = f"{one.stage}/{one.code}"
+            self._result.refusals[reason] = self._result.refusals.get(reason, 0) + 1
+        room = MOST_SAMPLES - len(self._result.samples)
+        places = origin.slice(0, max(0, room)).select(["topic", "partition", "offset"]).to_pylist()
+        for one, at in zip(refused, places, strict=False):
+            partition = self._plan.source.partition_of(at["topic"], at["partition"])
+            text = one.error[:_LONGEST_REASON].encode("utf-8", "replace").decode()
+            self._result.samples.append(Sample(partition, at["offset"], one.stage, one.code, text))
 
     def _write(self, events: Events, decoded: Decoded, before: set[int]) -> None:
         table, rows = self.table, decoded.rows

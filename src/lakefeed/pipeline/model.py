@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from lakefeed.pipeline.checks import Outline, findings
 from lakefeed.pipeline.connector import SourceField
 from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.locations import LocalPath, Location, beside
 from lakefeed.pipeline.names import PartName, PipelineName
 from lakefeed.pipeline.options import Options
@@ -78,6 +79,13 @@ class Pipeline(Section):
         description="Options of the object store, for every table; a table may have its own in addition.",
         examples=[{"AWS_REGION": "eu-west-1"}],
     )
+    http: Http | None = Field(
+        default=None,
+        description="Serves the status page, `/metrics`, `/healthz`, `/readyz` and `/api/status` while the "
+        "pipeline runs. Left out: nothing listens.",
+        examples=[{"listen": "127.0.0.1:8088"}],
+    )
+    ready: Ready = Field(default=Ready(), description="When `/readyz` says that the pipeline is not ready.")
     spark: Spark = Field(default=Spark(), description="Which Spark runs the pipeline, and its settings.")
     state: LocalPath = Field(
         default=".lakefeed",
@@ -124,8 +132,8 @@ class Pipeline(Section):
 
         Starts Spark in this process; `master` takes the place of the file's.
         """
-        # By name: the engine is above this room and imports Spark.
-        import_module("lakefeed.engine.supervisor").run(self, once=once, master=master)
+        # By name: what runs it is above this room and imports Spark.
+        import_module("lakefeed.watch.run").run(self, once=once, master=master)
 
     @property
     def dead_letters_path(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from lakefeed.pipeline.connector import connector_class, connector_types
 from lakefeed.pipeline.evolve import Evolve
 from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.section import Section
@@ -46,6 +47,8 @@ def reference_markdown() -> str:
         _section("Evolve", Evolve),
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
+        _section("Http", Http),
+        _section("Ready", Ready),
         _section("Spark", Spark),
         _section("Case", Case),
         _section("Sample", Sample),

@@ -135,7 +135,9 @@ class Redactor(logging.Filter):
         try:
             yield
         except LakefeedError as error:
-            raise type(error)(self.redact(str(error))) from None
+            redacted = type(error)(self.redact(str(error)))
+            redacted.told = error.told
+            raise redacted from None
 
     def redact(self, text: str) -> str:
         """The text without secrets."""

@@ -20,6 +20,7 @@ from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
 from lakefeed.pipeline.wording import counted
 from lakefeed.sources import Offsets, SourceClient
 from lakefeed.sources.kafka import partition_name, topic_and_number
+from lakefeed.sources.kafka_group import ConsumerGroup
 
 if TYPE_CHECKING:
     from lakefeed.sources.kafka import KafkaSource
@@ -47,6 +48,7 @@ class KafkaClient(SourceClient):
             raise SourceError(
                 f"source {name}: the client refuses its options: {error.args[0].str()}"
             ) from error
+        self._group = ConsumerGroup(self._admin, name, source.group or f"lakefeed-{pipeline}")
         self._topics: dict[str, Any] = {}
         self._looked_at = 0.0
 
@@ -73,6 +75,7 @@ class KafkaClient(SourceClient):
         """
         if time.monotonic() - self._looked_at > _LOOK_FOR_PARTITIONS_EVERY:
             self._look()
+        self._group.go_on()
         return self._list(self._partitions(), OffsetSpec.latest())
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
@@ -105,8 +108,13 @@ class KafkaClient(SourceClient):
 
     def close(self) -> None:
         """Let go of the connections and their threads."""
+        self._group.close()
         # They live as long as the client, which lives as long as its callback, which is a part of this.
-        del self._admin
+        del self._admin, self._group
+
+    def acknowledge(self, positions: Offsets) -> None:
+        """Commit the consumer group's offsets, beside the stream."""
+        self._group.commit(positions)
 
     def confirm(self) -> None:
         """Raise when a topic was deleted and created again while a batch was read from it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,8 +18,9 @@ import jsonschema
 import pytest
 import yaml
 
-from lakefeed import __version__
+from lakefeed import TableError, __version__
 from lakefeed.commands import demo
+from lakefeed.commands.app import _last_words
 
 COMMANDS = (
     *("demo", "init", "validate", "test", "plan", "run", "status", "verify", "rewind", "dead-letters"),
@@ -81,8 +84,8 @@ def test_help_names_every_command_with_one_sentence() -> None:
     [
         ("demo", ["[DIRECTORY]", "--rows"]),
         ("validate", ["FILE", "The pipeline file."]),
-        ("run", ["FILE", "--once", "--set", "KEY=VALUE", "--master"]),
-        ("status", ["FILE", "--json"]),
+        ("run", ["FILE", "--once", "--set", "KEY=VALUE", "--master", "--log-format", "--quiet"]),
+        ("status", ["FILE", "--json", "--watch"]),
         ("schema", ["Print the JSON Schema"]),
         ("init", ["[DIR]", "--template"]),
         ("test", ["FILE", "--spark", "--json"]),
@@ -253,6 +256,55 @@ def test_status_tells_tables_that_are_not_there_yet(written: Callable[[str], Pat
     assert found["pipeline"] == "shop"
     assert found["tables"][0]["version"] is None
     assert found["sources"] == {"clicks": None}
+
+
+def test_an_error_that_was_shown_when_it_happened_is_not_shown_again_at_the_end() -> None:
+    told, untold = TableError("table events: refused"), TableError("table events: refused")
+    told.told = True
+
+    assert _last_words(told) == "error: a part of the run has stopped; the lines above say why."
+    assert _last_words(untold) == "error: table events: refused"
+
+
+def test_status_that_watches_looks_again_until_it_is_interrupted(written: Callable[[str], Path]) -> None:
+    command = [sys.executable, "-m", "lakefeed", "status", str(written(GOOD)), "--watch", "--json"]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        code = process.wait(30)
+
+    assert [json.loads(line)["pipeline"] for line in lines] == ["shop", "shop"]
+    assert (code, said) == (0, "")
+
+
+def test_status_counts_what_a_table_that_is_not_there_yet_would_read(written: Callable[[str], Path]) -> None:
+    file = written(GOOD)
+
+    _, out, _ = lakefeed("status", file)
+
+    assert "events <- clicks 0: next 0, end 10, lag 10" in out
+
+
+def test_run_on_a_port_that_is_taken_ends_before_spark_starts(written: Callable[[str], Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        file = written(GOOD + f"    http: {{listen: {taken}}}\n")
+
+        plain = lakefeed("run", file, "--once")
+        as_json = lakefeed("run", file, "--once", "--log-format", "json")
+
+    assert plain == (
+        2,
+        "",
+        f"http: another program listens on {taken} already.\n"
+        "Stop it, or choose another address: --set http.listen=127.0.0.1:0 takes a free port.\n",
+    )
+    assert as_json[0] == 2
+    assert json.loads(as_json[2])["message"] == plain[2].rstrip("\n")
+    assert not (file.parent / ".lakefeed").exists()
 
 
 CANARIES = {

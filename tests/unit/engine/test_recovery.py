@@ -89,6 +89,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed() -> None:
         pace=Pace(Flush(), hurry=True),
         stop=threading.Event(),
         watcher=watcher,
+        shaken=True,
     )
     life.gate.open_to = lambda end: life.take(frame, 0)  # type: ignore[method-assign]
 
