@@ -12,6 +12,10 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
+from lakefeed.watch.forecast import forecast
+from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.status import status
+from lakefeed.watch.verify import verify
 from support.kafka import Broker
 from support.lakefeed import run
 from support.ledger import assert_each_once, dead_letters, table_ids
@@ -70,7 +74,8 @@ def test_each_value_gets_a_table_with_the_columns_that_its_events_fill(
 
     for events in (first, more):
         broker.produce(name, [json.dumps(event).encode() for event in events])
-        run_inline(Pipeline.from_file(file))
+        book = Logbook(Pipeline.from_file(file))
+        run_inline(Pipeline.from_file(file), book)
 
     made = tables(tmp_path / "lake")
     assert {each: columns(table) for each, table in made.items() if each.startswith("events")} == {
@@ -92,6 +97,18 @@ def test_each_value_gets_a_table_with_the_columns_that_its_events_fill(
             "no table for one_too_many: there are 3, as `max_tables` allows",
         ),
     }
+    watched = {one.name: one.written for one in book.view().tables}
+    assert watched == {"events": 0, "events/view": 1, "events/cart": 1, "events/a_.._b": 1}
+    told = status(Pipeline.from_file(file))
+    assert {one.name: (one.rows, one.lag) for one in told.tables} == {
+        "events/a_.._b": (1, 0),
+        "events/cart": (2, 0),
+        "events/view": (3, 0),
+    }
+    proof = verify(Pipeline.from_file(file), deep=True)
+    assert proof.sound, proof
+    foreseen = {one.name: (one.action, one.refused) for one in forecast(Pipeline.from_file(file)).tables}
+    assert foreseen["events/view"] == ("nothing", None)
     assert_each_once(range(9), ids(tmp_path / "lake", set(made) - {"shop_dead_letters"}), list(bad))
 
 

@@ -156,7 +156,7 @@ class Landing:
             self._watcher.reached(name, self._source, reach.read_to)
 
     def committed(self) -> Offsets:
-        """The positions that the log of every table holds by now; a route has none but those of its tables."""
+        """The positions that the log of every table holds by now; a route has those of its tables."""
         tables = [reach for reach in self._reaches.values() if reach.place.name not in self._lake.routes]
         return lowest(reach.recorded for reach in tables or self._reaches.values())
 

@@ -202,7 +202,7 @@ def _strangers_in_tests(outline: Outline) -> Iterator[Finding]:
                 message = f"unknown source '{source}'{suggestion(source, outline.sources or ())}"
                 yield Finding(("tests", name, "events", source), message)
         for table in tables if outline.tables else ():
-            if table not in outline.tables:
+            if table.partition("/")[0] not in outline.tables:
                 message = f"unknown table '{table}'{suggestion(table, outline.tables)}"
                 yield Finding(("tests", name, "tables", table), message)
 

@@ -99,4 +99,8 @@ def _moved(pipeline: Pipeline, events: Mapping[str, Sequence[Sample]], folder: P
 
 
 def _table(table: Table, path: Path) -> Table:
-    return table.model_copy(update={"path": str(path), "create": True, "storage": None})
+    place = {"path": str(path)}
+    if table.routed:
+        # By value alone, so that `events/view` is where the table of that value lies.
+        place = {"route": "/".join([str(path), *(f"{{{column}}}" for column in table.routed.columns)])}
+    return table.model_copy(update={**place, "create": True, "storage": None})

@@ -33,7 +33,8 @@ class Logbook:
         self._began = clock()
         self._sources = {name: self._new_source(name) for name in pipeline.sources}
         self._tables = {
-            name: self._new_table(name, table.path, table.from_) for name, table in pipeline.tables.items()
+            name: self._new_table(name, table.route or table.path, table.from_)
+            for name, table in pipeline.tables.items()
         }
         self._letters = self._new_table(LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources))
         self._recent: deque[LetterView] = deque(maxlen=_LETTERS_KEPT)
@@ -55,7 +56,15 @@ class Logbook:
         return max(_SHORTEST_WINDOW, 2 * self._pipeline.flush_for(source).interval)
 
     def _table(self, name: str) -> TableNotes:
-        return self._letters if name == LETTERS else self._tables[name]
+        """The notes of a table; one of a route is met here when it is first told of."""
+        if name == LETTERS:
+            return self._letters
+        if name not in self._tables:
+            table, *key = name.split("/")
+            spec = self._pipeline.tables[table]
+            path = spec.routed.path(tuple(key)) if spec.routed else spec.path
+            self._tables[name] = self._new_table(name, path, spec.from_)
+        return self._tables[name]
 
     def committed(self, event: Committed) -> None:
         """Count a commit."""
@@ -114,7 +123,7 @@ class Logbook:
     def reached(self, table: str, source: str, positions: Mapping[str, int]) -> None:
         """Keep how far a table is."""
         with self._lock:
-            self._tables[table].positions[source] = dict(positions)
+            self._table(table).positions[source] = dict(positions)
 
     def counted(self, event: Counted) -> None:
         """Keep what a table holds."""
