@@ -85,7 +85,8 @@ class Misfit(Exception):
     def refused(self, index: int) -> Refused:
         """What the caller of the decoder gets for the payload at this index."""
         stage = "decode" if self.code in _DECODE else "schema"
-        where = _path_text(self.path)
+        where = path_text(self.path)
+        where = where if len(where) <= _LONGEST_PATH else where[: _LONGEST_PATH - 3] + "..."
         return Refused(index, stage, self.code, f"{where}: {self.message}" if where else self.message)
 
 
@@ -144,14 +145,15 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _path_text(path: list[str | int]) -> str:
+def path_text(path: list[str | int]) -> str:
+    """A place in a payload, such as `meta.tags[1]`."""
     text = ""
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
             text += ("." if text else "") + name_text(part)
-    return text if len(text) <= _LONGEST_PATH else text[: _LONGEST_PATH - 3] + "..."
+    return text
 
 
 def name_text(name: str) -> str:

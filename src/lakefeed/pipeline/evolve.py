@@ -21,7 +21,8 @@ class Evolve(Section):
     new_column: NewColumn = Field(
         default="add",
         description="A field that the table has no column for: `add` the column, `ignore` the field, "
-        "`rescue` it as JSON in the column `_rescued`, make the event a `dead_letter`, or `fail`: stop the table.",
+        "`rescue` it as JSON in the column `_rescued`, make the event a `dead_letter`, or `fail`: stop the "
+        "table.",
     )
     type_change: TypeChange = Field(
         default="dead_letter",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 import pytest
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from lakefeed.errors import PipelineFileError
-from lakefeed.formats import Decoded, Format
+from lakefeed.formats import Decoded, Format, Rules
 from lakefeed.pipeline.connector import FormatField, connector_class, connector_types
+from lakefeed.pipeline.evolve import NewColumn, TypeChange
 from lakefeed.pipeline.load import load
 from lakefeed.pipeline.types import declared_schema, stored
 
@@ -210,7 +212,7 @@ def test_a_column_of_a_type_that_cannot_hold_the_values_refuses_rows(name: str) 
 @formats
 def test_a_column_that_differs_only_by_case_refuses_rows(name: str) -> None:
     first, *others = CASES[name].columns
-    schema = declared_schema({first.upper(): "string", **dict.fromkeys(others, "string")})
+    schema = declared_schema({first.upper(): "string", **{key: CASES[name].columns[key] for key in others}})
 
     decoded = format_of(name).decoder(schema).decode(CASES[name].good[:1])
 
@@ -326,3 +328,101 @@ tables:
     assert str(error.value) == (
         f"{file}:7: sources.clicks.format.decompres: unknown key, did you mean 'decompress'?"
     )
+
+
+RULES = pytest.mark.parametrize("rule", get_args(NewColumn))
+NEW = pytest.mark.parametrize("name", [name for name in connector_types("format") if name != "json"])
+
+
+def decode_by(name: str, columns: dict[str, str], rules: Rules) -> Decoded:
+    schema, good = declared_schema(columns), CASES[name].good
+    return checked(name, format_of(name).decoder(schema, rules).decode(good), good, schema)
+
+
+@NEW
+@RULES
+def test_a_field_that_is_new_becomes_what_the_rule_says(name: str, rule: NewColumn) -> None:
+    first, *others = CASES[name].columns
+    known = {key: CASES[name].columns[key] for key in others}
+
+    decoded = decode_by(name, known, Rules(new_column=rule))
+
+    values = decode(name, CASES[name].good).rows.column(first)
+    with_value = [index for index, value in enumerate(values.to_pylist()) if value is not None]
+    assert (decoded.unknown is not None) == (rule in ("add", "fail"))
+    assert decoded.unknown is None or decoded.unknown.names == [first]
+    assert (decoded.rescued is not None) == (rule == "rescue")
+    letters = [("new_column", index) for index in with_value] if rule == "dead_letter" else []
+    assert [(one.code, one.index) for one in decoded.refused] == letters
+    if decoded.rescued is not None:
+        texts = decoded.rescued.to_pylist()
+        assert [index for index, text in enumerate(texts) if text is not None] == with_value
+        assert all(json.loads(text).keys() == {first} for text in texts if text is not None)
+
+
+@NEW
+@pytest.mark.parametrize("rule", get_args(TypeChange))
+def test_a_value_that_does_not_fit_becomes_what_the_rule_says(name: str, rule: TypeChange) -> None:
+    first = next(iter(CASES[name].columns))
+    columns = {**CASES[name].columns, first: "struct<a: long>"}
+
+    decoded = decode_by(name, columns, Rules(type_change=rule))
+
+    values = decode(name, CASES[name].good).rows.column(first)
+    with_value = [index for index, value in enumerate(values.to_pylist()) if value is not None]
+    if rule == "rescue":
+        assert decoded.refused == []
+        assert decoded.rows.column(first).null_count == len(values)
+        assert decoded.rescued is not None
+        texts = decoded.rescued.to_pylist()
+        assert [index for index, text in enumerate(texts) if text is not None] == with_value
+        assert all(json.loads(text).keys() == {first} for text in texts if text is not None)
+    else:
+        assert [(one.code, one.index) for one in decoded.refused] == [("wrong_type", n) for n in with_value]
+        assert decoded.rescued is None
+
+
+@NEW
+def test_a_value_that_does_not_fit_is_refused_where_null_is_not_allowed(name: str) -> None:
+    first = next(iter(CASES[name].columns))
+    columns = {**CASES[name].columns, first: "struct<a: long> not null"}
+
+    decoded = decode_by(name, columns, Rules(type_change="rescue"))
+
+    assert {one.code for one in decoded.refused} <= {"wrong_type", "missing_value"}
+    assert len(decoded.refused) == len(CASES[name].good)
+
+
+@NEW
+def test_a_dropped_field_is_as_if_it_were_not_there(name: str) -> None:
+    first, *others = CASES[name].columns
+    rules = Rules(new_column="dead_letter", dropped=frozenset({first}))
+
+    decoded = decode_by(name, {key: CASES[name].columns[key] for key in others}, rules)
+
+    assert (decoded.refused, decoded.unknown, decoded.rescued) == ([], None, None)
+
+
+@NEW
+def test_a_new_field_of_a_name_that_the_table_makes_itself_is_refused(name: str) -> None:
+    first, *others = CASES[name].columns
+
+    decoded = decode_by(
+        name, {key: CASES[name].columns[key] for key in others}, Rules(taken=frozenset({first}))
+    )
+
+    assert {one.code for one in decoded.refused} == {"bad_name"}
+    assert decoded.unknown is None
+
+
+@NEW
+@compressed
+def test_what_is_rescued_from_compressed_payloads_is_the_same(name: str, kind: str) -> None:
+    good, rules = CASES[name].good, Rules(new_column="rescue")
+    packed = [compress(kind, payload) for payload in good]
+
+    plain = format_of(name).decoder(pa.schema([]), rules).decode(good)
+    decoded = format_of(name, decompress=kind).decoder(pa.schema([]), rules).decode(packed)
+
+    assert plain.rescued is not None
+    assert decoded == plain
