@@ -9,6 +9,7 @@ from lakefeed.pipeline.connector import connector_class, connector_types
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
+from lakefeed.pipeline.registry import Registry
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 
@@ -42,6 +43,7 @@ def reference_markdown() -> str:
         _section("Table", Table),
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
+        _section("Registry", Registry),
         _section("Spark", Spark),
     ]
     return "\n".join([_OPENING, *sections, _column_types()])
