@@ -89,6 +89,9 @@ def decoded(count: int, parts: Sequence[tuple[Sequence[int], Fitted]], refused: 
 
     There is at least one part, as even no row has columns.
     """
+    if len(parts) == 1 and not refused and not parts[0][1].misfits and not parts[0][1].rescued:
+        whole = parts[0][1]
+        return Decoded(pa.RecordBatch.from_struct_array(whole.rows), unknown=whole.unknown)
     refused = dict(refused)
     indexes: list[int] = []
     rows: list[pa.StructArray] = []

@@ -25,6 +25,7 @@ _DECODE = {
     "too_deep": "objects and arrays are nested more than 100 levels deep",
     "bad_csv": "a quote in the record is not closed, or text follows a closing quote",
     "many_records": "the payload holds more than one record",
+    "bad_avro": "the payload is not a record of its schema, or is cut off or followed by more",
     "bad_fields": "the record has more or fewer fields than `columns`",
 }
 _SCHEMA = {
