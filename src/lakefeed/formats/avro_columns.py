@@ -158,8 +158,7 @@ class _Block:
         odd = (numbers < 0) | (numbers >= len(node.symbols))
         self._suspect(rows, odd)
         numbers[odd] = 0
-        symbols = pa.array(node.symbols or ("",), pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32)), symbols)
+        return pa.array(node.symbols or ("",), pa.string()).take(pa.array(numbers))
 
     def record(self, node: Node, rows: Array) -> pa.Array:
         children = [self.read(field, rows) for _, field in node.fields]

@@ -14,6 +14,8 @@ from lakefeed.formats import DEFAULT_MAX_PAYLOAD
 from lakefeed.formats.avro_bytes import ByteReader
 from lakefeed.formats.compression import unzstd
 from lakefeed.formats.refusal import Misfit
+from lakefeed.pipeline.units import format_size
+from lakefeed.pipeline.wording import one_of
 
 MAGIC = b"Obj\x01"
 _SYNC = 16
@@ -31,9 +33,9 @@ class Contained:
 def opened(payload: bytes) -> Contained:
     """What is in a container with exactly one record. Raises Misfit."""
     if not payload.startswith(MAGIC):
-        raise Misfit(
-            "bad_framing", f"expected a container, which begins with Obj and 1, got 0x{payload[:4].hex()}"
-        )
+        got = f"0x{payload[: len(MAGIC)].hex()}" if payload else "an empty payload"
+        message = f"expected a container, which begins with 0x{MAGIC.hex()}, got {got}"
+        raise Misfit("bad_framing", message)
     reader = ByteReader(payload, len(MAGIC))
     header = _header(reader)
     sync = reader.take(_SYNC, "a mark")
@@ -71,23 +73,28 @@ def _schema(header: dict[str, bytes]) -> str:
 def _codec(name: bytes) -> Callable[[bytes], bytes]:
     found = _CODECS.get(name)
     if found is None:
-        known = ", ".join(each.decode() for each in _CODECS)
-        raise Misfit(
-            "bad_compression", f"expected a container of one of {known}, got {name.decode(errors='replace')}"
-        )
+        known = one_of([each.decode() for each in _CODECS])
+        message = f"expected a container of {known}, got {name.decode(errors='replace')[:40]}"
+        raise Misfit("bad_compression", message)
 
     def decompress(content: bytes) -> bytes:
         try:
             plain = found(content)
-        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-            raise Misfit(
-                "bad_compression", f"a block of the container is not {name.decode()}: {error}"
-            ) from None
+        except (Misfit, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, Misfit) and error.code == "too_large":
+                raise _too_large() from None
+            message = f"a block of the container is not {name.decode()}: {error}"
+            raise Misfit("bad_compression", message) from None
         if len(plain) > DEFAULT_MAX_PAYLOAD:
-            raise Misfit("too_large", "a block of the container has more than 64MB when decompressed")
+            raise _too_large()
         return plain
 
     return decompress
+
+
+def _too_large() -> Misfit:
+    limit = format_size(DEFAULT_MAX_PAYLOAD)
+    return Misfit("too_large", f"a block of the container has more than {limit} when decompressed")
 
 
 def _inflate(content: bytes) -> bytes:
@@ -111,7 +118,7 @@ def _unsnappy(content: bytes) -> bytes:
         if byte < 128:
             break
     if size > DEFAULT_MAX_PAYLOAD:
-        raise Misfit("too_large", "a block of the container has more than 64MB when decompressed")
+        raise _too_large()
     plain = bytes(pa.Codec("snappy").decompress(content[:-_CHECKSUM], size, asbytes=True))
     if zlib.crc32(plain).to_bytes(_CHECKSUM, "big") != content[-_CHECKSUM:]:
         raise ValueError("its checksum is wrong")

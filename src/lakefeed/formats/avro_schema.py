@@ -148,7 +148,7 @@ class _Builder:
             item = self.node(schema["values"], inside)
             return Node("map", pa.map_(pa.string(), item.made), item=item)
         if kind == "enum":
-            return Node("enum", pa.dictionary(pa.int32(), pa.string()), symbols=tuple(schema["symbols"]))
+            return Node("enum", pa.string(), symbols=tuple(schema["symbols"]))
         if not isinstance(kind, str) or (kind not in _PRIMITIVES and kind != "fixed"):
             return self.node(kind, inside)
         return _logical(kind, schema)

@@ -15,6 +15,8 @@ from lakefeed.pipeline.names import column_name_problem
 from lakefeed.pipeline.types import TIMESTAMP
 from lakefeed.pipeline.widening import one_per_spelling
 
+_LARGEST_PRECISION = 38
+
 
 @dataclass(frozen=True)
 class Proposals:
@@ -103,6 +105,8 @@ def proposed_type(made: pa.DataType) -> pa.DataType:
         return pa.map_(pa.string(), proposed_type(made.item_type))
     if pa.types.is_timestamp(made):
         return TIMESTAMP
+    if pa.types.is_decimal256(made):
+        return pa.decimal128(_LARGEST_PRECISION, min(made.scale, _LARGEST_PRECISION))
     if is_text(made):
         return pa.string()
     return pa.binary() if is_binary(made) else made

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import get_args
 
 import pyarrow as pa
@@ -38,7 +39,20 @@ class Case:
     huge: bytes | None
 
 
+def avro_schema() -> str:
+    file = Path(mkdtemp()) / "case.avsc"
+    fields = [{"name": "id", "type": ["null", "long"]}, {"name": "name", "type": ["null", "string"]}]
+    file.write_text(json.dumps({"type": "record", "name": "Case", "fields": fields}))
+    return str(file)
+
+
 CASES = {
+    "avro": Case(
+        {"type": "avro", "schema_file": avro_schema()},
+        {"id": "long", "name": "string"},
+        [b"\x02\x02\x02\x02a", b"\x00\x00", b"\x02\x04\x02\x06\xc3\xbcb"],
+        b"\x02\x02\x02\x80\x80\x80\x05" + b"x" * HUGE,
+    ),
     "json": Case(
         {"type": "json"},
         {"id": "long", "name": "string"},
@@ -64,6 +78,11 @@ CASES = {
     ),
 }
 MANGLED = [
+    b"\x02\x02\x02\x02ab",
+    b"\x02\x02\x02\x02\xff",
+    b"\x02" + b"\xff" * 11,
+    b"\x02\x02\x02\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
+    b"\x04\x02",
     b"",
     b" ",
     b"\n",
