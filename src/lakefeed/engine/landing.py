@@ -35,6 +35,7 @@ class Span:
     end: int
     read: int = 0
     letters: int = 0
+    skipped: int = 0
 
 
 @dataclass
@@ -53,12 +54,13 @@ class Reach:
     marks: dict[str, int]
     open: dict[str, Span] = field(default_factory=dict)
 
-    def extend(self, span: OffsetRange, read: int, letters: int) -> None:
+    def extend(self, span: OffsetRange, read: int, letters: int, skipped: int) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
         known = self.open.setdefault(span.partition, Span(span.start, span.start))
         known.end = span.end
         known.read += read
         known.letters += letters
+        known.skipped += skipped
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Landing:
             self._drop_after(error, landing.values())
             raise
         for name, result in landing.items():
-            self._extend(self._reaches[name], spans, read, result.letters)
+            self._extend(self._reaches[name], spans, read, result)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
         return outcome
@@ -136,11 +138,12 @@ class Landing:
         self._pool.shutdown()
 
     def _extend(
-        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], letters: dict[str, int]
+        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
     ) -> None:
         for span in spans:
             if reach.rows_from[span.partition] <= span.start:
-                reach.extend(span, read.get(span.partition, 0), letters.get(span.partition, 0))
+                counts = (each.get(span.partition, 0) for each in (read, result.letters, result.skipped))
+                reach.extend(span, *counts)
 
     def _commit_letters(self, spans: list[OffsetRange], results: dict[str, TableManifest]) -> None:
         files = [file for result in results.values() for file in result.letter_files]
@@ -206,6 +209,8 @@ class Landing:
             "rows": result.rows,
             "ranges": ranges,
         }
+        if skipped := {name: span.skipped for name, span in reach.open.items() if span.skipped}:
+            account["skipped"] = skipped
         try:
             with reach.place.lock:
                 table = reach.place.table
@@ -274,6 +279,7 @@ def _merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
             known.files += one.files
             known.letter_files += one.letter_files
             known.letters = _added([known.letters, one.letters])
+            known.skipped = _added([known.skipped, one.skipped])
             known.blank += one.blank
             known.error = known.error or one.error
             if one.proposal is not None:

@@ -22,6 +22,8 @@ class TableManifest:
     letter_files: list[DataFile] = field(default_factory=list)
     letters: dict[str, int] = field(default_factory=dict)
     """Dead letters by partition, whether or not they had been written before."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Events by partition that carry nothing, and are neither rows nor dead letters."""
     proposal: pa.Schema | None = None
     blank: int = 0
     """Events that showed no column at all while the schema was being inferred."""
@@ -73,6 +75,7 @@ def _table_out(table: TableManifest) -> dict[str, Any]:
         "files": [asdict(file) for file in table.files],
         "letter_files": [asdict(file) for file in table.letter_files],
         "letters": table.letters,
+        "skipped": table.skipped,
         "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
         "blank": table.blank,
         "error": _error_out(table.error),
@@ -86,6 +89,7 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
         files=[DataFile(**file) for file in value["files"]],
         letter_files=[DataFile(**file) for file in value["letter_files"]],
         letters=value["letters"],
+        skipped=value["skipped"],
         proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
         blank=value["blank"],
         error=_error_in(value["error"]),

@@ -86,6 +86,8 @@ class _Lane:
                 decoded = self._without(before, events, decoded)
             if decoded.refused:
                 self._refuse(events, decoded.refused)
+            if decoded.skipped:
+                _count(self._result.skipped, events, decoded.skipped)
             if decoded.unknown is not None:
                 self._propose(decoded.unknown)
             if self.table.columns is None:
@@ -129,22 +131,20 @@ class _Lane:
         partitions = map(name, topics, numbers)
         places = zip(partitions, offsets, moments, strict=True)
         found = {at for at, place in enumerate(places) if place in self._lettered}
-        self._count_letters(events, sorted(found))
+        _count(self._result.letters, events, sorted(found))
         return found
 
     def _without(self, before: set[int], events: Events, decoded: Decoded) -> Decoded:
         """Leave out dead letters, whether they would be rows by now or be refused again."""
-        kept = _kept(len(events.payloads), {one.index for one in decoded.refused})
+        kept = _kept(len(events.payloads), _gone(decoded))
         rows = decoded.rows.filter(pa.array([index not in before for index in kept], pa.bool_()))
-        return Decoded(rows, [one for one in decoded.refused if one.index not in before], decoded.unknown)
-
-    def _count_letters(self, events: Events, indexes: list[int]) -> None:
-        for partition, count in events.counts(indexes).items():
-            self._result.letters[partition] = self._result.letters.get(partition, 0) + count
+        refused = [one for one in decoded.refused if one.index not in before]
+        skipped = [index for index in decoded.skipped if index not in before]
+        return Decoded(rows, refused, decoded.unknown, skipped=skipped)
 
     def _refuse(self, events: Events, refused: list[Refused]) -> None:
         indexes = [one.index for one in refused]
-        self._count_letters(events, indexes)
+        _count(self._result.letters, events, indexes)
         plan = self._plan
         if self._letters is None:
             store = open_store(plan.letters_path, dict(plan.letters_storage))
@@ -161,13 +161,23 @@ class _Lane:
         table, rows = self.table, decoded.rows
         assert table.target is not None
         if table.metadata:
-            gone = {one.index for one in decoded.refused} | before
+            gone = _gone(decoded) | before
             rows = add_metadata(rows, events.origin(_kept(len(events.payloads), gone) if gone else None))
         if table.partition_by:
             rows = add_partition_columns(rows, table.partition_by)
         if self._rows is None:
             self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target)
         self._rows.write(rows)
+
+
+def _gone(decoded: Decoded) -> set[int]:
+    """The indexes of the events that are no rows."""
+    return {one.index for one in decoded.refused} | set(decoded.skipped)
+
+
+def _count(counts: dict[str, int], events: Events, indexes: list[int]) -> None:
+    for partition, count in events.counts(indexes).items():
+        counts[partition] = counts.get(partition, 0) + count
 
 
 def _kept(count: int, gone: set[int]) -> list[int]:
