@@ -64,6 +64,8 @@ class _Reader:
             column, doubt = self._column(field)
             columns.append(column)
             self._doubt |= doubt
+            if field.required:
+                self._doubt |= self._without(self._found[field.number].ordered()[0])
         return assembled(self._message, columns, self._doubt)
 
     def _walk(self) -> None:

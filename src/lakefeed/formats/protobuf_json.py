@@ -24,5 +24,5 @@ def json_text(message: Message, content: Any) -> str:
     except DecodeError:
         raise Misfit("bad_protobuf", f"expected a message {message.name}, got other bytes") from None
     except (json_format.Error, TypeError, ValueError) as error:
-        raise Misfit("no_json", f"a message {message.name} that JSON cannot hold: {error}") from None
+        raise Misfit("bad_protobuf", f"a message {message.name} that JSON cannot hold: {error}") from None
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

@@ -80,8 +80,8 @@ class Walk:
 
     def _check(self, field: Field, wire: int, start: int, stop: int, path: tuple[str, ...]) -> None:
         if wire != field.wire and not (wire == pb.LENGTH and field.packable):
-            expected, got = _WIRES[field.wire], _WIRES[wire]
-            raise Misfit("wrong_type", f"byte {start + 1}: expected {expected}, got {got} in field {field.number}")
+            # Protobuf's parser would take it for a field that it does not know, and the value for missing.
+            raise self._broken(start, f"expected {_WIRES[field.wire]}, got {_WIRES[wire]}")
         if field.message:
             self.message(field.message, start, stop, (*path, field.name))
         elif field.type == pb.STRING:
@@ -98,7 +98,7 @@ class Walk:
             while at < stop:
                 number, at = self._varint(at, stop)
                 if field.closed and _signed(number) not in field.names:
-                    raise Misfit("wrong_type", f"{_signed(number)} is not a value of its enum")
+                    raise self._broken(start, f"{_signed(number)} is not a value of the enum")
 
     def _fields(self, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """Number, way of lying, first byte and the place behind the last byte of each value."""
@@ -208,4 +208,4 @@ def _message(message: Message, value: Any) -> Any:
         if abs(seconds) <= SECONDS_OF_DURATION and abs(nanos) < NANOS and agree:
             return seconds * 10**6 + int(nanos / 1000)
         expected = "a duration of at most 10000 years"
-    raise Misfit("out_of_range", f"expected {expected}, got {seconds} seconds and {nanos} nanoseconds")
+    raise Misfit("bad_protobuf", f"expected {expected}, got {seconds} seconds and {nanos} nanoseconds")

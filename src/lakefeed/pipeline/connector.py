@@ -27,6 +27,7 @@ _ROOMS = {
     "format": {
         "json": "lakefeed.formats.json:JsonFormat",
         "avro": "lakefeed.formats.avro:AvroFormat",
+        "protobuf": "lakefeed.formats.protobuf:ProtobufFormat",
         "csv": "lakefeed.formats.csv:CsvFormat",
         "text": "lakefeed.formats.text:TextFormat",
         "int64": "lakefeed.formats.int64:Int64Format",

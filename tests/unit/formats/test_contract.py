@@ -59,6 +59,16 @@ CASES = {
         [b'{"id": 1, "name": "a"}', b'{"id": null}', b"{}"],
         json.dumps({"id": 1, "name": "x" * HUGE}).encode(),
     ),
+    "protobuf": Case(
+        {
+            "type": "protobuf",
+            "descriptor": str(Path(__file__).with_name("contract.proto")),
+            "message": "contract.v1.Named",
+        },
+        {"id": "long", "name": "string"},
+        [b"\x08\x01\x12\x01a", b"\x08\x02", b"\x12\x00\x08\x03"],
+        b"\x08\x01\x12\x80\x80\xc0\x02" + b"x" * HUGE,
+    ),
     "csv": Case(
         {"type": "csv", "columns": ["id", "name"]},
         {"id": "long", "name": "string"},
