@@ -24,6 +24,8 @@ _DECODE = {
     "duplicate_key": "an object in the payload has the same key twice",
     "too_deep": "objects and arrays are nested more than 100 levels deep",
     "bad_protobuf": "the payload is not a message of its type: cut off, damaged, or of another type",
+    "not_an_envelope": "the payload is JSON, but no change event: it has no `op`",
+    "no_row": "the change has neither a row before nor a row after it, which `unwrap` needs",
     "bad_csv": "a quote in the record is not closed, or text follows a closing quote",
     "many_records": "the payload holds more than one record",
     "bad_avro": "the payload is not a record of its schema, or is cut off or followed by more",

@@ -1,0 +1,139 @@
+"""The `debezium` format: one change of a database row per payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from lakefeed.formats import Decoded, Decoder, Format, Rules
+from lakefeed.formats.debezium_envelope import Opener
+from lakefeed.formats.debezium_rows import row_text, unwrapped
+from lakefeed.formats.debezium_schema import Meaning, NotUnderstood, envelope_meaning
+from lakefeed.formats.fitting import Fitted, Fitting, Misfits, decoded
+from lakefeed.formats.joining import joined
+from lakefeed.formats.json import CODES as JSON_CODES
+from lakefeed.formats.json import JsonDecoder
+from lakefeed.formats.refusal import Misfit, codes
+
+CODES = codes("not_an_envelope", "no_row", *JSON_CODES)
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+_MOST_READERS = 100
+
+
+class DebeziumFormat(Format):
+    """Change events of Debezium, one per payload; tombstones are skipped."""
+
+    type: Literal["debezium"] = "debezium"
+    unwrap: bool = Field(
+        default=False,
+        description="Whether the columns are those of the changed row, with `__op`, `__deleted` and "
+        "`__ts_ms` beside them, instead of `before`, `after`, `op`, `source` and so on.",
+    )
+
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> DebeziumDecoder:
+        """A decoder of events that are JSON as they are."""
+        return DebeziumDecoder(schema, rules, self.unwrap)
+
+
+class _Reader(Protocol):
+    def decode(self, payloads: Sequence[bytes]) -> Decoded: ...
+
+
+class DebeziumDecoder(Decoder):
+    """Decodes change events in JSON, each by the schema that comes with it, if one does."""
+
+    def __init__(self, schema: pa.Schema, rules: Rules, unwrap: bool) -> None:
+        self._schema = schema
+        self._rules = rules
+        self._unwrap = unwrap
+        self._opener = Opener()
+        self._readers: dict[bytes | None, _Reader] = {}
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """A payload becomes a row or a refusal, or is skipped; which of them does not depend on the others."""
+        groups: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
+        refused: Misfits = {}
+        skipped: list[int] = []
+        for index, payload in enumerate(payloads):
+            try:
+                envelope = self._opener.open(payload)
+            except Misfit as misfit:
+                refused[index] = misfit
+                continue
+            if envelope.text is None:
+                skipped.append(index)
+                continue
+            indexes, texts = groups.setdefault(envelope.schema, ([], []))
+            indexes.append(index)
+            texts.append(envelope.text)
+        parts = [(indexes, self._reader(schema).decode(texts)) for schema, (indexes, texts) in groups.items()]
+        return joined(len(payloads), parts or [([], self._reader(None).decode([]))], refused, skipped)
+
+    def _reader(self, schema: bytes | None) -> _Reader:
+        if schema not in self._readers:
+            if len(self._readers) >= _MOST_READERS:
+                self._readers.clear()
+            self._readers[schema] = self._made_reader(schema)
+        return self._readers[schema]
+
+    def _made_reader(self, schema: bytes | None) -> _Reader:
+        try:
+            if schema is not None:
+                return _Typed(envelope_meaning(schema), self._schema, self._rules, self._unwrap)
+        except NotUnderstood:
+            # The event is read as if it had come without.
+            return self._reader(None)
+        if self._unwrap:
+            return _Rows(self._schema, self._rules)
+        return JsonDecoder(self._schema, self._rules)
+
+
+class _Typed:
+    """Reads events that came with the same schema."""
+
+    def __init__(self, meaning: Meaning, schema: pa.Schema, rules: Rules, unwrap: bool) -> None:
+        self._convert = meaning.convert
+        self._unwrap = unwrap
+        self._json = JsonDecoder(pa.schema(list(meaning.read)), Rules(new_column="ignore"))
+        self._fitting = Fitting(schema, rules)
+
+    def decode(self, payloads: Sequence[bytes]) -> Decoded:
+        read = self._json.decode(payloads)
+        refused: Misfits = {one.index: Misfit(one.code, one.error) for one in read.refused}
+        places = [place for place in range(len(payloads)) if place not in refused]
+        return decoded(len(payloads), [(places, self._fitted(read.rows.to_struct_array()))], refused)
+
+    def _fitted(self, events: pa.StructArray) -> Fitted:
+        misfits: Misfits = {}
+        if self._convert:
+            events, wrong = self._convert(events)
+            message = "a decimal has more digits than the schema of the event allows"
+            misfits = {place: Misfit("out_of_range", message) for place in np.flatnonzero(wrong).tolist()}
+        if self._unwrap:
+            events, without = unwrapped(events)
+            misfits = without | misfits
+        return self._fitting.fit(events, misfits)
+
+
+class _Rows:
+    """Reads the rows of events that came without a schema: their text becomes that of an ordinary object."""
+
+    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
+        self._json = JsonDecoder(schema, rules)
+
+    def decode(self, payloads: Sequence[bytes]) -> Decoded:
+        refused: Misfits = {}
+        places: list[int] = []
+        texts: list[bytes] = []
+        for place, payload in enumerate(payloads):
+            try:
+                texts.append(row_text(payload))
+                places.append(place)
+            except Misfit as misfit:
+                refused[place] = misfit
+        return joined(len(payloads), [(places, self._json.decode(texts))], refused)

@@ -1,0 +1,123 @@
+"""The envelope of a change event in JSON, with its schema beside it or without, taken out of its payload."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from lakefeed.formats.json_text import DEEPEST, parse, too_deep
+from lakefeed.formats.refusal import Misfit, utf8_text
+
+_MOST_SCHEMAS = 100
+_SEAM = b',"payload":'
+_WRAPPED = {"schema", "payload"}
+_SPACE = " \t\r\n"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The text of an envelope, and of the schema that came with it, if one did. No text: a tombstone."""
+
+    text: bytes | None
+    schema: bytes | None = None
+
+
+class Opener:
+    """Opens payloads. Remembers the schemas that it has seen: they are longer than the events, and repeated."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[bytes, bytes] = {}
+
+    def open(self, payload: bytes | None) -> Envelope:
+        """The envelope in a payload. Raises Misfit."""
+        if payload is None:
+            return Envelope(None)
+        if not payload:
+            raise Misfit("empty_payload", "the payload is empty")
+        start = payload.find(_SEAM) + len(_SEAM)
+        schema = self._schemas.get(payload[:start])
+        if schema and payload.endswith(b"}"):
+            text = payload[start:-1]
+            # Whatever else is behind the envelope would make it no JSON by itself.
+            if _is_envelope(text):
+                return Envelope(text, schema)
+        return self._opened(payload)
+
+    def _opened(self, payload: bytes) -> Envelope:
+        found = _loaded(payload)
+        if found.keys() != _WRAPPED:
+            return Envelope(_checked(payload, found))
+        places = members(utf8_text(payload))
+        schema, text = places["schema"], places["payload"]
+        if found["payload"] is None:
+            return Envelope(None)
+        if not isinstance(found["payload"], dict):
+            raise Misfit("not_an_object", "expected an object").within("payload")
+        _checked(text.content, found["payload"])
+        if not isinstance(found["schema"], dict):
+            return Envelope(text.content)
+        if len(self._schemas) >= _MOST_SCHEMAS:
+            self._schemas.clear()
+        # Kept for the only way in which Kafka Connect writes it.
+        if text.before.endswith(_SEAM):
+            self._schemas[text.before] = schema.content
+        return Envelope(text.content, schema.content)
+
+
+def _is_envelope(text: bytes) -> bool:
+    try:
+        return not too_deep(text) and isinstance(orjson.loads(text).get("op"), str)
+    except (orjson.JSONDecodeError, AttributeError):
+        return False
+
+
+def _loaded(payload: bytes) -> dict[str, Any]:
+    if too_deep(payload):
+        raise Misfit("too_deep", f"nested more than {DEEPEST} levels deep")
+    try:
+        found = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        # Says why, or takes what orjson cannot hold, such as 1e400.
+        return parse(payload)
+    return found if isinstance(found, dict) else parse(payload)
+
+
+def _checked(text: bytes, found: dict[str, Any]) -> bytes:
+    if isinstance(found.get("op"), str):
+        return text
+    parse(text)
+    raise Misfit("not_an_envelope", "expected a change event with a text `op`, such as \"c\", \"u\" or \"d\"")
+
+
+@dataclass(frozen=True)
+class Member:
+    """The text of a value, and all that stands before it."""
+
+    before: bytes
+    content: bytes
+
+
+def members(text: str) -> dict[str, Member]:
+    """The members of an object that is known to be JSON. Raises Misfit for a key that comes twice."""
+    decoder = json.JSONDecoder()
+    found: dict[str, Member] = {}
+    at = _skip(text, text.index("{") + 1)
+    while text[at] != "}":
+        key, at = decoder.raw_decode(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        _, at = decoder.raw_decode(text, start)
+        if key in found:
+            raise Misfit("duplicate_key", "the key appears twice in one object").within(key)
+        found[key] = Member(text[:start].encode(), text[start:at].encode())
+        at = _skip(text, at)
+        at = _skip(text, at + 1) if text[at] == "," else at
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in _SPACE:
+        at += 1
+    return at
