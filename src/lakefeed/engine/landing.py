@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -54,7 +55,7 @@ class Reach:
     marks: dict[str, int]
     open: dict[str, Span] = field(default_factory=dict)
 
-    def extend(self, span: OffsetRange, read: int, letters: int, skipped: int) -> None:
+    def extend(self, span: OffsetRange, read: int, letters: int, skipped: int = 0) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
         known = self.open.setdefault(span.partition, Span(span.start, span.start))
         known.end = span.end
@@ -202,7 +203,7 @@ class Landing:
         for name, number in self._marks.items():
             if reach.marks.get(name) != number:
                 transactions[mark_id(self._pipeline, self._source, name)] = number
-        account = {
+        account: dict[str, Any] = {
             "pipeline": self._pipeline,
             "source": self._source,
             "kind": "rows" if result.files else "position",

@@ -55,7 +55,7 @@ class DebeziumDecoder(Decoder):
         self._readers: dict[bytes | None, _Reader] = {}
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """A payload becomes a row or a refusal, or is skipped; which of them does not depend on the others."""
+        """A payload becomes a row or a refusal or is skipped; which of them does not depend on the others."""
         groups: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
         refused: Misfits = {}
         skipped: list[int] = []

@@ -26,7 +26,7 @@ class Envelope:
 
 
 class Opener:
-    """Opens payloads. Remembers the schemas that it has seen: they are longer than the events, and repeated."""
+    """Opens payloads. Remembers the schemas that it has seen: they are longer than events, and repeated."""
 
     def __init__(self) -> None:
         self._schemas: dict[bytes, bytes] = {}
@@ -89,7 +89,7 @@ def _checked(text: bytes, found: dict[str, Any]) -> bytes:
     if isinstance(found.get("op"), str):
         return text
     parse(text)
-    raise Misfit("not_an_envelope", "expected a change event with a text `op`, such as \"c\", \"u\" or \"d\"")
+    raise Misfit("not_an_envelope", 'expected a change event with a text `op`, such as "c", "u" or "d"')
 
 
 @dataclass(frozen=True)

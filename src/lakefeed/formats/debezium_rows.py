@@ -59,4 +59,4 @@ def row_text(event: bytes) -> bytes:
 
 
 def _no_row(op: str) -> Misfit:
-    return Misfit("no_row", f"expected `before` or `after` to hold a row, got neither for the op \"{op}\"")
+    return Misfit("no_row", f'expected `before` or `after` to hold a row, got neither for the op "{op}"')

@@ -158,12 +158,12 @@ def _typed(kind: int, values: Words) -> npt.NDArray[Any]:
         return values != 0
     if kind == pb.SINT64:
         return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
-    halves = values.astype(np.uint32)
+    halves: npt.NDArray[np.uint32] = values.astype(np.uint32)
     if kind == pb.SINT32:
         return (halves >> np.uint32(1)).view(np.int32) ^ -(halves & np.uint32(1)).view(np.int32)
     if kind in (pb.UINT32, pb.FIXED_UINT32):
         return halves
-    return halves.view(np.float32 if kind == pb.FLOAT else np.int32)
+    return halves.view(np.float32) if kind == pb.FLOAT else halves.view(np.int32)
 
 
 def _names(of: Field, numbers: npt.NDArray[np.int32], missing: Flags | None) -> Column:
@@ -195,8 +195,8 @@ def assembled(message: Message, columns: list[pa.Array], doubt: Flags) -> Column
         low, high = FIRST_US // 10**6, LAST_US // 10**6
         inside = (low <= seconds) & (seconds <= high) & (nanos >= 0) & (nanos < NANOS)
     else:
-        inside = (-SECONDS_OF_DURATION <= seconds) & (seconds <= SECONDS_OF_DURATION)
-        inside &= (-NANOS < nanos) & (nanos < NANOS)
+        inside = (seconds >= -SECONDS_OF_DURATION) & (seconds <= SECONDS_OF_DURATION)
+        inside &= (nanos > -NANOS) & (nanos < NANOS)
         inside &= (seconds == 0) | (nanos == 0) | ((seconds < 0) == (nanos < 0))
     cut = np.floor_divide(nanos, 1000) if message.form is Form.TIMESTAMP else (nanos / 1000).astype(np.int64)
     values = np.where(inside, seconds, 0) * 10**6 + cut

@@ -89,7 +89,8 @@ def _packed(file: FileDescriptorProto, find: Find) -> bytes:
                 add(imported)
 
     add(file)
-    return FileDescriptorSet(file=reversed(found.values())).SerializeToString()
+    packed: bytes = FileDescriptorSet(file=reversed(found.values())).SerializeToString()
+    return packed
 
 
 def source_message(name: str, text: str, find: Find) -> bytes:

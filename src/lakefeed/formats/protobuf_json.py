@@ -19,7 +19,9 @@ def json_text(message: Message, content: Any) -> str:
     from google.protobuf.message_factory import GetMessageClass
 
     try:
-        parsed = GetMessageClass(message.descriptor).FromString(content) if type(content) is bytes else content
+        parsed = (
+            GetMessageClass(message.descriptor).FromString(content) if type(content) is bytes else content
+        )
         value = json_format.MessageToDict(parsed, preserving_proto_field_name=True)
     except DecodeError:
         raise Misfit("bad_protobuf", f"expected a message {message.name}, got other bytes") from None

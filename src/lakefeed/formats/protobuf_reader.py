@@ -81,7 +81,9 @@ class MessageReader:
         """What the rules say of fields that the message does not have; they have a number but no name."""
         good = {place: found for place, found in numbers.items() if place not in fitted.misfits}
         if self._rules.new_column == "rescue":
-            texts = {place: {path: _text(each) for path, each in found.items()} for place, found in good.items()}
+            texts = {
+                place: {path: _text(each) for path, each in found.items()} for place, found in good.items()
+            }
             rescued = {
                 place: {**fitted.rescued.get(place, {}), **texts.get(place, {})}
                 for place in {*fitted.rescued, *texts}

@@ -147,7 +147,9 @@ class Walk:
             if byte < 128:
                 return value & (1 << 64) - 1, at + place + 1
         cut = at + _LONGEST_VARINT > end
-        raise self._broken(at, "the payload ends within a number" if cut else "a number has more than 10 bytes")
+        raise self._broken(
+            at, "the payload ends within a number" if cut else "a number has more than 10 bytes"
+        )
 
     def _broken(self, at: int, message: str) -> Misfit:
         return Misfit("bad_protobuf", f"byte {at + 1}: {message}")

@@ -111,7 +111,7 @@ def _offsets(lengths: Places) -> Places:
 
 
 def spread(spans: Spans, offsets: Places) -> Places:
-    """The place of every byte of the parts, one part after the other; `offsets` is where each begins there."""
+    """The place of every byte of the parts, one part after the other; each begins there at its offset."""
     places = np.repeat(spans.starts - offsets[:-1], spans.lengths)
     places += np.arange(offsets[-1])
     return places

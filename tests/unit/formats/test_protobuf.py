@@ -244,7 +244,9 @@ def test_what_is_broken_is_refused_with_its_place(name: str) -> None:
     payload, path, message = BROKEN[name]
     good = Every(an_int64=1).SerializeToString()
 
-    decoded = FORMAT.decoder(declared_schema({"an_int64": "long"}), Rules("ignore")).decode([good, payload, good])
+    decoded = FORMAT.decoder(declared_schema({"an_int64": "long"}), Rules("ignore")).decode(
+        [good, payload, good]
+    )
 
     [refused] = decoded.refused
     assert (refused.index, refused.stage, refused.code) == (1, "decode", "bad_protobuf")
@@ -308,7 +310,9 @@ def test_a_number_that_the_message_does_not_have_follows_the_rule(rule: NewColum
 def test_a_payload_with_a_field_a_thousand_times_is_a_row_alone_and_among_others() -> None:
     long = Every(texts=[str(number) for number in range(1000)], unpacked=range(1000)).SerializeToString()
     short = Every(texts=["a"]).SerializeToString()
-    decoder = FORMAT.decoder(declared_schema({"texts": "array<string>", "unpacked": "array<long>"}), Rules("ignore"))
+    decoder = FORMAT.decoder(
+        declared_schema({"texts": "array<string>", "unpacked": "array<long>"}), Rules("ignore")
+    )
 
     alone = decoder.decode([long])
     among = decoder.decode([short, *[long] * 20, short])
@@ -358,14 +362,19 @@ def validation(tmp_path: Path, options: dict[str, str]) -> str:
 
 def test_a_descriptor_that_does_not_serve_is_told_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "own.proto").write_text('syntax = "proto3";\nmessage Click {\n  int32 id 1;\n}\n')
-    (tmp_path / "alone.proto").write_text('syntax = "proto3"; import "other.proto"; message A { Other o = 1; }')
+    (tmp_path / "alone.proto").write_text(
+        'syntax = "proto3"; import "other.proto"; message A { Other o = 1; }'
+    )
     (tmp_path / "click.desc").write_bytes(b"no descriptor")
     name = {"message": "Click"}
 
     assert validation(tmp_path, {"descriptor": "nowhere.desc", **name}) == (
         "<dir>/nowhere.desc cannot be read: No such file or directory"
     )
-    assert validation(tmp_path, {"descriptor": "own.proto", **name}) == "own.proto: line 3: expected '=', got '1'"
+    assert (
+        validation(tmp_path, {"descriptor": "own.proto", **name})
+        == "own.proto: line 3: expected '=', got '1'"
+    )
     assert validation(tmp_path, {"descriptor": "click.desc", **name}).startswith(
         "<dir>/click.desc is no descriptor set; make one with protoc --include_imports"
     )
@@ -378,7 +387,9 @@ def test_a_descriptor_that_does_not_serve_is_told_before_anything_starts(tmp_pat
 
 
 def test_a_descriptor_set_is_read_once_and_workers_need_no_file(tmp_path: Path) -> None:
-    file = FileDescriptorProto(name="a.proto", syntax="proto3", dependency=["google/protobuf/timestamp.proto"])
+    file = FileDescriptorProto(
+        name="a.proto", syntax="proto3", dependency=["google/protobuf/timestamp.proto"]
+    )
     message = file.message_type.add(name="Seen")
     message.field.add(name="at", number=1, label=1, type=11, type_name=".google.protobuf.Timestamp")
     (tmp_path / "seen.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
@@ -394,10 +405,12 @@ def test_a_descriptor_set_is_read_once_and_workers_need_no_file(tmp_path: Path) 
 def test_a_proto_file_imports_from_beside_it_and_from_the_root_of_the_sources(tmp_path: Path) -> None:
     folder = tmp_path / "shop" / "v1"
     folder.mkdir(parents=True)
-    (folder / "money.proto").write_text('syntax = "proto3"; package shop.v1; message Money { int64 cents = 1; }')
+    (folder / "money.proto").write_text(
+        'syntax = "proto3"; package shop.v1; message Money { int64 cents = 1; }'
+    )
     (folder / "order.proto").write_text(
-        'syntax = "proto3"; package shop.v1; import "shop/v1/money.proto"; import "validate/validate.proto";\n'
-        "message Order { Money total = 1 [(validate.rules).message.required = true]; }"
+        'syntax = "proto3"; package shop.v1; import "shop/v1/money.proto"; import "other/rules.proto";\n'
+        "message Order { Money total = 1 [(other.rules).required = true]; }"
     )
 
     form = ProtobufFormat(descriptor=str(folder / "order.proto"), message="shop.v1.Order")
