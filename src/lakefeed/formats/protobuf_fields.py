@@ -155,7 +155,8 @@ def _typed(kind: int, values: Words) -> npt.NDArray[Any]:
     if kind == pb.DOUBLE:
         return values.view(np.float64)
     if kind == pb.BOOL:
-        return values != 0
+        flags: Flags = values != 0
+        return flags
     if kind == pb.SINT64:
         return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
     halves: npt.NDArray[np.uint32] = values.astype(np.uint32)
