@@ -218,6 +218,10 @@ def test_unsigned_numbers_beyond_long_are_out_of_range() -> None:
     assert (refused.index, refused.stage, refused.code) == (1, "schema", "out_of_range")
     assert refused.error.startswith("a_uint64: expected uint64")
     assert "18446744073709551615" in refused.error
+    rows = (
+        FORMAT.decoder(declared_schema({"a_uint64": "decimal(20,0)"}), Rules("ignore")).decode([payload]).rows
+    )
+    assert rows.to_pylist() == [{"a_uint64": 2**64 - 1}]
 
 
 BROKEN = {
