@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -40,10 +40,6 @@ class DebeziumFormat(Format):
         return DebeziumDecoder(schema, rules, self.unwrap)
 
 
-class _Reader(Protocol):
-    def decode(self, payloads: Sequence[bytes]) -> Decoded: ...
-
-
 class DebeziumDecoder(Decoder):
     """Decodes change events in JSON, each by the schema that comes with it, if one does."""
 
@@ -52,7 +48,8 @@ class DebeziumDecoder(Decoder):
         self._rules = rules
         self._unwrap = unwrap
         self._opener = Opener()
-        self._readers: dict[bytes | None, _Reader] = {}
+        self._plain = JsonDecoder(schema, rules)
+        self._typed: dict[bytes, _Typed | None] = {}
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """A payload becomes a row or a refusal or is skipped; which of them does not depend on the others."""
@@ -62,35 +59,36 @@ class DebeziumDecoder(Decoder):
         for index, payload in enumerate(payloads):
             try:
                 envelope = self._opener.open(payload)
+                if envelope is None:
+                    skipped.append(index)
+                    continue
+                schema = envelope.schema if self._reader(envelope.schema) else None
+                text = row_text(envelope) if self._unwrap and schema is None else envelope.text
             except Misfit as misfit:
                 refused[index] = misfit
                 continue
-            if envelope.text is None:
-                skipped.append(index)
-                continue
-            indexes, texts = groups.setdefault(envelope.schema, ([], []))
+            indexes, texts = groups.setdefault(schema, ([], []))
             indexes.append(index)
-            texts.append(envelope.text)
-        parts = [(indexes, self._reader(schema).decode(texts)) for schema, (indexes, texts) in groups.items()]
-        return joined(len(payloads), parts or [([], self._reader(None).decode([]))], refused, skipped)
+            texts.append(text)
+        parts = [
+            (indexes, (self._reader(schema) or self._plain).decode(texts))
+            for schema, (indexes, texts) in groups.items()
+        ]
+        return joined(len(payloads), parts or [([], self._plain.decode([]))], refused, skipped)
 
-    def _reader(self, schema: bytes | None) -> _Reader:
-        if schema not in self._readers:
-            if len(self._readers) >= _MOST_READERS:
-                self._readers.clear()
-            self._readers[schema] = self._made_reader(schema)
-        return self._readers[schema]
-
-    def _made_reader(self, schema: bytes | None) -> _Reader:
-        try:
-            if schema is not None:
-                return _Typed(envelope_meaning(schema), self._schema, self._rules, self._unwrap)
-        except NotUnderstood:
-            # The event is read as if it had come without.
-            return self._reader(None)
-        if self._unwrap:
-            return _Rows(self._schema, self._rules)
-        return JsonDecoder(self._schema, self._rules)
+    def _reader(self, schema: bytes | None) -> _Typed | None:
+        """The reader of events with this schema; None for those that are read as if they had none."""
+        if schema is None:
+            return None
+        if schema not in self._typed:
+            if len(self._typed) >= _MOST_READERS:
+                self._typed.clear()
+            try:
+                meaning = envelope_meaning(schema)
+                self._typed[schema] = _Typed(meaning, self._schema, self._rules, self._unwrap)
+            except NotUnderstood:
+                self._typed[schema] = None
+        return self._typed[schema]
 
 
 class _Typed:
@@ -118,22 +116,3 @@ class _Typed:
             events, without = unwrapped(events)
             misfits = without | misfits
         return self._fitting.fit(events, misfits)
-
-
-class _Rows:
-    """Reads the rows of events that came without a schema: their text becomes that of an ordinary object."""
-
-    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
-        self._json = JsonDecoder(schema, rules)
-
-    def decode(self, payloads: Sequence[bytes]) -> Decoded:
-        refused: Misfits = {}
-        places: list[int] = []
-        texts: list[bytes] = []
-        for place, payload in enumerate(payloads):
-            try:
-                texts.append(row_text(payload))
-                places.append(place)
-            except Misfit as misfit:
-                refused[place] = misfit
-        return joined(len(payloads), [(places, self._json.decode(texts))], refused)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -17,11 +17,14 @@ _WRAPPED = {"schema", "payload"}
 _SPACE = " \t\r\n"
 
 
-@dataclass(frozen=True)
-class Envelope:
-    """The text of an envelope, and of the schema that came with it, if one did. No text: a tombstone."""
+class Envelope(NamedTuple):
+    """The text of an envelope, what it says, and the text of the schema that came with it, if one did.
 
-    text: bytes | None
+    Numbers of more digits than a double has are not exact in `event`.
+    """
+
+    text: bytes
+    event: dict[str, Any]
     schema: bytes | None = None
 
 
@@ -31,10 +34,10 @@ class Opener:
     def __init__(self) -> None:
         self._schemas: dict[bytes, bytes] = {}
 
-    def open(self, payload: bytes | None) -> Envelope:
-        """The envelope in a payload. Raises Misfit."""
+    def open(self, payload: bytes | None) -> Envelope | None:
+        """The envelope in a payload, or None for a tombstone. Raises Misfit."""
         if payload is None:
-            return Envelope(None)
+            return None
         if not payload:
             raise Misfit("empty_payload", "the payload is empty")
         start = payload.find(_SEAM) + len(_SEAM)
@@ -42,36 +45,38 @@ class Opener:
         if schema and payload.endswith(b"}"):
             text = payload[start:-1]
             # Whatever else is behind the envelope would make it no JSON by itself.
-            if _is_envelope(text):
-                return Envelope(text, schema)
+            if event := _event(text):
+                return Envelope(text, event, schema)
         return self._opened(payload)
 
-    def _opened(self, payload: bytes) -> Envelope:
+    def _opened(self, payload: bytes) -> Envelope | None:
         found = _loaded(payload)
         if found.keys() != _WRAPPED:
-            return Envelope(_checked(payload, found))
+            return Envelope(payload, _checked(payload, found))
         places = members(utf8_text(payload))
         schema, text = places["schema"], places["payload"]
         if found["payload"] is None:
-            return Envelope(None)
+            return None
         if not isinstance(found["payload"], dict):
             raise Misfit("not_an_object", "expected an object").within("payload")
-        _checked(text.content, found["payload"])
+        event = _checked(text.content, found["payload"])
         if not isinstance(found["schema"], dict):
-            return Envelope(text.content)
+            return Envelope(text.content, event)
         if len(self._schemas) >= _MOST_SCHEMAS:
             self._schemas.clear()
         # Kept for the only way in which Kafka Connect writes it.
         if text.before.endswith(_SEAM):
             self._schemas[text.before] = schema.content
-        return Envelope(text.content, schema.content)
+        return Envelope(text.content, event, schema.content)
 
 
-def _is_envelope(text: bytes) -> bool:
+def _event(text: bytes) -> dict[str, Any] | None:
+    """What the text says, if it is an envelope by itself."""
     try:
-        return not too_deep(text) and isinstance(orjson.loads(text).get("op"), str)
-    except (orjson.JSONDecodeError, AttributeError):
-        return False
+        event = None if too_deep(text) else orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("op"), str) else None
 
 
 def _loaded(payload: bytes) -> dict[str, Any]:
@@ -85,9 +90,9 @@ def _loaded(payload: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else parse(payload)
 
 
-def _checked(text: bytes, found: dict[str, Any]) -> bytes:
+def _checked(text: bytes, found: dict[str, Any]) -> dict[str, Any]:
     if isinstance(found.get("op"), str):
-        return text
+        return found
     parse(text)
     raise Misfit("not_an_envelope", 'expected a change event with a text `op`, such as "c", "u" or "d"')
 

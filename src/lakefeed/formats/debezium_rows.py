@@ -7,7 +7,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.formats.debezium_envelope import members
+from lakefeed.formats.debezium_envelope import Envelope, members
 from lakefeed.formats.fitting import Misfits
 from lakefeed.formats.refusal import Misfit, utf8_text
 
@@ -41,21 +41,33 @@ def _rows(columns: dict[str, pa.Array], count: int) -> pa.StructArray:
     return pa.concat_arrays([first, last]).take(pa.array(places))
 
 
-def row_text(event: bytes) -> bytes:
+def row_text(envelope: Envelope) -> bytes:
     """The JSON text of the row of an event that came without a schema, what is added included. Raises Misfit.
 
     Text, so that the rules of JSON decide what its values become, without losing a digit on the way.
     """
-    found = members(utf8_text(event))
-    sides = [found[name].content for name in ("after", "before") if name in found]
-    row = next((side for side in sides if side.startswith(b"{")), None)
-    op = found["op"].content
-    if row is None:
-        raise _no_row(orjson.loads(op))
-    moment = found["ts_ms"].content if "ts_ms" in found else b"null"
-    comma = b", " if row[1:-1].strip() else b""
-    deleted = b"true" if op == b'"d"' else b"false"
-    return b'%b%b"__op": %b, "__deleted": %b, "__ts_ms": %b}' % (row[:-1], comma, op, deleted, moment)
+    event = envelope.event
+    side = next((name for name in ("after", "before") if isinstance(event.get(name), dict)), None)
+    if side is None:
+        raise _no_row(event["op"])
+    row, moment = _text(envelope, side), _text(envelope, "ts_ms") if "ts_ms" in event else b"null"
+    comma = b"," if row[1:-1].strip() else b""
+    op, deleted = orjson.dumps(event["op"]), b"true" if event["op"] == "d" else b"false"
+    return b'%b%b"__op":%b,"__deleted":%b,"__ts_ms":%b}' % (row[:-1], comma, op, deleted, moment)
+
+
+def _text(envelope: Envelope, name: str) -> bytes:
+    """The text of a member of an event, as it came."""
+    try:
+        text = orjson.dumps(envelope.event[name])
+    except orjson.JSONEncodeError:
+        text = b""
+    # Found as it would be written, it is what was written: no digit was lost. Else it is looked for.
+    return text if text and b'"%b":%b' % (name.encode(), text) in envelope.text else _exact(envelope, name)
+
+
+def _exact(envelope: Envelope, name: str) -> bytes:
+    return members(utf8_text(envelope.text))[name].content
 
 
 def _no_row(op: str) -> Misfit:
