@@ -76,13 +76,15 @@ class _Reader:
             least = int(tags.min())
             chosen = tags == least
             rows = active[chosen]
+            steps_for_few += len(rows) < _FEW
+            if len(rows) < _FEW and steps_for_few > _MOST_STEPS_FOR_FEW:
+                # A step costs the same for one payload as for hundreds: one by one is faster for these.
+                self._doubt[rows] = True
+                active = active[~chosen]
+                continue
             self._step(least, rows)
             rows = self._next_tags(rows[(self._at[rows] < self._ends[rows]) & ~self._doubt[rows]])
             active = rows if chosen.all() else np.concatenate([active[~chosen], rows])
-            steps_for_few += len(active) < _FEW
-            if steps_for_few > _MOST_STEPS_FOR_FEW:
-                self._doubt[active] = True
-                return
 
     def _next_tags(self, rows: Places) -> Places:
         """Read the tags at the places of these rows; answers those that have one."""

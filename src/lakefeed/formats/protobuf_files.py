@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,8 +93,12 @@ def _packed(file: FileDescriptorProto, find: Find) -> bytes:
     return packed
 
 
-def source_message(name: str, text: str, find: Find) -> bytes:
-    """Source text with what it imports, as a descriptor set. Raises BadDescriptor."""
+def source_files(name: str, text: str, imported: Mapping[str, str]) -> bytes:
+    """Source text and that of what it imports, as a descriptor set. Raises BadDescriptor."""
+
+    def find(other: str) -> FileDescriptorProto | None:
+        return _source(other, imported[other].encode()) if other in imported else None
+
     return _packed(_source(name, text.encode()), find)
 
 

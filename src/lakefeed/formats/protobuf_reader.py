@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +22,20 @@ from lakefeed.pipeline.widening import merge_proposals
 _Numbers = dict[int, dict[str, list[bytes]]]
 """By the place of a payload: what it holds of fields that the message does not have, by their numbers."""
 
-TOGETHER = 16_384
-"""Payloads that are read in one block: their arrays still fit into the processor's cache."""
+# A block's arrays still fit into the processor's cache, and its texts into a column.
+_MOST_PAYLOADS = 16_384
+_MOST_BYTES = 16 * 1024**2
+
+
+def blocks(payloads: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Where to begin and to end what is read together; at least once, as even no row has columns."""
+    start = size = 0
+    for place, payload in enumerate(payloads):
+        if place - start >= _MOST_PAYLOADS or (size and size + len(payload) > _MOST_BYTES):
+            yield start, place
+            start, size = place, 0
+        size += len(payload)
+    yield start, len(payloads)
 
 
 class MessageReader:
@@ -37,7 +49,7 @@ class MessageReader:
         self._strict_numbers = rules.new_column not in ("add", "ignore")
 
     def read(self, payloads: Sequence[bytes]) -> Fitted:
-        """Every payload becomes a row or a misfit. For at most `TOGETHER` payloads."""
+        """Every payload becomes a row or a misfit. For payloads of one of the `blocks`."""
         block = read_block(self.message, list(payloads), self._strict_numbers)
         misfits: Misfits = {}
         numbers: _Numbers = {}

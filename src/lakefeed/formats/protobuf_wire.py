@@ -13,9 +13,7 @@ Places = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
-LONGEST = 1 << 30
-"""More bytes than this are not read together: places in a string column have 32 bits."""
-
+_LONG_TEXT = 64
 _PADDING = bytes(16)
 _MORE = np.uint64(0x8080808080808080)
 _ONE = np.uint64(1)
@@ -81,7 +79,13 @@ class Buffer:
     def texts(self, spans: Spans, kind: pa.DataType, missing: Flags | None = None) -> pa.Array:
         """The parts as a column of texts or bytes; texts are not checked to be UTF-8."""
         offsets = _offsets(spans.lengths)
-        content = self.bytes[spread(spans, offsets)]
+        content: Any
+        if offsets[-1] > _LONG_TEXT * len(spans):
+            # Long texts are copied one by one: a place for each byte would take eight times the memory.
+            bounds = zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
+            content = b"".join([self.data[start:end] for start, end in bounds])
+        else:
+            content = self.bytes[spread(spans, offsets)]
         present = None if missing is None else pa.array(~missing).buffers()[1]
         ends = pa.py_buffer(offsets.astype(np.int32))
         return pa.Array.from_buffers(kind, len(spans), [present, ends, pa.py_buffer(content)])

@@ -23,6 +23,7 @@ _DECODE = {
     "not_an_object": "the payload is JSON, but not an object",
     "duplicate_key": "an object in the payload has the same key twice",
     "too_deep": "objects and arrays are nested more than 100 levels deep",
+    "other_message": "the payload is of another message than `message` names",
     "bad_protobuf": "the payload is not a message of its type: cut off, damaged, or of another type",
     "not_an_envelope": "the payload is JSON, but no change event: it has no `op`",
     "no_row": "the change has neither a row before nor a row after it, which `unwrap` needs",

@@ -326,6 +326,18 @@ def test_a_payload_with_a_field_a_thousand_times_is_a_row_alone_and_among_others
     assert among.rows.num_rows == 22
 
 
+def test_many_payloads_keep_their_order_whatever_is_among_them() -> None:
+    count = 40_000
+    payloads = [Every(an_int64=number).SerializeToString() for number in range(count)]
+    payloads[20_000] = b"\x18"
+    payloads[30_000] += Every(item={"count": 1}).SerializeToString() * 2
+
+    decoded = FORMAT.decoder(declared_schema({"an_int64": "long"}), Rules("ignore")).decode(payloads)
+
+    assert [one.index for one in decoded.refused] == [20_000]
+    assert decoded.rows.column(0).to_pylist() == [number for number in range(count) if number != 20_000]
+
+
 MESSAGE = Files(read_files(EVERY)).message("types.v1.Every")
 STRICT = StrictReader(MESSAGE)
 

@@ -1,0 +1,172 @@
+"""Messages whose schemas a registry holds: which message each payload says that it is, and its reader."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefeed.errors import RegistryError, RegistryUnavailable
+from lakefeed.formats import Rules
+from lakefeed.formats.fitting import Misfits
+from lakefeed.formats.framing import HEADER, framed
+from lakefeed.formats.protobuf_files import BadDescriptor, Files, source_files
+from lakefeed.formats.protobuf_message import Message
+from lakefeed.formats.protobuf_reader import MessageReader
+from lakefeed.formats.refusal import Misfit
+from lakefeed.formats.registry import RegisteredSchema, RegistryClient, UnknownSchema
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+_KIND = "PROTOBUF"
+_FIRST = (0,)
+_START = HEADER + 1
+_MOST_INDEXES = 32
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Which message a payload is: the number of a schema, and the place of the message in it."""
+
+    schema: int
+    indexes: tuple[int, ...]
+
+
+_Found = dict[Kind, tuple[list[int], list[bytes]]]
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Payloads by what they are: their indexes and their messages, and those that say nothing of use."""
+
+    found: _Found
+    misfits: Misfits
+
+
+def kinds(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Kinds:
+    """Look at the frames of the payloads at these indexes; each is there, and not null."""
+    frames = framed(payloads, indexes)
+    misfits: Misfits = dict(frames.misfits)
+    found: _Found = {}
+    for schema, places in frames.by_schema.items():
+        texts = [payloads[index] or b"" for index in places]
+        # A zero stands for the first message of the schema, which most payloads are.
+        first = [index for index, text in zip(places, texts, strict=True) if text[HEADER:_START] == b"\0"]
+        if first:
+            found[Kind(schema, _FIRST)] = (
+                first,
+                [text[_START:] for text in texts if text[HEADER:_START] == b"\0"],
+            )
+        for index, text in zip(places, texts, strict=True) if len(first) < len(places) else ():
+            if text[HEADER:_START] != b"\0":
+                _sort(schema, index, text, found, misfits)
+    return Kinds(found, misfits)
+
+
+def _sort(schema: int, index: int, payload: bytes, found: _Found, misfits: Misfits) -> None:
+    try:
+        message, start = _message_indexes(payload)
+    except Misfit as misfit:
+        misfits[index] = misfit
+        return
+    indexes, messages = found.setdefault(Kind(schema, message), ([], []))
+    indexes.append(index)
+    messages.append(payload[start:])
+
+
+def _message_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
+    """The place of the message among those of its schema, one index for each level, and where it begins."""
+    count, at = _varint(payload, HEADER)
+    if not 0 < count <= _MOST_INDEXES:
+        raise Misfit("bad_framing", f"byte {HEADER + 1}: expected the number of message indexes, got {count}")
+    indexes = []
+    for _ in range(count):
+        index, at = _varint(payload, at)
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    """A number of 32 bits with its sign in the lowest one, and the place behind it."""
+    value = 0
+    for place, byte in enumerate(payload[at : at + 5]):
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            return value >> 1 ^ -(value & 1), at + place + 1
+    raise Misfit("bad_framing", f"byte {at + 1}: expected a message index")
+
+
+class RegisteredMessages:
+    """The readers of the messages of a registry, for one schema of a table. Lives on a worker."""
+
+    def __init__(self, client: RegistryClient, wanted: str | None, schema: pa.Schema, rules: Rules) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._schema = schema
+        self._rules = rules
+        self._readers: dict[Kind, MessageReader] = {}
+
+    def reader(self, kind: Kind) -> MessageReader:
+        """The reader of a kind of payload. Raises Misfit, and what the client of the registry raises."""
+        if kind not in self._readers:
+            message = self._message(kind)
+            if self._wanted is not None and message.name != self._wanted:
+                expected = f"expected a message {self._wanted}, got {message.name}"
+                raise Misfit("other_message", expected)
+            self._readers[kind] = MessageReader(message, self._schema, self._rules)
+        return self._readers[kind]
+
+    def _message(self, kind: Kind) -> Message:
+        name = f"schema-{kind.schema}.proto"
+        try:
+            found = Files(self._packed(name, kind.schema)).message_at(name, kind.indexes)
+        except UnknownSchema as error:
+            raise Misfit("unknown_schema", str(error)) from None
+        except BadDescriptor as error:
+            raise Misfit("bad_schema", f"schema {kind.schema}: {error}") from None
+        if found is None:
+            place = ", ".join(map(str, kind.indexes))
+            raise Misfit("bad_framing", f"schema {kind.schema} has no message at [{place}]")
+        return found
+
+    def _packed(self, name: str, number: int) -> bytes:
+        from google.protobuf.message import DecodeError
+
+        schema = self._client.schema(number)
+        if schema.kind != _KIND:
+            raise BadDescriptor(f"expected a Protobuf schema, got one of {schema.kind}")
+        try:
+            return source_files(name, schema.text, _texts(schema))
+        except BadDescriptor as reason:
+            # What this parser does not know, such as an edition, the registry itself may have compiled.
+            try:
+                return _compiled(name, self._client.schema(number, "serialized"))
+            except RegistryUnavailable:
+                raise
+            except (UnknownSchema, RegistryError, DecodeError, ValueError):
+                raise reason from None
+
+
+def _texts(schema: RegisteredSchema) -> dict[str, str]:
+    """The source of all files that a schema refers to, by the names that it imports them under."""
+    found: dict[str, str] = {}
+    for each in schema.references:
+        found |= {each.name: each.schema.text, **_texts(each.schema)}
+    return found
+
+
+def _compiled(name: str, schema: RegisteredSchema) -> bytes:
+    """The descriptors that a registry has made, in base64. Raises ValueError or DecodeError."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    files = FileDescriptorSet()
+    for each, text in {**_texts(schema), name: schema.text}.items():
+        file: FileDescriptorProto = files.file.add()
+        file.ParseFromString(b64decode(text, validate=True))
+        file.name = each
+    packed: bytes = files.SerializeToString()
+    return packed
