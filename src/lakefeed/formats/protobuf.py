@@ -15,8 +15,8 @@ from lakefeed.formats.protobuf_files import Files, read_files
 from lakefeed.formats.protobuf_reader import MessageReader, blocks
 from lakefeed.formats.protobuf_registry import RegisteredMessages, kinds
 from lakefeed.formats.refusal import Misfit, codes, no_payload
-from lakefeed.formats.registry import RegistryField
 from lakefeed.pipeline.locations import LocalPath
+from lakefeed.pipeline.registry import RegistryField
 
 CODES = codes(
     "bad_framing",
@@ -72,8 +72,8 @@ class ProtobufFormat(Format):
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of payloads that are messages as they are."""
         if self.registry is not None:
-            client = self.registry.client()
-            return RegistryDecoder(RegisteredMessages(client, self.message, schema, rules), schema, rules)
+            messages = RegisteredMessages(self.registry, self.message, schema, rules)
+            return RegistryDecoder(messages, schema, rules)
         assert self.message is not None
         return ProtobufDecoder(MessageReader(Files(self._files).message(self.message), schema, rules))
 

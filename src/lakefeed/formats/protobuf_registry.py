@@ -12,12 +12,13 @@ import pyarrow as pa
 from lakefeed.errors import RegistryError, RegistryUnavailable
 from lakefeed.formats import Rules
 from lakefeed.formats.fitting import Misfits
-from lakefeed.formats.framing import HEADER, framed
+from lakefeed.formats.framing import HEADER, framed, registered
 from lakefeed.formats.protobuf_files import BadDescriptor, Files, source_files
 from lakefeed.formats.protobuf_message import Message
 from lakefeed.formats.protobuf_reader import MessageReader
 from lakefeed.formats.refusal import Misfit
-from lakefeed.formats.registry import RegisteredSchema, RegistryClient, UnknownSchema
+from lakefeed.formats.registry import RegisteredSchema
+from lakefeed.pipeline.registry import Registry
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -103,8 +104,8 @@ def _varint(payload: bytes, at: int) -> tuple[int, int]:
 class RegisteredMessages:
     """The readers of the messages of a registry, for one schema of a table. Lives on a worker."""
 
-    def __init__(self, client: RegistryClient, wanted: str | None, schema: pa.Schema, rules: Rules) -> None:
-        self._client = client
+    def __init__(self, registry: Registry, wanted: str | None, schema: pa.Schema, rules: Rules) -> None:
+        self._registry = registry
         self._wanted = wanted
         self._schema = schema
         self._rules = rules
@@ -124,8 +125,6 @@ class RegisteredMessages:
         name = f"schema-{kind.schema}.proto"
         try:
             found = Files(self._packed(name, kind.schema)).message_at(name, kind.indexes)
-        except UnknownSchema as error:
-            raise Misfit("unknown_schema", str(error)) from None
         except BadDescriptor as error:
             raise Misfit("bad_schema", f"schema {kind.schema}: {error}") from None
         if found is None:
@@ -136,18 +135,16 @@ class RegisteredMessages:
     def _packed(self, name: str, number: int) -> bytes:
         from google.protobuf.message import DecodeError
 
-        schema = self._client.schema(number)
-        if schema.kind != _KIND:
-            raise BadDescriptor(f"expected a Protobuf schema, got one of {schema.kind}")
+        schema = registered(self._registry, number, _KIND)
         try:
             return source_files(name, schema.text, _texts(schema))
         except BadDescriptor as reason:
             # What this parser does not know, such as an edition, the registry itself may have compiled.
             try:
-                return _compiled(name, self._client.schema(number, "serialized"))
+                return _compiled(name, registered(self._registry, number, _KIND, "serialized"))
             except RegistryUnavailable:
                 raise
-            except (UnknownSchema, RegistryError, DecodeError, ValueError):
+            except (Misfit, RegistryError, DecodeError, ValueError):
                 raise reason from None
 
 

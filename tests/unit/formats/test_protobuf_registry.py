@@ -131,7 +131,7 @@ REFUSED = {
     "another kind": (
         framed(2, b"\x00", b""),
         "bad_schema",
-        "schema 2: expected a Protobuf schema, got one of AVRO",
+        "expected PROTOBUF, but schema 2 of the registry is AVRO",
     ),
     "no schema at all": (
         framed(3, b"\x00", b""),
