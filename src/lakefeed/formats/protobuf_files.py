@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,13 +94,26 @@ def _packed(file: FileDescriptorProto, find: Find) -> bytes:
     return packed
 
 
-def source_files(name: str, text: str, imported: Mapping[str, str]) -> bytes:
-    """Source text and that of what it imports, as a descriptor set. Raises BadDescriptor."""
+def registered_files(name: str, text: str, imported: Mapping[str, str]) -> bytes:
+    """A file that a registry holds and those that it imports, as a descriptor set. Raises BadDescriptor."""
 
     def find(other: str) -> FileDescriptorProto | None:
-        return _source(other, imported[other].encode()) if other in imported else None
+        return _registered(other, imported[other]) if other in imported else None
 
-    return _packed(_source(name, text.encode()), find)
+    return _packed(_registered(name, text), find)
+
+
+def _registered(name: str, text: str) -> FileDescriptorProto:
+    """Source, or a descriptor in base64: some clients register that, and some registries leave it so."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    try:
+        file = FileDescriptorProto.FromString(b64decode(text, validate=True))
+    except (DecodeError, ValueError):
+        return _source(name, text.encode())
+    file.name = name
+    return file
 
 
 class Files:
@@ -129,16 +143,14 @@ class Files:
             near = did_you_mean(name, known) or f"; it has {', '.join(known[:5]) or 'none'}"
             raise BadDescriptor(f"no message {name}{near}") from None
 
-    def message_at(self, file: str, indexes: Iterable[int]) -> Message | None:
-        """The message at a place of a file: an index for each level of messages inside messages."""
-        found: Any = self._pool.FindFileByName(file)
-        inside = list(found.message_types_by_name.values())
-        for index in indexes:
-            if not 0 <= index < len(inside):
-                return None
-            found = inside[index]
-            inside = found.nested_types
-        return message_of(found)
+    def names_at(self, file: str, indexes: Sequence[int]) -> list[str]:
+        """The messages that may be meant by a place in a file: an index for each level, from the outermost.
+
+        Some clients count the entries of maps, which are messages too, and some do not: there may be two.
+        """
+        top = list(self._pool.FindFileByName(file).message_types_by_name.values())
+        found = [_message_at(top, indexes, counted) for counted in (True, False)]
+        return list(dict.fromkeys(each.full_name for each in found if each and not _is_entry(each)))
 
     def _names(self) -> Iterable[str]:
         for name in self._files:
@@ -164,8 +176,24 @@ class Files:
             raise BadDescriptor(f"{name}: {_reason(error)}{missing}") from None
 
 
+def _message_at(inside: list[Any], indexes: Sequence[int], entries: bool) -> Any:
+    found = None
+    for index in indexes:
+        if not entries:
+            inside = [each for each in inside if not _is_entry(each)]
+        if not 0 <= index < len(inside):
+            return None
+        found = inside[index]
+        inside = list(found.nested_types)
+    return found
+
+
+def _is_entry(message: Descriptor) -> bool:
+    return bool(message.GetOptions().map_entry)
+
+
 def _with_inner(message: Descriptor) -> Iterable[str]:
-    if not message.GetOptions().map_entry:
+    if not _is_entry(message):
         yield message.full_name
         for inner in message.nested_types:
             yield from _with_inner(inner)

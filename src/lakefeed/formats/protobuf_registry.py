@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,15 +11,12 @@ from lakefeed.errors import RegistryError, RegistryUnavailable
 from lakefeed.formats import Rules
 from lakefeed.formats.fitting import Misfits
 from lakefeed.formats.framing import HEADER, framed, registered
-from lakefeed.formats.protobuf_files import BadDescriptor, Files, source_files
+from lakefeed.formats.protobuf_files import BadDescriptor, Files, registered_files
 from lakefeed.formats.protobuf_message import Message
 from lakefeed.formats.protobuf_reader import MessageReader
 from lakefeed.formats.refusal import Misfit
 from lakefeed.formats.registry import RegisteredSchema
 from lakefeed.pipeline.registry import Registry
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 _KIND = "PROTOBUF"
 _FIRST = (0,)
@@ -124,46 +119,38 @@ class RegisteredMessages:
     def _message(self, kind: Kind) -> Message:
         name = f"schema-{kind.schema}.proto"
         try:
-            found = Files(self._packed(name, kind.schema)).message_at(name, kind.indexes)
+            files = self._files(name, kind.schema)
+            found = files.names_at(name, kind.indexes)
+            if len(found) > 1 and self._wanted in found:
+                found = [self._wanted]
+            if len(found) == 1:
+                return files.message(found[0])
         except BadDescriptor as error:
             raise Misfit("bad_schema", f"schema {kind.schema}: {error}") from None
-        if found is None:
-            place = ", ".join(map(str, kind.indexes))
-            raise Misfit("bad_framing", f"schema {kind.schema} has no message at [{place}]")
-        return found
+        place = f"[{', '.join(map(str, kind.indexes))}]"
+        if not found:
+            raise Misfit("bad_framing", f"schema {kind.schema} has no message at {place}")
+        names = " or ".join(found)
+        raise Misfit("bad_framing", f"the message at {place} is {names}: clients differ; set `message`")
 
-    def _packed(self, name: str, number: int) -> bytes:
-        from google.protobuf.message import DecodeError
-
+    def _files(self, name: str, number: int) -> Files:
         schema = registered(self._registry, number, _KIND)
         try:
-            return source_files(name, schema.text, _texts(schema))
+            return Files(registered_files(name, schema.text, _texts(schema)))
         except BadDescriptor as reason:
-            # What this parser does not know, such as an edition, the registry itself may have compiled.
+            # What the parser here does not know, such as an edition, the registry itself may have compiled.
             try:
-                return _compiled(name, registered(self._registry, number, _KIND, "serialized"))
+                schema = registered(self._registry, number, _KIND, "serialized")
+                return Files(registered_files(name, schema.text, _texts(schema)))
             except RegistryUnavailable:
                 raise
-            except (Misfit, RegistryError, DecodeError, ValueError):
+            except (Misfit, RegistryError, BadDescriptor):
                 raise reason from None
 
 
 def _texts(schema: RegisteredSchema) -> dict[str, str]:
-    """The source of all files that a schema refers to, by the names that it imports them under."""
+    """All files that a schema refers to, by the names that it imports them under."""
     found: dict[str, str] = {}
     for each in schema.references:
         found |= {each.name: each.schema.text, **_texts(each.schema)}
     return found
-
-
-def _compiled(name: str, schema: RegisteredSchema) -> bytes:
-    """The descriptors that a registry has made, in base64. Raises ValueError or DecodeError."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
-
-    files = FileDescriptorSet()
-    for each, text in {**_texts(schema), name: schema.text}.items():
-        file: FileDescriptorProto = files.file.add()
-        file.ParseFromString(b64decode(text, validate=True))
-        file.name = each
-    packed: bytes = files.SerializeToString()
-    return packed

@@ -163,6 +163,40 @@ def test_a_named_message_refuses_all_others(registry: str) -> None:
     ]
 
 
+def test_a_place_that_clients_count_differently_needs_the_name_of_the_message(
+    registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = "message B { optional int64 b = 1; } message C { optional int64 c = 1; }"
+    text = f"message A {{ map<string, string> m = 1; {inner} }}"
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/5", {"schemaType": "PROTOBUF", "schema": text})
+    first, second, last = (
+        framed(5, b"\x04\x00" + place, b"\x08\x07") for place in (b"\x00", b"\x02", b"\x04")
+    )
+    columns = {"b": "long", "c": "long"}
+
+    unnamed = decode(registry, columns, first, second, last)
+    named = [decode(registry, columns, second, message=name) for name in ("A.B", "A.C")]
+
+    message = "the message at [0, 1] is A.B or A.C: clients differ; set `message`"
+    assert [(one.index, one.code, one.error) for one in unnamed.refused] == [(1, "bad_framing", message)]
+    assert unnamed.rows.to_pylist() == [{"b": 7, "c": None}, {"b": None, "c": 7}]
+    assert [one.rows.to_pylist() for one in named] == [[{"b": 7, "c": None}], [{"b": None, "c": 7}]]
+
+
+def test_a_schema_that_was_registered_compiled_is_read(
+    registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = FileDescriptorProto(name="seen.proto", syntax="proto3", dependency=["shop/money.proto"])
+    field = file.message_type.add(name="Seen").field.add(name="price", number=1, label=1, type=11)
+    field.type_name = ".shop.v1.Money"
+    answer = {**ANSWERS["/schemas/ids/1"], "schema": b64encode(file.SerializeToString()).decode()}
+    monkeypatch.setitem(ANSWERS, "/schemas/ids/6", answer)
+
+    decoded = decode(registry, {"price": "struct<cents: long>"}, framed(6, b"\x00", b"\x0a\x02\x08\x07"))
+
+    assert decoded.rows.to_pylist() == [{"price": {"cents": 7}}]
+
+
 def test_a_schema_that_only_the_registry_can_compile_is_taken_compiled(
     registry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
