@@ -10,7 +10,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from lakefeed.formats import Decoded, Decoder, Format, Rules
+from lakefeed.formats.avro import CODES as AVRO_CODES
 from lakefeed.formats.debezium_envelope import Opener
+from lakefeed.formats.debezium_registry import FramedDecoder
 from lakefeed.formats.debezium_rows import row_text, unwrapped
 from lakefeed.formats.debezium_schema import Meaning, NotUnderstood, envelope_meaning
 from lakefeed.formats.fitting import Fitted, Fitting, Misfits, decoded
@@ -18,8 +20,9 @@ from lakefeed.formats.joining import joined
 from lakefeed.formats.json import CODES as JSON_CODES
 from lakefeed.formats.json import JsonDecoder
 from lakefeed.formats.refusal import Misfit, codes
+from lakefeed.pipeline.registry import RegistryField
 
-CODES = codes("not_an_envelope", "no_row", *JSON_CODES)
+CODES = codes("not_an_envelope", "no_row", *JSON_CODES, *AVRO_CODES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 _MOST_READERS = 100
@@ -35,9 +38,19 @@ class DebeziumFormat(Format):
         "`__ts_ms` beside them, instead of `before`, `after`, `op`, `source` and so on.",
     )
 
-    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> DebeziumDecoder:
-        """A decoder of events that are JSON as they are."""
-        return DebeziumDecoder(schema, rules, self.unwrap)
+    registry: RegistryField | None = Field(
+        default=None,
+        description="The schema registry of events in Confluent's wire format, Avro or JSON: its URL, or a "
+        "mapping. Left out: events are JSON from the first byte.",
+        examples=["http://localhost:8081"],
+    )
+
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
+        """A decoder of events that are JSON as they are, or in frames."""
+        plain = DebeziumDecoder(schema, rules, self.unwrap)
+        if self.registry is None:
+            return plain
+        return FramedDecoder(plain, self.registry, schema, rules, self.unwrap)
 
 
 class DebeziumDecoder(Decoder):

@@ -94,7 +94,12 @@ def _checked(text: bytes, found: dict[str, Any]) -> dict[str, Any]:
     if isinstance(found.get("op"), str):
         return found
     parse(text)
-    raise Misfit("not_an_envelope", 'expected a change event with a text `op`, such as "c", "u" or "d"')
+    raise no_envelope()
+
+
+def no_envelope() -> Misfit:
+    """The misfit of what is no change event."""
+    return Misfit("not_an_envelope", 'expected a change event with a text `op`, such as "c", "u" or "d"')
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ def _rows(columns: dict[str, pa.Array], count: int) -> pa.StructArray:
     sides = [side for side in sides if pa.types.is_struct(side.type)]
     if not sides:
         return pa.nulls(count, pa.struct([]))
-    first, last = sides[0], sides[-1].cast(sides[0].type)
+    # Both are rows of one table; an event that says otherwise is taken by what is after the change.
+    first, last = sides[0], sides[-1] if sides[-1].type == sides[0].type else sides[0]
     places = np.arange(count) + np.where(first.is_valid().to_numpy(zero_copy_only=False), 0, count)
     return pa.concat_arrays([first, last]).take(pa.array(places))
 

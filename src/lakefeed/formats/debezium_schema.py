@@ -62,8 +62,8 @@ class Meaning:
 def envelope_meaning(schema: bytes) -> Meaning:
     """What the schema part of an event says. Raises NotUnderstood."""
     meaning = _meaning(orjson.loads(schema))
-    if not pa.types.is_struct(meaning.read):
-        raise NotUnderstood("the schema of an event is a struct")
+    if not pa.types.is_struct(meaning.read) or meaning.read.get_field_index("op") < 0:
+        raise NotUnderstood("the schema of an event is a struct with an op")
     return meaning
 
 
