@@ -25,7 +25,7 @@ _DECODE = {
     "too_deep": "objects and arrays are nested more than 100 levels deep",
     "other_message": "the payload is of another message than `message` names",
     "bad_protobuf": "the payload is not a message of its type: cut off, damaged, or of another type",
-    "not_an_envelope": "the payload is JSON, but no change event: it has no `op`",
+    "not_an_envelope": "the payload is no change event: it has no `op`",
     "no_row": "the change has neither a row before nor a row after it, which `unwrap` needs",
     "bad_csv": "a quote in the record is not closed, or text follows a closing quote",
     "many_records": "the payload holds more than one record",
