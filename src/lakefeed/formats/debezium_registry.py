@@ -82,7 +82,11 @@ class _Connected(Registered):
 
     def described(self, schema: RegisteredSchema) -> RegisteredSchema:
         """The schema with Avro's own names for what Debezium's stand for."""
-        return replace(schema, text=json.dumps(_with_logical(json.loads(schema.text))))
+        try:
+            return replace(schema, text=json.dumps(_with_logical(json.loads(schema.text))))
+        except (ValueError, RecursionError):
+            # What is wrong with it is told by whoever reads it.
+            return schema
 
 
 def _with_logical(schema: Any) -> Any:

@@ -37,27 +37,28 @@ def read_files(path: Path) -> bytes:
 
     For the driver: workers may have no such file. Raises BadDescriptor.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadDescriptor(f"{path} cannot be read: {error.strerror}") from None
+    content = _content(path)
     if path.suffix == SOURCE:
         return _packed(_source(path.name, content), lambda name: _beside(path.parent, name))
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.message import DecodeError
 
     try:
-        files = FileDescriptorSet.FromString(content).file
+        if FileDescriptorSet.FromString(content).file:
+            return content
     except DecodeError:
-        raise BadDescriptor(
-            f"{path} is no descriptor set; make one with protoc --include_imports --descriptor_set_out, "
-            f"or give the {SOURCE} file"
-        ) from None
-    return content if files else _nothing(path)
+        pass
+    raise BadDescriptor(
+        f"{path} is no descriptor set; make one with protoc --include_imports --descriptor_set_out, "
+        f"or give the {SOURCE} file"
+    )
 
 
-def _nothing(path: Path) -> bytes:
-    raise BadDescriptor(f"{path} holds no files")
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadDescriptor(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _source(name: str, content: bytes) -> FileDescriptorProto:
@@ -73,7 +74,7 @@ def _beside(folder: Path, name: str) -> FileDescriptorProto | None:
     # An import is named from the root of the sources, which is some folder above the file.
     for root in (folder, *folder.parents):
         if (root / name).is_file():
-            return _source(name, (root / name).read_bytes())
+            return _source(name, _content(root / name))
     return None
 
 
@@ -111,7 +112,8 @@ def _registered(name: str, text: str) -> FileDescriptorProto:
     try:
         file = FileDescriptorProto.FromString(b64decode(text, validate=True))
     except (DecodeError, ValueError):
-        return _source(name, text.encode())
+        # Half a surrogate pair, which JSON can hold, is no text; what stands for it is told as such.
+        return _source(name, text.encode(errors="surrogatepass"))
     file.name = name
     return file
 

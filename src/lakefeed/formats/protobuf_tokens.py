@@ -15,6 +15,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
+_WHOLE = [(_HEXADECIMAL, 16), (re.compile("0[0-7]*"), 8), (re.compile("[1-9][0-9]*"), 10)]
+_LONGEST_NUMBER = 20
 _CLOSING = {"{": "}", "[": "]", "(": ")", "<": ">"}
 
 
@@ -78,13 +80,14 @@ class Tokens:
     def whole_number(self, what: str) -> int:
         """Take a whole number, decimal, octal or hexadecimal, with a sign or without."""
         factor = -1 if self.takes("-") else 1
-        text = self._of("number", what)
-        if text.isdigit() and text.startswith("0"):
-            return factor * int(text, 8)
-        if not text.isdigit() and not _HEXADECIMAL.fullmatch(text):
-            self._next -= 1
-            raise self.error(what)
-        return factor * int(text, 0)
+        token = self._of("number", what)
+        for shape, base in _WHOLE:
+            if shape.fullmatch(token) and len(token) <= _LONGEST_NUMBER:
+                number = factor * int(token, base)
+                if -(2**31) <= number < 2**31:
+                    return number
+        self._next -= 1
+        raise self.error(what)
 
     def skip_statement(self) -> None:
         """Take everything up to the next `;`, or a whole block in braces."""

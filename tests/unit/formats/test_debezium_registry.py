@@ -44,6 +44,7 @@ ANSWERS: dict[str, Any] = {
     "/schemas/ids/1": {"schema": json.dumps(ENVELOPE)},
     "/schemas/ids/2": {"schemaType": "JSON", "schema": "{}"},
     "/schemas/ids/3": {"schema": json.dumps(HEARTBEAT)},
+    "/schemas/ids/5": {"schema": "{"},
     "/schemas/ids/4": {"schemaType": "PROTOBUF", "schema": "message A {}"},
 }
 ROW = {"id": 7, "born": 20_000, "made": 1_700_000_000_123_456, "price": Decimal("12.50")}
@@ -126,6 +127,7 @@ def test_avro_and_json_events_unwrap_alike_and_keep_their_order(registry: str) -
         (avro(3, HEARTBEAT, {"ts_ms": 5}), "not_an_envelope"),
         (framed(2, b'{"ts_ms": 5}'), "not_an_envelope"),
         (framed(4, b"\0"), "bad_schema"),
+        (framed(5, b"\0"), "bad_schema"),
         (framed(9, b"\0"), "unknown_schema"),
         (framed(1, b"\x02"), "bad_avro"),
         (b"{}", "bad_framing"),

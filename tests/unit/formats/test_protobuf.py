@@ -264,6 +264,46 @@ def test_text_that_is_not_utf8_is_refused_with_its_byte() -> None:
     assert (refused.code, refused.error) == ("not_utf8", "texts: byte 5: 0xff is not UTF-8")
 
 
+ODD = """
+syntax = "proto3";
+import "google/protobuf/struct.proto";
+message Nothing {}
+message Odd {
+  map<string, google.protobuf.Value> values = 1;
+  map<string, Odd> odd = 2;
+  map<string, Nothing> nothing = 3;
+  int64 id = 4;
+  int64 ID = 5;
+}
+"""
+
+
+def test_maps_of_what_cannot_be_columns_are_maps_of_json(tmp_path: Path) -> None:
+    values, nothing = b"\x0a\x08\x0a\x01a\x12\x03\x1a\x01x", b"\x1a\x05\x0a\x01c\x12\x00"
+    payload = values + b"\x12\x0b\x0a\x01b\x12\x06\x1a\x04\x0a\x00\x12\x00" + nothing
+    columns = {
+        "values": "map<string, string>",
+        "odd": "map<string, string>",
+        "nothing": "map<string, boolean>",
+    }
+    (tmp_path / "odd.proto").write_text(ODD)
+    form = ProtobufFormat(descriptor=str(tmp_path / "odd.proto"), message="Odd")
+    decoded = form.decoder(declared_schema(columns), Rules("ignore")).decode([payload])
+
+    assert decoded.rows.to_pylist() == [
+        {"values": [("a", '"x"')], "odd": [("b", '{"nothing":{"":{}}}')], "nothing": [("c", True)]}
+    ]
+
+
+def test_a_message_without_fields_is_a_row_without_columns(tmp_path: Path) -> None:
+    (tmp_path / "odd.proto").write_text(ODD)
+    form = ProtobufFormat(descriptor=str(tmp_path / "odd.proto"), message="Nothing")
+
+    decoded = form.decoder(declared_schema({"other": "long"})).decode([b"", b"\x08\x01"])
+
+    assert decoded.rows.to_pylist() == [{"other": None}, {"other": None}]
+
+
 PROTO2 = """
 syntax = "proto2";
 message Old {

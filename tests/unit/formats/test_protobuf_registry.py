@@ -38,6 +38,7 @@ ANSWERS: dict[str, Any] = {
     },
     "/subjects/money/versions/2": {"schemaType": "PROTOBUF", "schema": MONEY},
     "/schemas/ids/2": {"schema": '"long"'},
+    "/schemas/ids/7": {"schemaType": "PROTOBUF", "schema": 'import "\ud800";'},
     "/schemas/ids/3": {"schemaType": "PROTOBUF", "schema": "message {"},
     "/schemas/ids/4": {
         "schemaType": "PROTOBUF",
@@ -137,6 +138,11 @@ REFUSED = {
         framed(3, b"\x00", b""),
         "bad_schema",
         "schema 3: schema-3.proto: line 1: expected the name of a message, got '{'",
+    ),
+    "half a letter": (
+        framed(7, b"\x00", b""),
+        "bad_schema",
+        "schema 7: schema-7.proto is not UTF-8 text",
     ),
     "damaged": (framed(1, b"\x00", b"\x08"), "bad_protobuf", "byte 2: the payload ends within a number"),
 }

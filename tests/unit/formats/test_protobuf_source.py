@@ -126,6 +126,11 @@ def test_optional_in_proto3_is_presence() -> None:
             "line 1: expected message, enum, import, package, option, service or extend, got 'hello'",
         ),
         ("message A { optional int32 a = 1.5; }", "line 1: expected the number of a field, got '1.5'"),
+        (
+            "message A { optional int32 a = 99999999999; }",
+            "line 1: expected the number of a field, got '9999",
+        ),
+        ("enum A { B = 08; }", "line 1: expected the number of a value, got '08'"),
         ("option a = {", "line 1: expected something more, got the end of the file"),
     ],
 )
