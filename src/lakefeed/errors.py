@@ -6,6 +6,8 @@ LakefeedError                    the root; `exit_code` is what the command line 
 ├── JavaError                    Java is missing or of the wrong version
 ├── SourceError                  the source cannot go on until somebody decides something
 │   ├── SourceUnavailable        broker or database away                                       retryable
+│   ├── RegistryError            the schema registry refuses to answer, or is none
+│   │   └── RegistryUnavailable  the schema registry is away                                   retryable
 │   └── DataLoss                 offsets that the table wants no longer exist at the source
 ├── TableError                   one table cannot be written until somebody decides something
 │   └── StoreUnavailable         the object store or disk does not answer                      retryable
@@ -72,6 +74,16 @@ class SourceError(LakefeedError):
 
 class SourceUnavailable(SourceError):
     """The broker or database is away; the engine tries again with back-off."""
+
+    retryable = True
+
+
+class RegistryError(SourceError):
+    """The schema registry refuses to answer, or what listens there is none."""
+
+
+class RegistryUnavailable(RegistryError):
+    """The schema registry is away or broken; the engine tries again with back-off."""
 
     retryable = True
 

@@ -20,6 +20,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 INLINE_COMMAND = re.compile(r"`(lakefeed [^`]+)`")
+FILE_BESIDE = re.compile(
+    r"`([\w.]+)` lies beside the pipeline file:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 VARIABLE = re.compile(r"\$\{([A-Z_]+)")
 ANY_NAME = re.compile(r"[^\w\- ]")
 
@@ -46,6 +49,8 @@ def commands() -> list[tuple[Path, str]]:
 def test_every_pipeline_in_the_documentation_validates(page: Path, text: str, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(text)
+    for name, content in FILE_BESIDE.findall(page.read_text()):
+        (tmp_path / name).write_text(content)
 
     loaded = load(file, environment=dict.fromkeys(VARIABLE.findall(text), "value"))
 

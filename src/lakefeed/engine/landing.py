@@ -37,6 +37,7 @@ class Span:
     end: int
     read: int = 0
     letters: int = 0
+    skipped: int = 0
 
 
 @dataclass
@@ -72,12 +73,13 @@ class Reach:
         """The next offsets as the log holds them; where it has none, those that the table began with."""
         return {p: max(at, self.logged.get(p, -1) + 1) for p, at in self.rows_from.items()}
 
-    def extend(self, span: OffsetRange, read: int, letters: int) -> None:
+    def extend(self, span: OffsetRange, read: int, letters: int, skipped: int = 0) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
         known = self.open.setdefault(span.partition, Span(span.start, span.start))
         known.end = span.end
         known.read += read
         known.letters += letters
+        known.skipped += skipped
 
 
 @dataclass
@@ -144,7 +146,8 @@ class Landing:
             for reach in self._reaches.values():
                 if group_of(reach.place.name) == name:
                     # Dead letters are those of the route, and no table of it counts them.
-                    self._extend(reach, spans, read, {} if reach.is_routed else landing[name].letters)
+                    own = TableManifest() if reach.is_routed else landing[name]
+                    self._extend(reach, spans, read, own)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
         self.tell_positions()
@@ -171,11 +174,12 @@ class Landing:
         self._pool.shutdown()
 
     def _extend(
-        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], letters: dict[str, int]
+        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
     ) -> None:
         for span in spans:
             if reach.rows_from[span.partition] <= span.start:
-                reach.extend(span, read.get(span.partition, 0), letters.get(span.partition, 0))
+                counts = (each.get(span.partition, 0) for each in (read, result.letters, result.skipped))
+                reach.extend(span, *counts)
 
     def _commit_letters(self, spans: list[OffsetRange], results: dict[str, TableManifest]) -> None:
         files = [file for result in results.values() for file in result.letter_files]
@@ -256,6 +260,8 @@ class Landing:
         lost = {partition: jump for partition, jump in reach.jumps.items() if partition in ranges}
         if lost:
             account["lost"] = lost
+        if skipped := {name: span.skipped for name, span in reach.open.items() if span.skipped}:
+            account["skipped"] = skipped
         try:
             with reach.place.lock:
                 table = reach.place.table
@@ -347,6 +353,7 @@ def _merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
             known.samples += one.samples
             if one.newest is not None:
                 known.newest = max(one.newest, known.newest or one.newest)
+            known.skipped = _added([known.skipped, one.skipped])
             known.blank += one.blank
             known.error = known.error or one.error
             if one.proposal is not None:

@@ -31,6 +31,8 @@ class TableManifest:
     samples: list[Sample] = field(default_factory=list)
     newest: float | None = None
     """The time of a newest event that became a row, in seconds since 1970."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Events by partition that carry nothing, and are neither rows nor dead letters."""
     proposal: pa.Schema | None = None
     blank: int = 0
     """Events that showed no column at all while the schema was being inferred."""
@@ -85,6 +87,7 @@ def _table_out(table: TableManifest) -> dict[str, Any]:
         "refusals": table.refusals,
         "samples": [asdict(sample) for sample in table.samples],
         "newest": table.newest,
+        "skipped": table.skipped,
         "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
         "blank": table.blank,
         "error": _error_out(table.error),
@@ -101,6 +104,7 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
         refusals=value["refusals"],
         samples=[Sample(**sample) for sample in value["samples"]],
         newest=value["newest"],
+        skipped=value["skipped"],
         proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
         blank=value["blank"],
         error=_error_in(value["error"]),

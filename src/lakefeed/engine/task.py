@@ -102,6 +102,8 @@ class _Lane:
                 decoded = self._without(before, events, decoded)
             if decoded.refused:
                 self._refuse(events, decoded.refused)
+            if decoded.skipped:
+                _count(self._result.skipped, events, decoded.skipped)
             if decoded.unknown is not None:
                 self._propose(as_in_table(decoded.unknown, self.table.rename))
             if self.table.columns is None:
@@ -155,29 +157,26 @@ class _Lane:
         partitions = map(name, topics, numbers)
         places = zip(partitions, offsets, moments, strict=True)
         found = {at for at, place in enumerate(places) if place in self._lettered}
-        self._count_letters(events, sorted(found))
+        _count(self._result.letters, events, sorted(found))
         return found
 
     def _without(self, before: set[int], events: Events, decoded: Decoded) -> Decoded:
         """Leave out dead letters, whether they would be rows by now or be refused again."""
-        kept = _kept(len(events.payloads), {one.index for one in decoded.refused})
+        kept = _kept(len(events.payloads), _gone(decoded))
         new = pa.array([index not in before for index in kept], pa.bool_())
         return Decoded(
             decoded.rows.filter(new),
             [one for one in decoded.refused if one.index not in before],
             decoded.unknown,
             None if decoded.rescued is None else decoded.rescued.filter(new),
+            [index for index in decoded.skipped if index not in before],
         )
-
-    def _count_letters(self, events: Events, indexes: list[int]) -> None:
-        for partition, count in events.counts(indexes).items():
-            self._result.letters[partition] = self._result.letters.get(partition, 0) + count
 
     def _refuse(self, events: Events, refused: list[Refused]) -> None:
         if self.table.rules.type_change == "fail":
             self._stop_at_type_change(events, refused)
         indexes = [one.index for one in refused]
-        self._count_letters(events, indexes)
+        _count(self._result.letters, events, indexes)
         plan = self._plan
         if self._letters is None:
             store = open_store(plan.letters_path, dict(plan.letters_storage))
@@ -221,7 +220,7 @@ class _Lane:
         if table.rescues:
             rescued = pa.nulls(len(rows), pa.string()) if decoded.rescued is None else decoded.rescued
             rows = rows.append_column(RESCUED, rescued)
-        gone = {one.index for one in decoded.refused} | before
+        gone = _gone(decoded) | before
         if table.metadata:
             origin = events.origin(_kept(len(events.payloads), gone) if gone else None)
             rows = add_metadata(rows, origin, table.metadata)
@@ -235,6 +234,16 @@ class _Lane:
             self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target)
         self._rows.write(rows)
         return None
+
+
+def _gone(decoded: Decoded) -> set[int]:
+    """The indexes of the events that are no rows."""
+    return {one.index for one in decoded.refused} | set(decoded.skipped)
+
+
+def _count(counts: dict[str, int], events: Events, indexes: list[int]) -> None:
+    for partition, count in events.counts(indexes).items():
+        counts[partition] = counts.get(partition, 0) + count
 
 
 def _kept(count: int, gone: set[int]) -> list[int]:

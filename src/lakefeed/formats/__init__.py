@@ -40,6 +40,8 @@ class Decoded:
     """
     rescued: pa.Array | None = None
     """For each row what did not fit, as the text of a JSON object, or null; None when everything fitted."""
+    skipped: list[int] = field(default_factory=list)
+    """The indexes of payloads that carry nothing, such as tombstones, and are neither row nor refusal."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Every payload becomes a row or a refusal, never both, never neither. Raises only on a bug."""
+        """Every payload becomes a row or a refusal or is skipped, never two of them. Raises only on a bug."""
 
 
 class Format(Connector):

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from lakefeed.formats import Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder
-from lakefeed.formats.json_times import Doubt
 from lakefeed.formats.refusal import codes
 
-CODES = codes("out_of_range")
+CODES = codes("out_of_range", "bad_timestamp", "bad_date", "bad_decimal")
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 
@@ -42,7 +41,3 @@ class BytesDecoder(FixedDecoder):
         else:
             data = pa.array(map(b64encode, payloads), pa.string())
         return Columns({"data": data, "size": pa.array(map(len, payloads), pa.int64())})
-
-    def convert(self, column: pa.Array, declared: pa.Field) -> tuple[pa.Array, Doubt]:
-        """Bytes stay bytes: what is text in JSON is none here."""
-        return (column, None) if pa.types.is_binary(column.type) else super().convert(column, declared)

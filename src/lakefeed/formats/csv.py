@@ -12,9 +12,12 @@ from pydantic import AfterValidator, Field, model_validator
 from lakefeed.formats import Format, Rules
 from lakefeed.formats.csv_columns import json_value, read_column
 from lakefeed.formats.csv_records import RecordReader
+from lakefeed.formats.fitting import Conversions
+from lakefeed.formats.fitting_values import Convert
 from lakefeed.formats.fixed import Columns, FixedDecoder
 from lakefeed.formats.json_columns import either, stored_column
 from lakefeed.formats.json_times import Doubt
+from lakefeed.formats.json_values import converter
 from lakefeed.formats.refusal import codes
 from lakefeed.pipeline.names import ColumnName
 from lakefeed.pipeline.wording import shown
@@ -91,7 +94,8 @@ class CsvDecoder(FixedDecoder):
     """Decodes records; the values of a column are converted together, doubtful ones each by itself."""
 
     def __init__(self, options: CsvFormat, schema: pa.Schema, rules: Rules) -> None:
-        super().__init__(schema, pa.schema([(name, pa.string()) for name in options.columns]), rules)
+        made = pa.schema([(name, pa.string()) for name in options.columns])
+        super().__init__(schema, made, rules, _CONVERSIONS)
         self._names = options.columns
         self._null = options.null
         self._records = RecordReader(len(options.columns), options.delimiter, options.quote)
@@ -107,16 +111,20 @@ class CsvDecoder(FixedDecoder):
         absent = pc.equal(texts, self._null)
         return pc.if_else(absent, None, texts) if pc.any(absent).as_py() else texts
 
-    def holds(self, declared: pa.DataType, made: pa.DataType) -> bool:
-        """Any type but those that have parts."""
-        return not pa.types.is_nested(declared)
 
-    def convert(self, column: pa.Array, declared: pa.Field) -> tuple[pa.Array, Doubt]:
-        """The column by the rules of JSON, a number being a text that JSON would take as one."""
-        read, unclear = read_column(column, declared.type)
-        converted, doubt = stored_column(read, declared)
-        return converted, either(unclear, doubt)
+def _conversion(_: pa.DataType, declared: pa.DataType) -> Convert | None:
+    """Any type but those that have parts, by the rules of JSON; a number is a text that JSON takes as one."""
+    return None if pa.types.is_nested(declared) else _convert
 
-    def value(self, read: Any, declared: pa.DataType) -> Any:
-        """The JSON value that the text stands for in a column of this type."""
-        return json_value(read, declared)
+
+def _convert(texts: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+    read, unclear = read_column(texts, declared)
+    converted, doubt = stored_column(read, pa.field("", declared))
+    return converted, either(unclear, doubt)
+
+
+def _decide(texts: pa.Array, place: int, declared: pa.DataType) -> Any:
+    return converter(pa.field("", declared))(json_value(texts[place].as_py(), declared))
+
+
+_CONVERSIONS = Conversions(_conversion, _decide)

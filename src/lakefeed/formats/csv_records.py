@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 
-from lakefeed.formats.fixed import Misfits
+from lakefeed.formats.fitting import Misfits
 from lakefeed.formats.refusal import Misfit, utf8_text
 
 Record = Sequence[str | None]

@@ -10,15 +10,24 @@ import orjson
 import pyarrow as pa
 
 from lakefeed.formats import Format, Rules
-from lakefeed.formats.fixed import Columns, FixedDecoder, Misfits
+from lakefeed.formats.fitting import Misfits
+from lakefeed.formats.fixed import Change, Columns, FixedDecoder
 from lakefeed.formats.json_columns import INT64, is_epoch
 from lakefeed.formats.json_text import parse_any, refuse_too_deep
 from lakefeed.formats.json_values import converter
-from lakefeed.formats.refusal import Misfit, Number, codes, utf8_text
+from lakefeed.formats.refusal import Misfit, Number, codes, shown, utf8_text
 from lakefeed.pipeline.types import TIMESTAMP
 
 CODES = codes(
-    "empty_payload", "not_utf8", "bad_json", "duplicate_key", "too_deep", "out_of_range", "bad_timestamp"
+    "empty_payload",
+    "not_utf8",
+    "bad_json",
+    "duplicate_key",
+    "too_deep",
+    "out_of_range",
+    "bad_timestamp",
+    "bad_date",
+    "bad_decimal",
 )
 """Every code of a refused payload and what it means, in the order of the checks."""
 
@@ -52,19 +61,23 @@ class EventDecoder(FixedDecoder):
         data: list[bytes | None] = []
         values: list[list[Any]] = []
         misfits: Misfits = {}
+        changes: dict[int, list[Change]] = {}
         for place, payload in enumerate(payloads):
             try:
                 found = _outermost(payload)
-                values.append([key.value(found.get(key.name)) for key in self._keys])
                 data.append(payload)
             except Misfit as misfit:
                 misfits[place] = misfit
-                values.append([None] * len(_KEYS))
+                found = {}
                 data.append(None)
+            row = [key.read(found.get(key.name)) for key in self._keys]
+            if found_changes := [each for each in row if isinstance(each, Change)]:
+                changes[place] = found_changes
+            values.append([None if isinstance(each, Change) else each for each in row])
         columns = {"data": pa.array(data, pa.string())}
         for at, key in enumerate(self._keys):
             columns[key.name] = pa.array([row[at] for row in values], key.read_as)
-        return Columns(columns, misfits)
+        return Columns(columns, misfits, changes)
 
 
 class _Key:
@@ -76,15 +89,23 @@ class _Key:
         self.read_as = pa.int64() if self._kind is int else pa.string()
         self._convert = converter(pa.field(name, declared))
 
-    def value(self, value: Any) -> Any:
-        """The value for the column as it is read, if it is of the right kind. Raises Misfit."""
-        if value is None or (type(value) is self._kind and (self._kind is str or abs(value) <= INT64[1])):
+    def read(self, value: Any) -> Any:
+        """The value for the column, or a change if it is of no kind that the column is read as."""
+        if value is None or (type(value) is self._kind and (self._kind is str or _is_int64(value))):
             return value
+        parsed = Number(value) if type(value) in (int, float) else value
         try:
-            self._convert(Number(value) if type(value) in (int, float) else value)
+            self._convert(parsed)
+            if self._kind is int:
+                return int(parsed)
+            raise Misfit("wrong_type", f"expected text, got {shown(parsed)}")
         except Misfit as misfit:
-            raise misfit.within(self.name) from None
-        return self._kind(value)
+            text = parsed if isinstance(parsed, Number) else orjson.dumps(value).decode()
+            return Change(self.name, misfit.within(self.name), text)
+
+
+def _is_int64(value: int) -> bool:
+    return INT64[0] <= value <= INT64[1]
 
 
 def _outermost(payload: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from lakefeed.formats import Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder
 from lakefeed.formats.refusal import Misfit, codes
 
-CODES = codes("bad_length", "out_of_range")
+CODES = codes("bad_length", "out_of_range", "bad_timestamp", "bad_decimal")
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 _MADE = pa.schema([("value", pa.int64())])

@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from typing import Literal
 
 import pyarrow as pa
+from pydantic import Field
 
 from lakefeed.formats import DEFAULT_RULES, Decoded, Decoder, Format, Rules
+from lakefeed.formats.framing import UnframingDecoder
 from lakefeed.formats.json_block import BlockReader
 from lakefeed.formats.json_sieve import Sieve
 from lakefeed.formats.json_strict import StrictReader
 from lakefeed.formats.refusal import codes
+from lakefeed.pipeline.registry import RegistryField
 
 __all__ = ["CODES", "JsonDecoder", "JsonFormat", "infer"]
 
 CODES = codes(
+    "bad_framing",
+    "unknown_schema",
+    "bad_schema",
     "empty_payload",
     "not_utf8",
     "bad_json",
@@ -35,10 +41,17 @@ class JsonFormat(Format):
     """JSON objects, one per payload."""
 
     type: Literal["json"] = "json"
+    registry: RegistryField | None = Field(
+        default=None,
+        description="The schema registry of payloads in Confluent's wire format: its URL, or a mapping. "
+        "Left out: payloads are JSON from the first byte.",
+        examples=["http://localhost:8081"],
+    )
 
-    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> JsonDecoder:
-        """A decoder of payloads that are JSON as they are."""
-        return JsonDecoder(schema, rules)
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
+        """A decoder of payloads that are JSON as they are, or in frames."""
+        decoder = JsonDecoder(schema, rules)
+        return UnframingDecoder(decoder, self.registry, "JSON") if self.registry else decoder
 
 
 class JsonDecoder(Decoder):

@@ -13,6 +13,9 @@ _DECODE = {
     "null_payload": "the event has no payload (null, as in a Kafka tombstone)",
     "bad_compression": "the payload is not compressed as `decompress` says, or is cut off or damaged",
     "too_large": "the payload has more than `max_payload` bytes when it is decompressed",
+    "bad_framing": "the payload does not begin with a zero byte and the number of a schema",
+    "unknown_schema": "nobody knows the schema that the payload was written with",
+    "bad_schema": "the schema that the payload was written with is not one that this format can read",
     "empty_payload": "the payload has no bytes",
     "not_utf8": "the payload is not UTF-8 text",
     "bad_length": "the payload does not have 8 bytes",
@@ -20,8 +23,13 @@ _DECODE = {
     "not_an_object": "the payload is JSON, but not an object",
     "duplicate_key": "an object in the payload has the same key twice",
     "too_deep": "objects and arrays are nested more than 100 levels deep",
+    "other_message": "the payload is of another message than `message` names",
+    "bad_protobuf": "the payload is not a message of its type: cut off, damaged, or of another type",
+    "not_an_envelope": "the payload is no change event: it has no `op`",
+    "no_row": "the change has neither a row before nor a row after it, which `unwrap` needs",
     "bad_csv": "a quote in the record is not closed, or text follows a closing quote",
     "many_records": "the payload holds more than one record",
+    "bad_avro": "the payload is not a record of its schema, or is cut off or followed by more",
     "bad_fields": "the record has more or fewer fields than `columns`",
 }
 _SCHEMA = {
@@ -85,7 +93,8 @@ class Misfit(Exception):
     def refused(self, index: int) -> Refused:
         """What the caller of the decoder gets for the payload at this index."""
         stage = "decode" if self.code in _DECODE else "schema"
-        where = _path_text(self.path)
+        where = path_text(self.path)
+        where = where if len(where) <= _LONGEST_PATH else where[: _LONGEST_PATH - 3] + "..."
         return Refused(index, stage, self.code, f"{where}: {self.message}" if where else self.message)
 
 
@@ -144,14 +153,15 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _path_text(path: list[str | int]) -> str:
+def path_text(path: list[str | int]) -> str:
+    """A place in a payload, such as `meta.tags[1]`."""
     text = ""
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
             text += ("." if text else "") + name_text(part)
-    return text if len(text) <= _LONGEST_PATH else text[: _LONGEST_PATH - 3] + "..."
+    return text
 
 
 def name_text(name: str) -> str:

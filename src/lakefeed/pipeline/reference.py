@@ -12,6 +12,7 @@ from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
+from lakefeed.pipeline.registry import Registry
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable, Sample
@@ -49,6 +50,7 @@ def reference_markdown() -> str:
         _section("Dead letters", DeadLetters),
         _section("Http", Http),
         _section("Ready", Ready),
+        _section("Registry", Registry),
         _section("Spark", Spark),
         _section("Case", Case),
         _section("Sample", Sample),

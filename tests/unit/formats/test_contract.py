@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import get_args
 
 import pyarrow as pa
 import pytest
@@ -17,8 +19,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from lakefeed.errors import PipelineFileError
-from lakefeed.formats import Decoded, Format
+from lakefeed.formats import Decoded, Format, Rules
 from lakefeed.pipeline.connector import FormatField, connector_class, connector_types
+from lakefeed.pipeline.evolve import NewColumn, TypeChange
 from lakefeed.pipeline.load import load
 from lakefeed.pipeline.types import declared_schema, stored
 
@@ -34,14 +37,50 @@ class Case:
     columns: dict[str, str]
     good: list[bytes]
     huge: bytes | None
+    skips: bool = False
+    """Whether an event without payload carries nothing, and is no dead letter."""
+
+
+def avro_schema() -> str:
+    file = Path(mkdtemp()) / "case.avsc"
+    fields = [{"name": "id", "type": ["null", "long"]}, {"name": "name", "type": ["null", "string"]}]
+    file.write_text(json.dumps({"type": "record", "name": "Case", "fields": fields}))
+    return str(file)
 
 
 CASES = {
+    "avro": Case(
+        {"type": "avro", "schema_file": avro_schema()},
+        {"id": "long", "name": "string"},
+        [b"\x02\x02\x02\x02a", b"\x00\x00", b"\x02\x04\x02\x06\xc3\xbcb"],
+        b"\x02\x02\x02\x80\x80\x80\x05" + b"x" * HUGE,
+    ),
     "json": Case(
         {"type": "json"},
         {"id": "long", "name": "string"},
         [b'{"id": 1, "name": "a"}', b'{"id": null}', b"{}"],
         json.dumps({"id": 1, "name": "x" * HUGE}).encode(),
+    ),
+    "protobuf": Case(
+        {
+            "type": "protobuf",
+            "descriptor": str(Path(__file__).with_name("contract.proto")),
+            "message": "contract.v1.Named",
+        },
+        {"id": "long", "name": "string"},
+        [b"\x08\x01\x12\x01a", b"\x08\x02", b"\x12\x00\x08\x03"],
+        b"\x08\x01\x12\x80\x80\xc0\x02" + b"x" * HUGE,
+    ),
+    "debezium": Case(
+        {"type": "debezium"},
+        {"op": "string", "after": "struct<id: long, name: string>"},
+        [
+            b'{"op": "c", "after": {"id": 1, "name": "a"}}',
+            b'{"schema": null, "payload": {"op": "u", "after": {"id": 2}}}',
+            b'{"op": "d", "before": null, "after": null}',
+        ],
+        json.dumps({"op": "c", "after": {"id": 1, "name": "x" * HUGE}}).encode(),
+        skips=True,
     ),
     "csv": Case(
         {"type": "csv", "columns": ["id", "name"]},
@@ -62,6 +101,11 @@ CASES = {
     ),
 }
 MANGLED = [
+    b"\x02\x02\x02\x02ab",
+    b"\x02\x02\x02\x02\xff",
+    b"\x02" + b"\xff" * 11,
+    b"\x02\x02\x02\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
+    b"\x04\x02",
     b"",
     b" ",
     b"\n",
@@ -101,7 +145,8 @@ def checked(name: str, decoded: Decoded, payloads: Sequence[bytes | None], schem
     indexes = [one.index for one in decoded.refused]
     assert indexes == sorted(set(indexes))
     assert set(indexes) <= set(range(len(payloads)))
-    assert decoded.rows.num_rows == len(payloads) - len(indexes)
+    assert decoded.skipped == [at for at, one in enumerate(payloads) if one is None and CASES[name].skips]
+    assert decoded.rows.num_rows == len(payloads) - len(indexes) - len(decoded.skipped)
     assert decoded.rows.schema == stored(schema)
     decoded.rows.validate(full=True)
     for one in decoded.refused:
@@ -138,15 +183,17 @@ def test_good_payloads_become_rows(name: str) -> None:
 
 
 @formats
-def test_an_event_without_payload_is_refused_among_others(name: str) -> None:
+def test_an_event_without_payload_is_refused_or_skipped_among_others(name: str) -> None:
     good = CASES[name].good
 
     decoded = decode(name, [None, *good, None])
 
-    assert [(one.index, one.stage, one.code, one.error) for one in decoded.refused] == [
+    expected = [
         (0, "decode", "null_payload", "the event has no payload"),
         (len(good) + 1, "decode", "null_payload", "the event has no payload"),
     ]
+    found = [(one.index, one.stage, one.code, one.error) for one in decoded.refused]
+    assert found == ([] if CASES[name].skips else expected)
     assert decoded.rows.equals(decode(name, good).rows)
 
 
@@ -173,18 +220,18 @@ def test_nothing_is_proposed_when_nothing_is_good(name: str) -> None:
     decoded = format_of(name).decoder(pa.schema([])).decode([None, None])
 
     assert decoded.unknown is None
-    assert len(decoded.refused) == 2
+    assert len(decoded.refused) + len(decoded.skipped) == 2
 
 
 @formats
 def test_columns_that_only_the_table_has_are_null(name: str) -> None:
-    schema = declared_schema({"before": "struct<a: long>", **CASES[name].columns, "after": "uint8"})
+    schema = declared_schema({"first": "struct<a: long>", **CASES[name].columns, "last": "uint8"})
 
     decoded = format_of(name).decoder(schema).decode(CASES[name].good)
 
     checked(name, decoded, CASES[name].good, schema)
     assert decoded.refused == []
-    for column in ("before", "after"):
+    for column in ("first", "last"):
         assert decoded.rows.column(column).null_count == len(CASES[name].good)
 
 
@@ -214,7 +261,7 @@ def test_a_column_of_a_type_that_cannot_hold_the_values_refuses_rows(name: str) 
 @formats
 def test_a_column_that_differs_only_by_case_refuses_rows(name: str) -> None:
     first, *others = CASES[name].columns
-    schema = declared_schema({first.upper(): "string", **dict.fromkeys(others, "string")})
+    schema = declared_schema({first.upper(): "string", **{key: CASES[name].columns[key] for key in others}})
 
     decoded = format_of(name).decoder(schema).decode(CASES[name].good[:1])
 
@@ -292,7 +339,8 @@ def test_what_is_not_compressed_is_refused(name: str, kind: str, payloads: list[
     decoded = decode(name, payloads, decompress=kind)
 
     expected = ["null_payload" if payload is None else "bad_compression" for payload in payloads]
-    assert [one.code for one in decoded.refused] == expected
+    refused = [code for code in expected if code == "bad_compression" or not CASES[name].skips]
+    assert [one.code for one in decoded.refused] == refused
 
 
 @formats
@@ -330,3 +378,103 @@ tables:
     assert str(error.value) == (
         f"{file}:7: sources.clicks.format.decompres: unknown key, did you mean 'decompress'?"
     )
+
+
+RULES = pytest.mark.parametrize("rule", get_args(NewColumn))
+NEW = pytest.mark.parametrize(
+    "name", [name for name in connector_types("format") if name not in ("json", "debezium")]
+)
+
+
+def decode_by(name: str, columns: dict[str, str], rules: Rules) -> Decoded:
+    schema, good = declared_schema(columns), CASES[name].good
+    return checked(name, format_of(name).decoder(schema, rules).decode(good), good, schema)
+
+
+@NEW
+@RULES
+def test_a_field_that_is_new_becomes_what_the_rule_says(name: str, rule: NewColumn) -> None:
+    first, *others = CASES[name].columns
+    known = {key: CASES[name].columns[key] for key in others}
+
+    decoded = decode_by(name, known, Rules(new_column=rule))
+
+    values = decode(name, CASES[name].good).rows.column(first)
+    with_value = [index for index, value in enumerate(values.to_pylist()) if value is not None]
+    assert (decoded.unknown is not None) == (rule in ("add", "fail"))
+    assert decoded.unknown is None or decoded.unknown.names == [first]
+    assert (decoded.rescued is not None) == (rule == "rescue")
+    letters = [("new_column", index) for index in with_value] if rule == "dead_letter" else []
+    assert [(one.code, one.index) for one in decoded.refused] == letters
+    if decoded.rescued is not None:
+        texts = decoded.rescued.to_pylist()
+        assert [index for index, text in enumerate(texts) if text is not None] == with_value
+        assert all(json.loads(text).keys() == {first} for text in texts if text is not None)
+
+
+@NEW
+@pytest.mark.parametrize("rule", get_args(TypeChange))
+def test_a_value_that_does_not_fit_becomes_what_the_rule_says(name: str, rule: TypeChange) -> None:
+    first = next(iter(CASES[name].columns))
+    columns = {**CASES[name].columns, first: "struct<a: long>"}
+
+    decoded = decode_by(name, columns, Rules(type_change=rule))
+
+    values = decode(name, CASES[name].good).rows.column(first)
+    with_value = [index for index, value in enumerate(values.to_pylist()) if value is not None]
+    if rule == "rescue":
+        assert decoded.refused == []
+        assert decoded.rows.column(first).null_count == len(values)
+        assert decoded.rescued is not None
+        texts = decoded.rescued.to_pylist()
+        assert [index for index, text in enumerate(texts) if text is not None] == with_value
+        assert all(json.loads(text).keys() == {first} for text in texts if text is not None)
+    else:
+        assert [(one.code, one.index) for one in decoded.refused] == [("wrong_type", n) for n in with_value]
+        assert decoded.rescued is None
+
+
+@NEW
+def test_a_value_that_does_not_fit_is_refused_where_null_is_not_allowed(name: str) -> None:
+    first = next(iter(CASES[name].columns))
+    columns = {**CASES[name].columns, first: "struct<a: long> not null"}
+
+    decoded = decode_by(name, columns, Rules(type_change="rescue"))
+
+    assert {one.code for one in decoded.refused} <= {"wrong_type", "missing_value"}
+    assert len(decoded.refused) == len(CASES[name].good)
+
+
+@NEW
+def test_a_dropped_field_is_as_if_it_were_not_there(name: str) -> None:
+    first, *others = CASES[name].columns
+    rules = Rules(new_column="dead_letter", dropped=frozenset({first}))
+
+    decoded = decode_by(name, {key: CASES[name].columns[key] for key in others}, rules)
+
+    assert (decoded.refused, decoded.unknown, decoded.rescued) == ([], None, None)
+
+
+@NEW
+def test_a_new_field_of_a_name_that_the_table_makes_itself_is_refused(name: str) -> None:
+    first, *others = CASES[name].columns
+
+    decoded = decode_by(
+        name, {key: CASES[name].columns[key] for key in others}, Rules(taken=frozenset({first}))
+    )
+
+    assert {one.code for one in decoded.refused} == {"bad_name"}
+    assert decoded.unknown is None
+
+
+@NEW
+@compressed
+def test_what_is_rescued_from_compressed_payloads_is_the_same(name: str, kind: str) -> None:
+    good, rules = CASES[name].good, Rules(new_column="rescue")
+    packed = [compress(kind, payload) for payload in good]
+
+    plain = format_of(name).decoder(pa.schema([]), rules).decode(good)
+    decoded = format_of(name, decompress=kind).decoder(pa.schema([]), rules).decode(packed)
+
+    assert plain.rescued is not None
+    assert decoded == plain

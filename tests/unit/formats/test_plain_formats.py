@@ -66,7 +66,7 @@ def test_text_that_is_not_utf8_is_refused_with_its_byte() -> None:
     )
     assert refusal(TextFormat(), {"data": "long"}, b"5") == (
         "wrong_type",
-        "data: expected long, but this format makes string",
+        'data: expected long, got "5"',
     )
 
 

@@ -1,0 +1,88 @@
+"""Where a value is: which payload it belongs to, and its path from there, also inside lists and maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Path = list[str | int]
+
+
+class Level:
+    """The values of one column, at any depth, each at its place in that column."""
+
+    is_top = False
+
+    def row(self, at: int) -> int:
+        """The place of the payload that holds the value."""
+        raise NotImplementedError
+
+    def path(self, at: int) -> Path:
+        """The way from the payload to the value."""
+        raise NotImplementedError
+
+    def field(self, name: str) -> Level:
+        """The level of a field, where the values of this level are structs."""
+        return _Field(self, name)
+
+
+class Rows(Level):
+    """The payloads themselves."""
+
+    is_top = True
+
+    def row(self, at: int) -> int:
+        """The place itself."""
+        return at
+
+    def path(self, at: int) -> Path:
+        """No way to go."""
+        return []
+
+
+@dataclass(frozen=True)
+class _Field(Level):
+    parent: Level
+    name: str
+
+    def row(self, at: int) -> int:
+        return self.parent.row(at)
+
+    def path(self, at: int) -> Path:
+        return [*self.parent.path(at), self.name]
+
+
+@dataclass(frozen=True, eq=False)
+class Elements(Level):
+    """The elements of lists, one list after the other."""
+
+    parent: Level
+    offsets: np.ndarray[Any, Any]
+
+    def row(self, at: int) -> int:
+        """The payload of the list that holds the element."""
+        return self.parent.row(self._owner(at))
+
+    def path(self, at: int) -> Path:
+        """The way to the list, and the number of the element in it."""
+        owner = self._owner(at)
+        return [*self.parent.path(owner), self._step(at, int(at - self.offsets[owner]))]
+
+    def _owner(self, at: int) -> int:
+        return int(np.searchsorted(self.offsets, at, side="right")) - 1
+
+    def _step(self, at: int, number: int) -> str | int:
+        return number
+
+
+@dataclass(frozen=True, eq=False)
+class Items(Elements):
+    """The items of maps, one map after the other."""
+
+    keys: pa.Array
+
+    def _step(self, at: int, number: int) -> str | int:
+        return str(self.keys[at].as_py())

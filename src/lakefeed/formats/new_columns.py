@@ -1,0 +1,130 @@
+"""Fields that a writer has and a table has not: which can become columns, and what they are proposed as."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakefeed.formats.fitting_values import is_binary, is_text
+from lakefeed.formats.json_inference import is_quiet
+from lakefeed.formats.refusal import Misfit, name_text
+from lakefeed.pipeline.names import column_name_problem
+from lakefeed.pipeline.types import TIMESTAMP
+from lakefeed.pipeline.widening import one_per_spelling
+
+_LARGEST_PRECISION = 38
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """Proposes new columns. With `by_value`, only of fields that have one; else of all that a writer knows.
+
+    To add what a writer knows all at once costs one repeated batch, not one for each field that gets its
+    first value later.
+    """
+
+    by_value: bool = False
+    taken: frozenset[str] = frozenset()
+    """Names in lower case that the table makes itself."""
+
+    def of(
+        self, made: pa.StructArray, known: Iterable[pa.Field], types: pa.Schema | None = None
+    ) -> pa.Schema:
+        """The new columns, and new fields inside known ones; `types` has those that were not read as such."""
+        better = {field.name: field.type for field in types or ()}
+        return pa.schema(self._fields(made, known, self.taken, better))
+
+    def _fields(
+        self,
+        made: pa.StructArray,
+        known: Iterable[pa.Field],
+        taken: frozenset[str] = frozenset(),
+        better: Mapping[str, pa.DataType] | None = None,
+    ) -> list[pa.Field]:
+        types = {field.name: field.type for field in known}
+        spelled = Counter(field.name.lower() for field in made.type)
+        refused = taken | {name.lower() for name in types}
+        fields: list[pa.Field] = []
+        for member, values in _members(made):
+            name, kind = member.name, (better or {}).get(member.name, member.type)
+            needs_value = self.by_value or spelled[name.lower()] > 1
+            if name in types:
+                inside = self._inside(values, types[name])
+                fields += [pa.field(name, inside)] if inside else []
+            elif name.lower() in refused or column_name_problem(name) or is_quiet(kind):
+                continue
+            elif values.null_count < len(values) or not needs_value:
+                fields.append(pa.field(name, proposed_type(kind)))
+        return one_per_spelling(field for field in fields if not is_quiet(field.type))
+
+    def _inside(self, values: pa.Array, known: pa.DataType) -> pa.DataType | None:
+        """What is new inside a known column, in its shape; None if nothing is, or it is no such column."""
+        if pa.types.is_struct(known) and pa.types.is_struct(values.type):
+            fields = self._fields(values, known)
+            return pa.struct(fields) if fields else None
+        if pa.types.is_list(known) and pa.types.is_list(values.type):
+            inner = self._inside(values.flatten(), known.value_type)
+            return pa.list_(pa.field("element", inner)) if inner else None
+        if pa.types.is_map(known) and pa.types.is_map(values.type):
+            inner = self._inside(values.items, known.item_type)
+            return pa.map_(pa.string(), inner) if inner else None
+        return None
+
+
+def _members(made: pa.StructArray) -> Iterator[tuple[pa.Field, pa.Array]]:
+    return zip(made.type, made.flatten(), strict=True)
+
+
+def has_new_fields(made: pa.DataType, known: Iterable[pa.Field]) -> bool:
+    """Whether a writer's struct has a field, anywhere inside, that the known ones have not."""
+    types = {field.name: field.type for field in known}
+    return any(field.name not in types or _new_inside(field.type, types[field.name]) for field in made)
+
+
+def _new_inside(made: pa.DataType, known: pa.DataType) -> bool:
+    if pa.types.is_struct(made) and pa.types.is_struct(known):
+        return has_new_fields(made, known)
+    if pa.types.is_list(made) and pa.types.is_list(known):
+        return _new_inside(made.value_type, known.value_type)
+    if pa.types.is_map(made) and pa.types.is_map(known):
+        return _new_inside(made.item_type, known.item_type)
+    return False
+
+
+def proposed_type(made: pa.DataType) -> pa.DataType:
+    """The column that a table gets for what a writer made; names that it cannot hold are left out."""
+    if pa.types.is_struct(made):
+        good = [field for field in made if not column_name_problem(field.name) and not is_quiet(field.type)]
+        return pa.struct([pa.field(one.name, proposed_type(one.type)) for one in one_per_spelling(good)])
+    if pa.types.is_list(made):
+        return pa.list_(pa.field("element", proposed_type(made.value_type)))
+    if pa.types.is_map(made):
+        return pa.map_(pa.string(), proposed_type(made.item_type))
+    if pa.types.is_timestamp(made):
+        return TIMESTAMP
+    if pa.types.is_decimal256(made):
+        return pa.decimal128(_LARGEST_PRECISION, min(made.scale, _LARGEST_PRECISION))
+    if is_text(made):
+        return pa.string()
+    return pa.binary() if is_binary(made) else made
+
+
+def name_problem(name: str, known: Iterable[str], taken: frozenset[str] = frozenset()) -> Misfit | None:
+    """Why no new column may have this name, beside columns of the known names; None if it may."""
+    if problem := column_name_problem(name):
+        return Misfit("bad_name", f"{problem}, so this new column cannot be added")
+    if name.lower() in taken:
+        return Misfit("bad_name", "the table makes a column of this name itself")
+    other = next((each for each in known if each.lower() == name.lower()), name)
+    if other != name:
+        message = f"differs only by case from {name_text(other)}; a Delta table holds one of them"
+        return Misfit("bad_name", message)
+    return None
+
+
+def new_column() -> Misfit:
+    """The misfit of a field that is new where `evolve` allows none."""
+    return Misfit("new_column", "the table has no such column, and `evolve` lets no event add one")
