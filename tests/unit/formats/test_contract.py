@@ -468,6 +468,18 @@ def test_a_new_field_of_a_name_that_the_table_makes_itself_is_refused(name: str)
 
 
 @NEW
+def test_a_field_that_is_renamed_may_have_a_name_that_no_column_may_have(name: str) -> None:
+    first, *others = CASES[name].columns
+    rules = Rules(taken=frozenset({first}), renamed=frozenset({first}))
+
+    decoded = decode_by(name, {key: CASES[name].columns[key] for key in others}, rules)
+
+    assert decoded.refused == []
+    assert decoded.unknown is not None
+    assert decoded.unknown.names == [first]
+
+
+@NEW
 @compressed
 def test_what_is_rescued_from_compressed_payloads_is_the_same(name: str, kind: str) -> None:
     good, rules = CASES[name].good, Rules(new_column="rescue")
