@@ -33,7 +33,7 @@ def main() -> None:
     options.add_argument("--watching", action="store_true", help="what looking at fifty tables costs")
     asked = options.parse_args()
     if asked.watching:
-        compare(rows=asked.rows // 10, batch=asked.batch // 50, rounds=3)
+        compare(rows=asked.rows // 20, batch=asked.batch // 50, rounds=2)
         return
     with Broker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)

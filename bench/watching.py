@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -13,7 +14,14 @@ import tempfile
 import threading
 import time
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
+
+from lakefeed import Pipeline
+from lakefeed.engine.report import BatchDone, Quiet
+from lakefeed.watch.run import run
 
 TABLES = 50
 SOURCES = 4
@@ -48,21 +56,30 @@ def pipeline(folder: Path, rows: int, batch: int, port: int | None) -> dict[str,
     }
 
 
-def measure(rows: int, batch: int, *, looked_at: bool) -> tuple[float, dict[str, list[float]]]:
-    """Rows a second from the first commit to the last, and how long each answer took, in milliseconds."""
+@dataclass(frozen=True)
+class Measured:
+    """Rows a second from the first commit to the last, CPU seconds of all processes, and of the server."""
+
+    rate: float
+    cpu: float
+    serving: float
+
+
+def measure(rows: int, batch: int, took: dict[str, list[float]] | None) -> Measured:
+    """One run; with `took` it is looked at, and that fills with how long answers took, in milliseconds."""
     from support.processes import free_port
 
-    port = free_port() if looked_at else None
+    port = None if took is None else free_port()
+    over = threading.Event()
     with tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
         told = json.dumps(pipeline(Path(folder), rows, batch, port))
-        over, took = threading.Event(), {"/": list[float](), "/metrics": list[float]()}
-        if port:
+        if port is not None and took is not None:
             threading.Thread(target=_look, args=(port, over, took), daemon=True).start()
         done = subprocess.run(
             [sys.executable, __file__, told], stdout=subprocess.PIPE, text=True, timeout=1200, check=True
         )
         over.set()
-    return float(done.stdout.splitlines()[-1]), took
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def _look(port: int, over: threading.Event, took: dict[str, list[float]]) -> None:
@@ -78,47 +95,53 @@ def _look(port: int, over: threading.Event, took: dict[str, list[float]]) -> Non
 
 
 def compare(rows: int, batch: int, rounds: int) -> None:
-    """Turn by turn, as the machine is never the same for long."""
-    rates: dict[bool, list[float]] = {False: [], True: []}
+    """Turn by turn, as the machine is never the same for long.
+
+    On a machine that others use, rows a second differ by more than looking costs; the share of the CPU does
+    not.
+    """
+    alone: list[Measured] = []
+    watched: list[Measured] = []
     took: dict[str, list[float]] = {"/": [], "/metrics": []}
     for turn in range(2 * rounds):
         looked_at = turn % 2 == 1
-        rate, times = measure(rows, batch, looked_at=looked_at)
-        rates[looked_at].append(rate)
-        for path, found in times.items():
-            took[path] += found
-        print(
-            f"  {'looked at' if looked_at else 'alone':<10}{rate:>12,.0f} rows/s", file=sys.stderr, flush=True
-        )
-    alone, watched = (statistics.median(rates[looked_at]) for looked_at in (False, True))
-    figures = {
-        path: {
-            "p50_ms": round(statistics.median(times), 1),
-            "max_ms": round(max(times), 1),
-            "asked": len(times),
-        }
+        found = measure(rows, batch, took if looked_at else None)
+        (watched if looked_at else alone).append(found)
+        name = "looked at" if looked_at else "alone"
+        print(f"  {name:<10}{found.rate:>12,.0f} rows/s {found.cpu:>8.1f} CPU s", file=sys.stderr, flush=True)
+    answers = {
+        path: {"p50_ms": round(statistics.median(times)), "max_ms": round(max(times)), "asked": len(times)}
         for path, times in took.items()
     }
-    print(f"looking costs {1 - watched / alone:.1%} of the throughput; answers: {figures}", file=sys.stderr)
-    print(json.dumps({"alone": round(alone), "looked_at": round(watched), "answers": figures}))
+    share = sum(one.serving for one in watched) / sum(one.cpu for one in watched)
+    rates = [round(statistics.median(one.rate for one in runs)) for runs in (alone, watched)]
+    print(f"serving takes {share:.2%} of the CPU; answers: {answers}", file=sys.stderr)
+    print(json.dumps({"alone": rates[0], "looked_at": rates[1], "cpu_share": share, "answers": answers}))
+
+
+class _Times(Quiet):
+    """When batches were done, and the CPU time of the server's thread by then."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[float, int]] = []
+        self.serving = 0.0
+
+    def batch_done(self, event: BatchDone) -> None:
+        self.done.append((time.monotonic(), event.read))
+        ids = {thread.native_id for thread in threading.enumerate() if thread.name == "http"}
+        for one in psutil.Process().threads():
+            if one.id in ids:
+                self.serving = one.user_time + one.system_time
 
 
 def _run(told: str) -> None:
-    from lakefeed import Pipeline
-    from lakefeed.engine.report import BatchDone, Quiet
-    from lakefeed.watch.run import run
-
-    class Times(Quiet):
-        def __init__(self) -> None:
-            self.done: list[tuple[float, int]] = []
-
-        def batch_done(self, event: BatchDone) -> None:
-            self.done.append((time.monotonic(), event.read))
-
-    watcher = Times()
+    watcher = _Times()
     run(Pipeline.model_validate(json.loads(told)), once=True, watcher=watcher)
     first, last = watcher.done[SOURCES - 1][0], watcher.done[-1][0]
-    print(sum(read for _, read in watcher.done[SOURCES:]) / (last - first))
+    rate = sum(read for _, read in watcher.done[SOURCES:]) / (last - first)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(one.ru_utime + one.ru_stime for one in used)
+    print(json.dumps({"rate": rate, "cpu": cpu, "serving": watcher.serving}))
 
 
 if __name__ == "__main__":

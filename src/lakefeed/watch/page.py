@@ -32,41 +32,50 @@ _META = Markup('<meta charset="utf-8"><meta name="viewport" content="width=devic
 _YAML_KEY = re.compile(r"^(\s*(?:- )?)([\w.$-]+)(:)", re.MULTILINE)
 
 
-def page(view: RunView, pipeline: Pipeline, version: str, nonce: str) -> str:
-    """The whole document. `nonce` is what lets its own style and script run, and nothing else."""
-    head = tag(
-        "head",
-        _META,
-        Markup(f'<link rel="icon" href="{_ICON}">'),
-        tag("title", f"{pipeline.name} · Lakefeed"),
-        tag("style", Markup(_asset("page.css")), nonce=nonce),
-    )
-    body = tag(
-        "body",
-        live(view, pipeline),
-        _file(pipeline),
-        tag("footer", f"Lakefeed {version} · times are UTC · ", _link("metrics"), " · ", _link("api/status")),
-        tag("script", Markup(_asset("page.js")), nonce=nonce),
-    )
-    return f'<!doctype html><html lang="en">{head}{body}</html>'
+class StatusPage:
+    """The page of one pipeline; what does not change while it runs is made once."""
 
+    def __init__(self, pipeline: Pipeline, version: str) -> None:
+        self._pipeline = pipeline
+        self._version = version
+        self._file = _file(pipeline)
+        self._style, self._script = Markup(_asset("page.css")), Markup(_asset("page.js"))
 
-def live(view: RunView, pipeline: Pipeline, opened: Container[str] = ()) -> Markup:
-    """The part that changes; the script fetches it every two seconds and puts it in place.
+    def whole(self, view: RunView, nonce: str) -> str:
+        """The whole document. `nonce` is what lets its own style and script run, and nothing else."""
+        head = tag(
+            "head",
+            _META,
+            Markup(f'<link rel="icon" href="{_ICON}">'),
+            tag("title", f"{view.pipeline} · Lakefeed"),
+            tag("style", self._style, nonce=nonce),
+        )
+        about = f"Lakefeed {self._version} · times are UTC · "
+        body = tag(
+            "body",
+            self.live(view),
+            self._file,
+            tag("footer", about, _link("metrics"), " · ", _link("api/status")),
+            tag("script", self._script, nonce=nonce),
+        )
+        return f'<!doctype html><html lang="en">{head}{body}</html>'
 
-    `opened` are tables whose details somebody looks at; where there are few, all of them are told.
-    """
-    found = concerns(view, pipeline)
-    return tag(
-        "main",
-        _header(view, pipeline, found),
-        _concerns(found, view.now),
-        _figures(view),
-        tag("section", tag("h2", "Pipeline"), drawing(view), cls="card flow"),
-        table_rows(view, opened),
-        tag("div", _letters(view), _happenings(view), cls="pair"),
-        id="live",
-    )
+    def live(self, view: RunView, opened: Container[str] = ()) -> Markup:
+        """The part that changes; the script fetches it every two seconds and puts it in place.
+
+        `opened` are tables whose details somebody looks at; where there are few, all of them are told.
+        """
+        found = concerns(view, self._pipeline)
+        return tag(
+            "main",
+            _header(view, self._pipeline, found),
+            _concerns(found, view.now),
+            _figures(view),
+            tag("section", tag("h2", "Pipeline"), drawing(view), cls="card flow"),
+            table_rows(view, opened),
+            tag("div", _letters(view), _happenings(view), cls="pair"),
+            id="live",
+        )
 
 
 def sign_in(nonce: str, wrong: bool) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 HOUR = 3600.0
 _WIDTH = 5.0
-_BUCKETS = int(HOUR / _WIDTH)
 _SHORTEST_SPAN = 120.0
 _MOST_POINTS = 60
 
@@ -41,7 +40,8 @@ class Series:
     """The last hour in steps of five seconds; a step holds a sum, or with `level` the last value set."""
 
     level: bool = False
-    _steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_BUCKETS))
+    _steps: deque[tuple[int, float]] = field(default_factory=deque)
+    _sum: float = 0.0
     _drawn: tuple[tuple[int, int, int], list[float]] | None = None
 
     def add(self, now: float, amount: float) -> None:
@@ -52,11 +52,18 @@ class Series:
             self._steps[-1] = (at, before + amount)
         else:
             self._steps.append((at, amount))
+        self._sum += amount
+        self._forget(now)
 
     def total(self, now: float) -> float:
         """The sum of the last hour."""
+        self._forget(now)
+        return self._sum
+
+    def _forget(self, now: float) -> None:
         oldest = int((now - HOUR) // _WIDTH)
-        return sum(amount for at, amount in self._steps if at >= oldest)
+        while self._steps and self._steps[0][0] < oldest:
+            self._sum -= self._steps.popleft()[1]
 
     def points(self, now: float, began: float) -> list[float]:
         """At most sixty points from the beginning of the run, or of the last hour, up to now.

@@ -25,7 +25,7 @@ from lakefeed.watch.guard import Guard
 from lakefeed.watch.health import concerns, reasons
 from lakefeed.watch.logbook import Logbook
 from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
-from lakefeed.watch.page import live, page
+from lakefeed.watch.page import StatusPage
 from lakefeed.watch.status import status_of
 
 _STOP_SECONDS = 5.0
@@ -39,6 +39,7 @@ class Pages:
         self._pipeline = pipeline
         self._logbook = logbook
         self._metrics = metrics
+        self._status_page = StatusPage(pipeline, __version__)
 
     def routes(self) -> list[Route]:
         """Every path that is served."""
@@ -52,11 +53,11 @@ class Pages:
         ]
 
     async def _page(self, request: Request) -> Response:
-        return HTMLResponse(page(self._logbook.view(), self._pipeline, __version__, request.scope["nonce"]))
+        return HTMLResponse(self._status_page.whole(self._logbook.view(), request.scope["nonce"]))
 
     async def _live(self, request: Request) -> Response:
         opened = request.query_params.getlist("open")
-        return HTMLResponse(live(self._logbook.view(), self._pipeline, opened))
+        return HTMLResponse(self._status_page.live(self._logbook.view(), opened))
 
     async def _scrape(self, request: Request) -> Response:
         return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
