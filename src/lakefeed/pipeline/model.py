@@ -116,8 +116,11 @@ class Pipeline(Section):
 
         Starts Spark in this process; `master` takes the place of the file's.
         """
-        # By name: the engine is above this room and imports Spark.
-        import_module("lakefeed.engine.supervisor").run(self, once=once, master=master)
+        from lakefeed.pipeline.secrets import Redactor
+
+        with Redactor.of(self).guarding():
+            # By name: the engine is above this room and imports Spark.
+            import_module("lakefeed.engine.supervisor").run(self, once=once, master=master)
 
     @property
     def dead_letters_path(self) -> str:

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from lakefeed.errors import LakefeedError
-
 if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
 
@@ -130,11 +128,35 @@ class Redactor(logging.Filter):
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Let errors pass only without secrets, and without what caused them, which may show some."""
+        """Let errors and log lines pass only without secrets.
+
+        What caused an error stays behind, as it may show some.
+        """
+        failure: Exception | None = None
+        logs = [logging.getLogger(name) for name in ("lakefeed", "lakefeed.kafka")]
+        for log in logs:
+            log.addFilter(self)
         try:
             yield
-        except LakefeedError as error:
-            raise type(error)(self.redact(str(error))) from None
+        except Exception as error:
+            failure = self._clean(error)
+        finally:
+            for log in logs:
+                log.removeFilter(self)
+        # Out here, as Python would tie it to the error that is being handled there.
+        if failure is not None:
+            raise failure
+
+    def _clean(self, error: Exception) -> Exception:
+        """The error without secrets and causes.
+
+        One that does not make its text from its arguments gives way to an error that tells its name.
+        """
+        error.args = tuple(self.redact(one) if isinstance(one, str) else one for one in error.args)
+        error.__cause__ = error.__context__ = None
+        if self.redact(str(error)) == str(error):
+            return error
+        return RuntimeError(f"{type(error).__name__}: {self.redact(str(error))}")
 
     def redact(self, text: str) -> str:
         """The text without secrets."""
