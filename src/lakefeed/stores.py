@@ -53,6 +53,7 @@ _MISUSED = re.compile(
     re.I,
 )
 # delta-rs has no errno, but quotes the system's error in one of these two ways.
+_BACKTRACE = re.compile(r"\d+: (<unknown>|\w+$)|at \S+:\d+:\d+$")
 _NUMBER = re.compile(r"Os \{ code: (\d+)|\(os error (\d+)\)")
 
 
@@ -123,8 +124,8 @@ def _told(path: str, error: Exception) -> TableError:
     elif _DAMAGED.search(text):
         kind, what = TableError, f"the log of the table is damaged: {_damage(text)}"
         remedy = (
-            "Nothing was written. Bring the file back from a backup.\nA broken checkpoint may be deleted, with "
-            "_last_checkpoint, as long as every entry of the log since version 0 is there."
+            "Nothing was written. Bring the file back from a backup.\n"
+            "A broken checkpoint may be deleted, with _last_checkpoint, if the log has all versions since 0."
         )
     elif _MISUSED.search(text):
         kind, what, remedy = TableError, f"cannot be opened: {_gist(text)}", "Check the path and storage."
@@ -139,9 +140,7 @@ def _damage(text: str) -> str:
     if "found gap" in text:
         present = sorted({int(number) for number in re.findall(r"filename: \"(\d+)\.json\"", text)})
         return f"entries are missing between versions {present[0]} and {present[-1]}" if present else "a gap"
-    return (
-        text.splitlines()[0].removeprefix("Kernel error: ").removeprefix("Generic delta kernel error: ")[:200]
-    )
+    return re.sub(r"^(Kernel error: |Generic delta kernel error: )+", "", text.splitlines()[0])[:200]
 
 
 def _number(error: Exception, text: str) -> int:
@@ -152,5 +151,6 @@ def _number(error: Exception, text: str) -> int:
 def _gist(text: str) -> str:
     """The innermost cause that a chain of errors names; it is what tells one failure from another."""
     lines = [line.strip(" ↳\t") for line in text.splitlines() if line.strip(" ↳\t")]
+    lines = [line for line in lines if not _BACKTRACE.match(line)]
     code = re.search(r"<Code>(\w+)</Code>\s*<Message>([^<]*)", text)
     return f"{code[1]}: {code[2]}" if code else (lines[-1] if lines else "no reason given")[:200]

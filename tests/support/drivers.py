@@ -30,7 +30,7 @@ class Ended:
 
 
 class Driver:
-    """One running `Pipeline.run`."""
+    """One running pipeline, as `lakefeed run` runs it but for the start of Spark."""
 
     def __init__(self, server: Any, file: Path, arguments: tuple[str, ...], env: Mapping[str, str]) -> None:
         self._server = server
@@ -59,6 +59,10 @@ class Driver:
         """SIGKILL."""
         self._popen.kill()
 
+    def terminate(self) -> None:
+        """SIGTERM, as a service manager sends it."""
+        self._popen.terminate()
+
     def wait(self, timeout: float = RUN_SECONDS) -> Ended:
         """Wait for the end; a driver that does not end in time is killed and fails the test."""
         try:
@@ -79,16 +83,20 @@ class Drivers:
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
+        self._started: list[Driver] = []
 
     def start(
         self, file: Path, *overrides: str, once: bool = True, env: Mapping[str, str] | None = None
     ) -> Driver:
-        self._end_what_is_left()
+        self._started = [driver for driver in self._started if driver.running]
+        if not self._started:
+            self._end_what_is_left()
         jvm = self._spark.sparkContext._jvm
         # A gateway for each driver, as one gateway calls back only the last program that has asked for it.
         server = jvm.org.apache.spark.api.python.Py4JServer(jvm.org.apache.spark.SparkConf())
         server.start()
-        return Driver(server, file, (*(["--once"] if once else []), *overrides), env or {})
+        self._started.append(Driver(server, file, (*(["--once"] if once else []), *overrides), env or {}))
+        return self._started[-1]
 
     def run(self, file: Path, *overrides: str, kill_at: str = "") -> Ended:
         """Run until everything is read that is there now, or until the driver or a worker dies at a point."""
@@ -106,6 +114,7 @@ def _main(file: str, *arguments: str) -> None:
     from pyspark.sql import SparkSession
 
     from lakefeed import LakefeedError, Pipeline
+    from lakefeed.commands.run import run_pipeline
 
     gateway = launch_gateway()
     jvm = gateway.jvm
@@ -119,10 +128,14 @@ def _main(file: str, *arguments: str) -> None:
         conf=SparkConf(_jvm=jvm, loadDefaults=False, _jconf=jsc.sc().conf()),
         environment={"LAKEFEED_KILL_AT": point} if point else None,
     )
-    SparkSession._instantiatedSession = SparkSession(context).newSession()
+    # Two instances of one pipeline call their queries the same, which one session does not take. A clone, as a
+    # new session would look for data sources in workers that have met some, and take them for built in.
+    found = SparkSession(context)
+    session = SparkSession(context, found._jsparkSession.cloneSession())
+    SparkSession._activeSession = SparkSession._instantiatedSession = session
     overrides = [argument for argument in arguments if argument != "--once"]
     try:
-        Pipeline.from_file(file, overrides).run(once="--once" in arguments)
+        run_pipeline(Pipeline.from_file(file, overrides), once="--once" in arguments)
     except LakefeedError as error:
         print(f"error: {error}", file=sys.stderr)
         code = error.exit_code

@@ -25,14 +25,7 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 # The JVM only plans and schedules, the work is Arrow's: quick compilation and a small collector start sooner.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-_FOR_THE_START = (
-    "spark.driver.",
-    "spark.jars",
-    "spark.files",
-    "spark.archives",
-    "spark.submit.",
-    "spark.master",
-)
+_FOR_THE_START = ("spark.master", "spark.driver.", "spark.submit.", "spark.jars", "spark.files")
 
 _DEFAULTS = {
     # Workers start as `python3` from PATH otherwise, which breaks virtual environments.
