@@ -153,4 +153,6 @@ def _gist(text: str) -> str:
     lines = [line.strip(" ↳\t") for line in text.splitlines() if line.strip(" ↳\t")]
     lines = [line for line in lines if not _BACKTRACE.match(line)]
     code = re.search(r"<Code>(\w+)</Code>\s*<Message>([^<]*)", text)
-    return f"{code[1]}: {code[2]}" if code else (lines[-1] if lines else "no reason given")[:200]
+    # A line about retries and their limits ends in what went wrong.
+    last = lines[-1].split("  - ")[-1] if lines else "no reason given"
+    return f"{code[1]}: {code[2]}" if code else last[:200]

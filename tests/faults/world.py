@@ -173,6 +173,11 @@ give_up_after: 60s
         """What the table's own log says: here `lakefeed verify` is to be called as well."""
         assert_ranges_contiguous(path)
 
+    def close(self) -> None:
+        """Delete the topic and the tables."""
+        self.broker.delete_topic(self.topic)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     def landed(self) -> Counter[str]:
         """How many events are in place, by where."""
         counts = Counter({name: len(table_ids(self.folder / name)) for name in TABLES})

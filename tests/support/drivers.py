@@ -128,8 +128,8 @@ def _main(file: str, *arguments: str) -> None:
         conf=SparkConf(_jvm=jvm, loadDefaults=False, _jconf=jsc.sc().conf()),
         environment={"LAKEFEED_KILL_AT": point} if point else None,
     )
-    # Two instances of one pipeline call their queries the same, which one session does not take. A clone, as a
-    # new session would look for data sources in workers that have met some, and take them for built in.
+    # Two instances of one pipeline call their queries the same, which one session does not take. A clone, as
+    # a new session would look for data sources in workers that have met some, and take them for built in.
     found = SparkSession(context)
     session = SparkSession(context, found._jsparkSession.cloneSession())
     SparkSession._activeSession = SparkSession._instantiatedSession = session

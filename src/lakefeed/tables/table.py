@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lakefeed.errors import TableError
-from lakefeed.stores import delta_options, store_errors
+from lakefeed.stores import delta_options, store_errors, store_path
 from lakefeed.tables.transactions import read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
@@ -29,7 +29,7 @@ class LakeTable:
 
     def __init__(self, name: str, delta: DeltaTable, store: pafs.FileSystem) -> None:
         self.name = name
-        self.path = delta.table_uri
+        self.path = store_path(store)
         self.delta = delta
         self.store = store
         with store_errors(self.path):
