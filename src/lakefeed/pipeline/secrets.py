@@ -143,20 +143,23 @@ class Redactor(logging.Filter):
         finally:
             for log in logs:
                 log.removeFilter(self)
-        # Out here, as Python would tie it to the error that is being handled there.
         if failure is not None:
-            raise failure
+            raise failure from None
 
     def _clean(self, error: Exception) -> Exception:
         """The error without secrets and causes.
 
         One that does not make its text from its arguments gives way to an error that tells its name.
         """
-        error.args = tuple(self.redact(one) if isinstance(one, str) else one for one in error.args)
+        error.args = tuple(self._plain(argument) for argument in error.args)
         error.__cause__ = error.__context__ = None
         if self.redact(str(error)) == str(error):
             return error
         return RuntimeError(f"{type(error).__name__}: {self.redact(str(error))}")
+
+    def _plain(self, value: Any) -> Any:
+        text = str(value)
+        return value if self.redact(text) == text else self.redact(text)
 
     def redact(self, text: str) -> str:
         """The text without secrets."""
