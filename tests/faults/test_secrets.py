@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,7 @@ def command_lines(process: Process) -> str:
         return ""
 
 
-def test_no_secret_leaves_a_run_by_the_command_line(
-    s3: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_secret_leaves_a_run_by_the_command_line(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     tables = "\n".join(
         f"  {name}: {{path: 's3://{bucket}/{name}', from: clicks, schema: {{event_id: long}}}}"
@@ -103,6 +102,7 @@ def test_no_secret_leaves_a_run_by_the_command_line(
         with start("--debug", "run", str(file), "--once", env=VARIABLES) as process:
             while process.running:
                 listed += command_lines(process)
+                time.sleep(0.2)
             code = process.wait()
             said = process.stdout + process.stderr
         looked, out, err = run("--debug", "status", str(file), env=VARIABLES)
@@ -137,6 +137,7 @@ def test_no_secret_leaves_a_run_by_the_python_api(
 ) -> None:
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("lakefeed.sources.kafka_client._TIMEOUT", 1.0)
     caplog.set_level(logging.DEBUG, "lakefeed")
     sources = {
         "broker": kafka(broker.address),
