@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs clean java jars programs screenshots
+.PHONY: help run test check faults bench docs clean java jars programs screenshots
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -8,6 +8,7 @@ help:
 	@echo "make run     the demo: generated events into a Delta table, no service needed"
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
+	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT)"
 	@echo "make bench   rows per second, beside plain PySpark"
 	@echo "make docs    the documentation as a site in site/, its reference from the code"
 	@echo "make clean   remove everything that make has made"
@@ -17,6 +18,11 @@ run: java $(READY)
 
 test: java $(READY) jars programs
 	@$(PYTHON) -m pytest -n 2 --dist loadfile $(TESTS)
+
+# Random faults from a seed, for a while: make faults SEED=7 MINUTES=5 REPORT=report.md
+faults: java $(READY) jars
+	@PYTHONPATH=tests $(PYTHON) -m faults.laboratory $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
+	  $(if $(REPORT),--report $(REPORT))
 
 check: $(READY)
 	@.venv/bin/ruff check

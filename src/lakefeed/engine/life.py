@@ -19,7 +19,7 @@ from lakefeed.engine.manifest import Manifest
 from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, spans
 from lakefeed.engine.report import BatchDone, Watcher
-from lakefeed.errors import BatchFailed, LakefeedError
+from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
 from lakefeed.sources import Offsets, SourceClient
 
 if TYPE_CHECKING:
@@ -176,12 +176,17 @@ class Life:
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Turn what Spark raises into BatchFailed: a query that does not start, or a JVM that has gone."""
+    """Turn what Spark raises into BatchFailed: a query that does not start, or a JVM that has gone.
+
+    The same for what the machine refuses the driver, such as one more open file.
+    """
     try:
         yield
     except Exception as error:
         if _is_spark(error):
             raise _batch_failed(error) from error
+        if isinstance(error, OSError):
+            raise BatchFailed(f"a batch could not be run on this machine: {error}") from error
         raise
 
 
@@ -196,8 +201,14 @@ def _is_spark(error: BaseException) -> bool:
     )
 
 
-def _batch_failed(error: BaseException) -> BatchFailed:
+def _batch_failed(error: BaseException) -> LakefeedError:
     """The line of a Spark error that says what happened; the whole of it is in Spark's log."""
+    if "No space left on device" in str(error):
+        # Not a batch that is lost: it runs as soon as there is space, be it in an hour.
+        return StoreUnavailable(
+            "Spark has no space left for its checkpoints (`state`) or its scratch files\n"
+            "Free some space; the batch is tried again."
+        )
     _log.debug("Spark failed", exc_info=error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "Exception" in line] or lines or [repr(error)]

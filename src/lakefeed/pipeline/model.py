@@ -132,8 +132,11 @@ class Pipeline(Section):
 
         Starts Spark in this process; `master` takes the place of the file's.
         """
-        # By name: what runs it is above this room and imports Spark.
-        import_module("lakefeed.watch.run").run(self, once=once, master=master)
+        from lakefeed.pipeline.secrets import Redactor
+
+        with Redactor.of(self).guarding():
+            # By name: what runs it is above this room and imports Spark.
+            import_module("lakefeed.watch.run").run(self, once=once, master=master)
 
     @property
     def dead_letters_path(self) -> str:

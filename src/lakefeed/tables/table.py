@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lakefeed.errors import TableError
-from lakefeed.stores import delta_options, store_errors
+from lakefeed.stores import delta_options, store_errors, store_path
 from lakefeed.tables.transactions import read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
@@ -29,7 +29,7 @@ class LakeTable:
 
     def __init__(self, name: str, delta: DeltaTable, store: pafs.FileSystem) -> None:
         self.name = name
-        self.path = delta.table_uri
+        self.path = store_path(store)
         self.delta = delta
         self.store = store
         with store_errors(self.path):
@@ -113,7 +113,13 @@ class LakeTable:
             # Counted one by one: a version whose entry could not be read must be read by the next call, or
             # its positions would never be known, and its events would be written again.
             while self._read_to < self.version:
-                entry = read_entry(self.store, self._read_to + 1)
+                try:
+                    entry = read_entry(self.store, self._read_to + 1)
+                except FileNotFoundError:
+                    # The log was cleaned past it; a checkpoint has its positions.
+                    self.transactions = read_transactions(self.store, self.version)
+                    self._read_to = self.version
+                    break
                 self._read_to += 1
                 self.transactions.update(entry.transactions)
                 infos[self._read_to] = entry.info

@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefeed.errors import TableError
+from lakefeed.stores import store_path
+
 _LOG = "_delta_log"
 
 
@@ -34,11 +37,46 @@ def read_entry(store: pafs.FileSystem, version: int) -> LogEntry:
     entry = LogEntry()
     for line in content.splitlines():
         if line.startswith(b'{"txn"'):
-            action = orjson.loads(line)["txn"]
+            action = _action(line, store, version)["txn"]
             entry.transactions[action["appId"]] = action["version"]
         elif line.startswith(b'{"commitInfo"'):
-            entry.info = orjson.loads(line)["commitInfo"]
+            entry.info = _action(line, store, version)["commitInfo"]
+    if missing := _promised(entry.info) - entry.transactions.keys():
+        raise _torn(store, version, f"it holds no position for {', '.join(sorted(missing)[:3])}")
     return entry
+
+
+def _action(line: bytes, store: pafs.FileSystem, version: int) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise _torn(store, version, str(error)) from error
+
+
+def _promised(info: dict[str, Any]) -> set[str]:
+    """The application ids that an entry must hold by its own account, which stands before them.
+
+    A disk that lost its power may have kept the beginning of an entry, rows included. Whoever believed it
+    would read the events of these rows again.
+    """
+    text = info.get("lakefeed")
+    account = json.loads(text) if isinstance(text, str) else {}
+    match account.get("kind"):
+        case "rows" | "position":
+            head = f"{account['pipeline']}/{account['source']}"
+            return {f"{head}/{partition}" for partition in account["ranges"]}
+        case "letters":
+            return set(account["letters"])
+        case _:
+            return set()
+
+
+def _torn(store: pafs.FileSystem, version: int, why: str) -> TableError:
+    return TableError(
+        f"{store_path(store)}: version {version} of the table's log is torn: {why}.\n"
+        f"Nothing was written. Bring {_LOG}/{version:020d}.json back from a backup; "
+        "if it is the newest version, you may delete it instead:\nits events are read again."
+    )
 
 
 def read_transactions(store: pafs.FileSystem, version: int) -> dict[str, int]:
