@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from support.kafka import Broker
+from support.registry import SchemaRegistry
 from support.s3 import S3Server
 from support.spark import local_session
 
@@ -40,6 +41,13 @@ def broker() -> Iterator[Broker]:
 def s3() -> Iterator[S3Server]:
     with S3Server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[SchemaRegistry]:
+    """A schema registry for all tests; `RegistryGate` stands in front of it where it is to fail."""
+    with SchemaRegistry() as registry:
+        yield registry
 
 
 @pytest.fixture
