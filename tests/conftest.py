@@ -11,6 +11,7 @@ from playwright.sync_api import Browser
 
 from support.browser import browsing
 from support.kafka import Broker
+from support.registry import SchemaRegistry
 from support.s3 import S3Server
 from support.spark import local_session
 
@@ -52,6 +53,13 @@ def browser() -> Iterator[Browser]:
     """
     with browsing() as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[SchemaRegistry]:
+    """A schema registry for all tests; `RegistryGate` stands in front of it where it is to fail."""
+    with SchemaRegistry() as registry:
+        yield registry
 
 
 @pytest.fixture

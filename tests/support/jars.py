@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ class Artifact:
     name: str
     version: str
     alone: bool = False
+    archive: bool = False
+    """Whether it is a whole program in a `.tar.gz`, which is unpacked."""
 
     def __str__(self) -> str:
         return f"{self.organisation}:{self.name}:{self.version}"
@@ -35,6 +38,28 @@ BROKER = Artifact("org.apache.kafka", "kafka_2.13", "4.3.1")
 BROKER_LOG = Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
 """The broker's jars have no logging backend: without this one it dies without saying why."""
 DELTA_FOR_SPARK = Artifact("io.delta", "delta-spark_4.2_2.13", "4.4.0")
+
+REGISTRY = Artifact("io.apicurio", "apicurio-registry-app", "3.0.9", archive=True)
+"""A schema registry that speaks Confluent's API and keeps everything in memory."""
+
+# Its own description names a parent that the repositories do not hold, so descriptions are left alone.
+_ARCHIVE_SETTINGS = """
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+_ARCHIVE = """
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="lakefeed" module="tests"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="{organisation}" name="{name}" rev="{version}" transitive="false" conf="default->default">
+      <artifact name="{name}" type="tar.gz" ext="tar.gz" m:classifier="all"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
 
 
 class JarsNotFetched(Exception):
@@ -102,9 +127,12 @@ def _run_ivy(artifact: Artifact, jars: Path, cache: Path) -> str | None:
     """None when all jars are there, else what Ivy said."""
     ivy = next(spark_jars().glob("ivy-*.jar"))
     command = [java(), "-cp", str(ivy), "org.apache.ivy.Main"]
-    command += ["-dependency", artifact.organisation, artifact.name, artifact.version]
+    if artifact.archive:
+        command += _archive_arguments(artifact, cache.parent)
+    else:
+        command += ["-dependency", artifact.organisation, artifact.name, artifact.version]
     command += ["-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
-    command += ["-cache", str(cache), "-confs", "default,runtime"]
+    command += ["-cache", str(cache), "-confs", "default" if artifact.archive else "default,runtime"]
     command += ["-notransitive"] if artifact.alone else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ATTEMPT_SECONDS)
@@ -114,9 +142,20 @@ def _run_ivy(artifact: Artifact, jars: Path, cache: Path) -> str | None:
         raise JarsNotFetched(
             f"Java 17 is needed and {command[0]} was not found: run 'make java' to see what to install."
         ) from None
+    for archive in jars.glob("*.tar.gz"):
+        with tarfile.open(archive) as packed:
+            packed.extractall(jars, filter="data")
+        archive.unlink()
     if done.returncode == 0 and any(jars.glob("*.jar")):
         return None
     return _reason(done.stdout + done.stderr)
+
+
+def _archive_arguments(artifact: Artifact, folder: Path) -> list[str]:
+    (folder / "ivysettings.xml").write_text(_ARCHIVE_SETTINGS)
+    described = {"organisation": artifact.organisation, "name": artifact.name, "version": artifact.version}
+    (folder / "ivy.xml").write_text(_ARCHIVE.format(**described))
+    return ["-settings", str(folder / "ivysettings.xml"), "-ivy", str(folder / "ivy.xml")]
 
 
 def _reason(output: str) -> str:
@@ -127,7 +166,7 @@ def _reason(output: str) -> str:
 
 if __name__ == "__main__":
     try:
-        for needed in (BROKER, BROKER_LOG, DELTA_FOR_SPARK):
+        for needed in (BROKER, BROKER_LOG, DELTA_FOR_SPARK, REGISTRY):
             fetch(needed)
     except JarsNotFetched as error:
         sys.exit(str(error))
