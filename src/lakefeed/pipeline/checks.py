@@ -15,8 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from lakefeed.pipeline.locations import FileContext, Location, beside, is_inside, same_place
 from lakefeed.pipeline.names import PipelineName
 from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field, partition_problems
+from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import ColumnText, From
 from lakefeed.pipeline.types import METADATA, column
+from lakefeed.pipeline.upkeep_checks import UpkeepOutline, upkeep_problems
 from lakefeed.pipeline.wording import suggestion
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class TableOutline:
     columns: dict[str, pa.Field | None] | None
     partition_by: tuple[PartitionField | None, ...]
     metadata: bool
+    upkeep: UpkeepOutline
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Outline:
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
         """The outline of a sound pipeline."""
+        upkeep = _plain(pipeline.upkeep)
         tables = {
             name: TableOutline(
                 table.path,
@@ -77,6 +81,15 @@ class Outline:
                 else {key: column(key, text) for key, text in table.columns.items()},
                 table.partition_fields,
                 table.metadata,
+                UpkeepOutline.of_data(
+                    name,
+                    {
+                        "upkeep": _plain(table.upkeep),
+                        "cluster_by": table.cluster_by,
+                        "properties": table.properties,
+                    },
+                    upkeep,
+                ),
             )
             for name, table in pipeline.tables.items()
         }
@@ -86,7 +99,8 @@ class Outline:
     def of_data(cls, data: Mapping[str, Any], context: FileContext) -> Outline:
         """The outline of what the file holds, as far as it can be read."""
         tables = {
-            name: _table_outline(table, context) for name, table in _mapping(data.get("tables")).items()
+            name: _table_outline(name, table, data.get("upkeep"), context)
+            for name, table in _mapping(data.get("tables")).items()
         }
         sources = data.get("sources")
         name = _valid(_NAME, data.get("name"))
@@ -109,7 +123,7 @@ def _valid(adapter: TypeAdapter[Any], value: object, context: FileContext | None
         return None
 
 
-def _table_outline(value: object, context: FileContext) -> TableOutline:
+def _table_outline(name: str, value: object, upkeep: object, context: FileContext) -> TableOutline:
     table = _mapping(value)
     columns = table.get("schema")
     entries = table.get("partition_by")
@@ -119,7 +133,13 @@ def _table_outline(value: object, context: FileContext) -> TableOutline:
         {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
         tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
         table.get("metadata") is True,
+        UpkeepOutline.of_data(name, table, upkeep),
     )
+
+
+def _plain(upkeep: Section | str | None) -> object:
+    """What a model was given, as it would stand in the file."""
+    return upkeep.model_dump(exclude_unset=True) if isinstance(upkeep, Section) else upkeep
 
 
 def _column(name: str, text: object) -> pa.Field | None:
@@ -141,6 +161,7 @@ def findings(outline: Outline) -> Iterator[Finding]:
     for name, table in outline.tables.items():
         yield from _column_clashes(name, table)
         yield from _misfit_partitions(name, table)
+        yield from _misfit_upkeep(name, table)
 
 
 def _unknown_sources(outline: Outline) -> Iterator[Finding]:
@@ -210,3 +231,14 @@ def _misfit_partitions(name: str, table: TableOutline) -> Iterator[Finding]:
     ]
     for index, message in partition_problems([field for _, field in sound], schema):
         yield Finding(("tables", name, "partition_by", sound[index][0]), message)
+
+
+def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[Finding]:
+    columns: dict[str, pa.Field | None] = dict(table.columns or {})
+    if columns and table.metadata:
+        columns |= {field.name: field for field in METADATA}
+    laid_out = {field.name for field in table.partition_by if field}
+    if columns:
+        columns |= dict.fromkeys(laid_out - columns.keys())
+    for path, message in upkeep_problems(name, table.upkeep, table.path, columns, laid_out):
+        yield Finding(path, message)

@@ -11,6 +11,7 @@ from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
+from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Log, Upkeep, Vacuum
 
 _OPENING = """\
 # Reference of the pipeline file
@@ -42,6 +43,12 @@ def reference_markdown() -> str:
         _section("Table", Table),
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
+        _section("Upkeep", Upkeep),
+        _section("Compact", Compact),
+        _section("Cluster", Cluster),
+        _section("Vacuum", Vacuum),
+        _section("Delete after", DeleteAfter),
+        _section("Log", Log),
         _section("Spark", Spark),
     ]
     return "\n".join([_OPENING, *sections, _column_types()])
@@ -110,7 +117,7 @@ def _plain_words(schema: dict[str, Any]) -> str:
 
 
 def _link(name: str) -> str:
-    titles = {"DeadLetters": "Dead letters"}
+    titles = {"DeadLetters": "Dead letters", "DeleteAfter": "Delete after"}
     title = titles.get(name, name)
     return f"[{title}](#{title.lower().replace(' ', '-')})"
 
