@@ -19,6 +19,18 @@ POINTS = (
     "table_committed",
     "batch_committed",
 )
+UPKEEP_POINTS = (
+    "compact_started",
+    "compact_done",
+    "cluster_started",
+    "cluster_done",
+    "delete_started",
+    "delete_done",
+    "vacuum_started",
+    "vacuum_deleted",
+    "vacuum_done",
+)
+"""Points of upkeep, which runs only in a pipeline that goes on for a while."""
 
 _lock = threading.Lock()
 _passed: dict[str, int] = {}

@@ -15,6 +15,7 @@ from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
 from lakefeed.pipeline.types import METADATA, stored
+from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Offsets, source_of
 from lakefeed.stores import open_store
@@ -28,11 +29,19 @@ _MOST_COLUMNS = 2_000
 class Place:
     """A table's place in the lake: what the file says about it, and the table itself once it exists."""
 
-    def __init__(self, name: str, path: str, storage: Mapping[str, str], spec: Table | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        storage: Mapping[str, str],
+        spec: Table | None,
+        upkeep: Upkeep | None = None,
+    ) -> None:
         self.name = name
         self.path = path
         self.storage = dict(storage)
         self.spec = spec
+        self.upkeep = upkeep
         self.lock = threading.RLock()
         self.store = open_store(path, self.storage)
         self._table: LakeTable | None = None
@@ -58,6 +67,12 @@ class Place:
         """Columns that no event has, and the key of the pipeline file that makes them."""
         metadata = dict.fromkeys(METADATA.names, "metadata") if self.metadata else {}
         return metadata | {field.name: "partition_by" for field in self.partition_fields if field.derived}
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties that the file asks for, those of its log among them."""
+        log = self.upkeep.log.properties if self.upkeep else {}
+        return {**(self.spec.properties if self.spec else {}), **log}
 
     @property
     def exists(self) -> bool:
@@ -98,7 +113,7 @@ class Place:
                 self.store,
                 schema=self._stored(columns),
                 partition_by=[field.name for field in fields],
-                properties=self.spec.properties if self.spec else {},
+                properties=self.properties,
                 transactions=transactions,
                 account=account,
             )
@@ -151,6 +166,7 @@ class Place:
                 raise TableError(
                     f"{self.path} is not a table of dead letters.\nChoose another path for `dead_letters`."
                 )
+            keep_properties(table, self.properties, account)
             return
         wanted = [field.name for field in self.spec.partition_fields]
         if table.partition_columns != wanted:
@@ -164,7 +180,7 @@ class Place:
             columns = self._missing(table, self._stored(declared or pa.schema([])))
             if columns:
                 add_columns(table, columns, account)
-        keep_properties(table, self.spec.properties, account)
+        keep_properties(table, self.properties, account)
 
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
         try:
@@ -186,10 +202,16 @@ class Lake:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.places = {
-            name: Place(name, table.path, pipeline.storage_for(name), table)
+            name: Place(name, table.path, pipeline.storage_for(name), table, pipeline.upkeep_for(name))
             for name, table in pipeline.tables.items()
         }
-        self.letters = Place(LETTERS, pipeline.dead_letters_path, pipeline.dead_letters_storage, None)
+        self.letters = Place(
+            LETTERS,
+            pipeline.dead_letters_path,
+            pipeline.dead_letters_storage,
+            None,
+            pipeline.dead_letters_upkeep,
+        )
 
     def open_letters(self) -> LakeTable:
         """The dead-letter table, created when the first letter is due."""

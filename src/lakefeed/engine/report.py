@@ -32,6 +32,19 @@ class BatchDone:
     lag: int
 
 
+@dataclass(frozen=True)
+class Upkept:
+    """A step of upkeep is done: the files and bytes that it took away, and those in their place."""
+
+    table: str
+    operation: str
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+
+
 class Watcher(Protocol):
     """Whoever wants to know. Called from several threads; must be quick and must not raise."""
 
@@ -53,6 +66,9 @@ class Watcher(Protocol):
     def changed(self, table: str, text: str) -> None:
         """A table was created or its schema changed."""
 
+    def upkept(self, event: Upkept) -> None:
+        """A step of upkeep is done."""
+
 
 class Quiet:
     """Watches without a word."""
@@ -73,4 +89,7 @@ class Quiet:
         """Say nothing."""
 
     def changed(self, table: str, text: str) -> None:
+        """Say nothing."""
+
+    def upkept(self, event: Upkept) -> None:
         """Say nothing."""

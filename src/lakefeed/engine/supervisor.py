@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from lakefeed.engine.agenda import Agenda
+from lakefeed.engine.charges import charges_of
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
+from lakefeed.engine.upkeep import Caretaker, beside
 from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError, UsageError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
@@ -48,7 +51,12 @@ def run(
                 Flow(lake, name, session, state / "checkpoints", watcher or Quiet(), once=once)
                 for name in pipeline.sources
             ]
-            Supervisor(pipeline, flows, watcher or Quiet(), stop or threading.Event()).run()
+            ended = stop or threading.Event()
+            # A run that ends by itself is over before anything is due.
+            charges = [] if once else list(charges_of(lake, session))
+            caretaker = Caretaker(charges, Agenda(state / "upkeep.json"), watcher or Quiet(), ended)
+            with beside(caretaker, pipeline.stop_timeout):
+                Supervisor(pipeline, flows, watcher or Quiet(), ended).run()
 
 
 class Supervisor:

@@ -113,7 +113,13 @@ class LakeTable:
             # Counted one by one: a version whose entry could not be read must be read by the next call, or
             # its positions would never be known, and its events would be written again.
             while self._read_to < self.version:
-                entry = read_entry(self.store, self._read_to + 1)
+                try:
+                    entry = read_entry(self.store, self._read_to + 1)
+                except FileNotFoundError:
+                    # The log was cleaned past it; a checkpoint holds its positions.
+                    self.transactions = read_transactions(self.store, self.version)
+                    self._read_to = self.version
+                    break
                 self._read_to += 1
                 self.transactions.update(entry.transactions)
                 infos[self._read_to] = entry.info

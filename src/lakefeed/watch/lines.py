@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lakefeed.engine.report import BatchDone, Committed
+from lakefeed.engine.report import BatchDone, Committed, Upkept
 from lakefeed.pipeline.units import readable_size
 from lakefeed.pipeline.wording import counted
 
@@ -58,3 +58,16 @@ class LogLines:
     def changed(self, table: str, text: str) -> None:
         """A table was created or changed."""
         _log.info("%s: %s", table, text)
+
+    def upkept(self, event: Upkept) -> None:
+        """One line for a step of upkeep: what there was, and what there is instead."""
+        _log.info(
+            "%s: %s: %s, %s became %s, %s in %.1f s",
+            event.table,
+            event.operation,
+            counted(event.files_before, "file"),
+            readable_size(event.bytes_before),
+            counted(event.files_after, "file"),
+            readable_size(event.bytes_after),
+            event.seconds,
+        )

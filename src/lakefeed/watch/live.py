@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from lakefeed.engine.lake import LETTERS
-from lakefeed.engine.report import BatchDone, Committed
+from lakefeed.engine.report import BatchDone, Committed, Upkept
 from lakefeed.pipeline.secrets import Redactor
 
 _WINDOW = 10.0
@@ -81,6 +81,9 @@ class LiveProgress:
     def changed(self, table: str, text: str) -> None:
         """Print a change above the line."""
         self._console.print(Text(f"{table}: {text}", style="dim"))
+
+    def upkept(self, event: Upkept) -> None:
+        """Not worth a line: the table is as it was, only in fewer files."""
 
     def _draw(self) -> Group:
         with self._lock:
