@@ -31,14 +31,16 @@ def read_entry(store: pafs.FileSystem, version: int) -> LogEntry:
     """Read one commit. Raises FileNotFoundError when the log has been cleaned past it."""
     with store.open_input_stream(f"{_LOG}/{version:020d}.json") as stream:
         content = stream.read()
-    entry = LogEntry()
+    entry = LogEntry(_transactions_in(content))
     for line in content.splitlines():
-        if line.startswith(b'{"txn"'):
-            action = orjson.loads(line)["txn"]
-            entry.transactions[action["appId"]] = action["version"]
-        elif line.startswith(b'{"commitInfo"'):
+        if line.startswith(b'{"commitInfo"'):
             entry.info = orjson.loads(line)["commitInfo"]
     return entry
+
+
+def _transactions_in(content: bytes) -> dict[str, int]:
+    actions = (orjson.loads(line)["txn"] for line in content.splitlines() if line.startswith(b'{"txn"'))
+    return {action["appId"]: action["version"] for action in actions}
 
 
 def read_transactions(store: pafs.FileSystem, version: int) -> dict[str, int]:
@@ -54,6 +56,10 @@ def _from_checkpoint(store: pafs.FileSystem, version: int) -> tuple[dict[str, in
     paths = _checkpoint_paths(store, version)
     transactions: dict[str, int] = {}
     for path in paths:
+        if path.endswith(".json"):
+            with store.open_input_stream(path) as stream:
+                transactions.update(_transactions_in(stream.read()))
+            continue
         file = pq.ParquetFile(store.open_input_file(path))
         if "txn" not in file.schema_arrow.names:
             continue
@@ -72,7 +78,9 @@ def _checkpoint_paths(store: pafs.FileSystem, version: int) -> list[str]:
             for info in store.get_file_info(pafs.FileSelector(_LOG))
             if ".checkpoint." in info.base_name
         ]
-        found = [name for name in names if name.endswith(".parquet") and _version_of(name) <= version]
+        found = [
+            name for name in names if name.endswith((".parquet", ".json")) and _version_of(name) <= version
+        ]
         hint = max(map(_version_of, found), default=None)
         if hint is None:
             return []
