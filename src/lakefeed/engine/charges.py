@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakefeed.engine.lake import Lake, Place
-from lakefeed.pipeline.table import Table
+from lakefeed.engine.rewriter import DeltaRewriter, Rewriter
 from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Upkeep, Vacuum
-from lakefeed.tables.rewrites import DeltaRewrites, Rewrites
+from lakefeed.tables.compaction import TARGET_FILE_SIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ class Charge:
 
     place: Place
     upkeep: Upkeep
-    rewrites: Rewrites
+    rewriter: Rewriter
     target_file_size: int
     cluster_by: tuple[str, ...]
 
@@ -46,22 +46,11 @@ def charges_of(lake: Lake, spark: SparkSession | None) -> Iterator[Charge]:
             yield Charge(
                 place,
                 place.upkeep,
-                _rewrites(place, place.upkeep, lake.pipeline.name, spark),
-                place.spec.target_file_size if place.spec else _default("target_file_size"),
+                _rewriter(place, place.upkeep, lake.pipeline.name, spark),
+                place.spec.target_file_size if place.spec else TARGET_FILE_SIZE,
                 place.spec.cluster_by if place.spec else (),
             )
 
 
-def _rewrites(place: Place, upkeep: Upkeep, pipeline: str, spark: SparkSession | None) -> Rewrites:
-    return DeltaRewrites(
-        place.path,
-        place.storage,
-        place.store,
-        compression=place.spec.compression if place.spec else _default("compression"),
-        account={"pipeline": pipeline},
-    )
-
-
-def _default(key: str) -> Any:
-    """What a table has that says nothing else; dead letters have no section of their own for it."""
-    return Table.model_fields[key].default
+def _rewriter(place: Place, upkeep: Upkeep, pipeline: str, spark: SparkSession | None) -> Rewriter:
+    return DeltaRewriter(place, pipeline)

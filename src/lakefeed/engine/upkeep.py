@@ -10,19 +10,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError
 
 from lakefeed.engine.agenda import Agenda
 from lakefeed.engine.charges import Charge
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.report import Upkept, Watcher
-from lakefeed.errors import LakefeedError, TableError
-from lakefeed.pipeline.partition_filter import parse_partition_filter
-from lakefeed.pipeline.units import format_duration
-from lakefeed.pipeline.upkeep import SHORTEST_RETENTION, Compact, DeleteAfter, Vacuum
-from lakefeed.tables.layout import Partition, gathering_size, matching, partitions
-from lakefeed.tables.retention import deleted_file_retention
-from lakefeed.tables.rewrites import Change, literal, partition_predicate
+from lakefeed.engine.rewriter import Change
+from lakefeed.errors import Conflict, LakefeedError, TableError
+from lakefeed.pipeline.upkeep import Compact, DeleteAfter, Vacuum
+from lakefeed.tables import clustering, vacuum
+from lakefeed.tables.conditions import partition_conditions, quoted, text_literal
+from lakefeed.tables.snapshot import Partition, by_partition, data_files, partition_text
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.tiers import due_for_compaction
 
 _log = logging.getLogger("lakefeed")
 _LOOK = 0.2
@@ -32,9 +32,9 @@ _COLD_AFTER = 6
 
 
 class SteadyClock:
-    """Tells how far the machine's clock has run ahead of the time that has passed.
+    """The machine's clock, but for what it was set forward since the start of the run.
 
-    A clock that is set forward makes files look old that were written a moment ago.
+    A clock that is set forward makes files look old that were written a moment ago, and rows too.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class SteadyClock:
         self._wall, self._steady = wall, steady
         self._began = wall() - steady()
 
-    def ahead(self) -> float:
-        """Seconds by which the clock was set forward since the start; zero if it was not."""
-        return max(0.0, self._wall() - self._steady() - self._began)
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return min(self._wall(), self._began + self._steady())
 
 
 class Caretaker:
@@ -105,7 +105,7 @@ class Caretaker:
             for _ in self._steps(charge, operation):
                 pass
             self._told.pop(f"{name} {operation}", None)
-        except CommitFailedError as error:
+        except Conflict as error:
             # Somebody else has changed what was being rewritten: theirs stands, ours is done next time.
             _log.debug("%s: %s gave way", name, operation, exc_info=error)
         except Exception as error:
@@ -145,68 +145,70 @@ class Caretaker:
     def _compact(self, charge: Charge) -> Iterator[Change]:
         spec = charge.upkeep.compact
         assert isinstance(spec, Compact)
-        size = spec.target_file_size or charge.target_file_size
-        snapshot = charge.rewrites.snapshot()
-        found: Iterator[Partition] = iter(partitions(snapshot))
-        if spec.where:
-            found = matching(snapshot, found, parse_partition_filter(spec.where))
-        cold_before = time.time() - _COLD_AFTER * spec.every
-        for partition in found:
-            cold = partition.newest < cold_before
-            tier = gathering_size(partition, size, spec.min_files, cold=cold)
-            if tier is not None:
-                passing("compact_started")
-                yield charge.rewrites.compact(partition, tier)
+        due = due_for_compaction(
+            charge.rewriter.table(),
+            target_size=spec.target_file_size or charge.target_file_size,
+            min_files=spec.min_files,
+            where=spec.where,
+            cold_before=time.time() - _COLD_AFTER * spec.every,
+        )
+        for plan, step in due:
+            passing("compact_started")
+            yield charge.rewriter.compact(plan, step)
 
     def _cluster(self, charge: Charge) -> Iterator[Change]:
         """Order the partitions that got files since they were last put in order."""
         name, spec = charge.place.name, charge.upkeep.compact
         size = (spec.target_file_size if isinstance(spec, Compact) else None) or charge.target_file_size
-        found = partitions(charge.rewrites.snapshot())
-        marks = {one.key: self._agenda.ordered_at(name, one.key) for one in found}
-        for partition in found:
-            if partition.newest > marks[partition.key]:
-                passing("cluster_started")
-                change = charge.rewrites.cluster(partition, charge.cluster_by, size)
-                there = {one.key: one for one in partitions(charge.rewrites.snapshot())}
-                left = there.get(partition.key)
-                # With a file that the stream has added meanwhile, the partition is not in order yet.
-                if left is not None and len(left.sizes) == change.files_after:
-                    marks[partition.key] = left.newest
-                    self._agenda.set_ordered(name, marks)
-                yield change
+        plan = clustering.plan(charge.rewriter.table(), charge.cluster_by, target_size=size)
+        marks = {partition_text(partition): at for partition, (_, at) in self._files(charge).items()}
+        marks = {key: min(at, self._agenda.ordered_at(name, key)) for key, at in marks.items()}
+        for step in plan.steps:
+            key = partition_text(step.partition)
+            if self._files(charge)[step.partition][1] <= marks[key]:
+                continue
+            passing("cluster_started")
+            change = charge.rewriter.cluster(plan, step)
+            count, newest = self._files(charge).get(step.partition, (0, 0.0))
+            # With a file that the stream has added meanwhile, the partition is not in order yet.
+            if count == change.files_after:
+                marks[key] = newest
+                self._agenda.set_ordered(name, marks)
+            yield change
+
+    def _files(self, charge: Charge) -> dict[Partition, tuple[int, float]]:
+        """How many files each partition has, and when the newest was added, in seconds since 1970."""
+        groups = by_partition(data_files(charge.rewriter.table().delta))
+        return {
+            partition: (len(files), max(file.modified for file in files) / 1000)
+            for partition, files in groups.items()
+        }
 
     def _delete(self, charge: Charge) -> Iterator[Change]:
-        spec = charge.upkeep.delete_after
+        spec, table = charge.upkeep.delete_after, charge.rewriter.table()
         assert isinstance(spec, DeleteAfter)
-        snapshot = charge.rewrites.snapshot()
-        schema = pa.schema(snapshot.schema().to_arrow())
-        before = datetime.fromtimestamp(time.time() - self._clock.ahead() - spec.age, UTC)
-        predicate = f"`{spec.column}` < {_moment(schema, spec.column, before, charge.place.name)}"
-        laid_out = snapshot.metadata().partition_columns
-        if spec.column in laid_out or not laid_out:
+        before = datetime.fromtimestamp(self._clock.now() - spec.age, UTC)
+        condition = f"{quoted(spec.column)} < {_moment(table, spec.column, before)}"
+        whole = spec.column in table.partition_columns
+        for partition in [()] if whole else by_partition(data_files(table.delta, condition)):
             passing("delete_started")
-            yield charge.rewrites.delete(predicate)
-            return
-        for partition in partitions(snapshot):
-            passing("delete_started")
-            yield charge.rewrites.delete(f"{predicate} AND {partition_predicate(partition)}")
+            yield charge.rewriter.delete(" AND ".join([condition, *partition_conditions(partition)]))
 
     def _vacuum(self, charge: Charge) -> Iterator[Change]:
         spec = charge.upkeep.vacuum
         assert isinstance(spec, Vacuum)
-        own = deleted_file_retention(charge.rewrites.snapshot().metadata().configuration)
-        retain = max(own, SHORTEST_RETENTION) if spec.retain is None else spec.retain
-        if retain < own and not spec.allow_short_retention:
-            raise TableError(
-                f"`retain` is {format_duration(retain)}, but the table promises {format_duration(own)} "
-                "(delta.deletedFileRetentionDuration).\n"
-                "Make `retain` as long, or set `allow_short_retention: true`."
+        try:
+            plan = vacuum.plan(
+                charge.rewriter.table(),
+                retain=spec.retain,
+                allow_short=spec.allow_short_retention,
+                now=self._clock.now(),
             )
+        except TableError as error:
+            told = str(error).replace("--allow-short-retention", "allow_short_retention: true")
+            raise TableError(told) from error
         passing("vacuum_started")
-        yield charge.rewrites.vacuum(
-            retain + self._clock.ahead(), on_delete=lambda: passing("vacuum_deleted")
-        )
+        yield charge.rewriter.vacuum(plan, lambda: passing("vacuum_deleted"))
 
     def _tell(self, key: str, table: str, operation: str, error: Exception) -> None:
         if self._stop.is_set() or self._ended.is_set():
@@ -219,15 +221,15 @@ class Caretaker:
         _log.debug("upkeep failed", exc_info=error)
 
 
-def _moment(schema: pa.Schema, column: str, before: datetime, table: str) -> str:
-    if column not in schema.names:
-        raise TableError(f"table {table}: `delete_after` names the column '{column}', which it has not.")
-    kind = schema.field(column).type
+def _moment(table: LakeTable, column: str, before: datetime) -> str:
+    if column not in table.schema.names:
+        raise TableError(f"{table.path} has no column {column!r}, by which `delete_after` tells a row's age.")
+    kind = table.schema.field(column).type
     if pa.types.is_date(kind):
-        return literal(before.date().isoformat())
+        return text_literal(before.date().isoformat())
     if pa.types.is_timestamp(kind):
-        return literal(before.isoformat().replace("+00:00", "Z"))
-    raise TableError(f"table {table}: `delete_after` needs a timestamp or date, '{column}' is {kind}.")
+        return text_literal(before.isoformat().replace("+00:00", "Z"))
+    raise TableError(f"{table.path}: `delete_after` needs a timestamp or date, {column!r} is {kind}.")
 
 
 @contextmanager

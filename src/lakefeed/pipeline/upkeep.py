@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from lakefeed.pipeline.names import ColumnName
-from lakefeed.pipeline.partition_filter import parse_partition_filter
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.units import Duration, Size, format_duration
 
@@ -16,17 +15,11 @@ SHORTEST_RETENTION = 7 * DAY
 """Seconds for which vacuum keeps files that were removed, unless a shorter time is asked for twice."""
 
 
-def _check_filter(text: str) -> str:
-    parse_partition_filter(text)
-    return text
-
-
 def _off(value: Any) -> Any:
     return "off" if value is False else value
 
 
 Off = Literal["off"]
-FilterText = Annotated[str, AfterValidator(_check_filter)]
 
 
 class Compact(Section):
@@ -44,10 +37,11 @@ class Compact(Section):
         description="So many small files of a partition are worth a rewrite. A partition that gets no more "
         "files is rewritten from two on.",
     )
-    where: FilterText | None = Field(
+    where: str | None = Field(
         default=None,
-        description="Only partitions with these values: comparisons of partition columns, joined by `and`.",
-        examples=["country in ('DE', 'FR') and event_time_day >= '2026-11-01'"],
+        min_length=1,
+        description="Only these partitions: a SQL condition on the partition columns.",
+        examples=["country in ('DE', 'FR')"],
     )
 
 

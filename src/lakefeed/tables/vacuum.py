@@ -7,6 +7,7 @@ files behind links. So what is deleted is decided here, file by file, and only t
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -51,11 +52,14 @@ class Plan:
         return Extent(len(self.files), sum(file.size for file in self.files), None)
 
 
-def plan(table: LakeTable, *, retain: float | None = None, allow_short: bool = False) -> Plan:
+def plan(
+    table: LakeTable, *, retain: float | None = None, allow_short: bool = False, now: float | None = None
+) -> Plan:
     """Look for files that were unneeded for `retain` seconds, by default for as long as the table says.
 
     Raises TableError when that is shorter than the table's own retention, or than seven days, unless
     `allow_short` is given: a reader that is at work, or a time travel, may still need what would be deleted.
+    `now` takes the place of the machine's clock, for a caller that knows better.
     """
     refuse_unkept(table, "vacuum")
     own = retention(table.properties, DELETED_FILES)
@@ -63,7 +67,7 @@ def plan(table: LakeTable, *, retain: float | None = None, allow_short: bool = F
     _refuse_short(table, seconds, own, allow_short)
     table.refresh()
     _refuse_absolute(table)
-    now = time.time()
+    now = time.time() if now is None else now
     with store_errors(table.path):
         found = listing(table.store, table.partition_columns)
         needed, known = _needed(table, int((now - seconds) * 1000))
@@ -79,7 +83,9 @@ def plan(table: LakeTable, *, retain: float | None = None, allow_short: bool = F
     )
 
 
-def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+def run(
+    table: LakeTable, plan: Plan, account: Account, *, on_file: Callable[[], None] = lambda: None
+) -> Report:
     """Delete the files of the plan, except those that have come to be needed since.
 
     The commit that tells of it comes first, so that whatever is deleted is accounted for.
@@ -97,6 +103,7 @@ def run(table: LakeTable, plan: Plan, account: Account) -> Report:
     with store_errors(table.path):
         for file in files:
             _delete(table.store, file.path)
+            on_file()
     return Report("vacuum", before, live, made)
 
 
