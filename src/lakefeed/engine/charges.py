@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.rewriter import DeltaRewriter, Rewriter
+from lakefeed.engine.spark_rewriter import SparkRewriter
 from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Upkeep, Vacuum
 from lakefeed.tables.compaction import TARGET_FILE_SIZE
 
@@ -53,4 +54,6 @@ def charges_of(lake: Lake, spark: SparkSession | None) -> Iterator[Charge]:
 
 
 def _rewriter(place: Place, upkeep: Upkeep, pipeline: str, spark: SparkSession | None) -> Rewriter:
+    if upkeep.engine == "spark" and spark is not None:
+        return SparkRewriter(spark, place, pipeline)
     return DeltaRewriter(place, pipeline)

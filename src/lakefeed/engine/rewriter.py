@@ -70,18 +70,18 @@ class DeltaRewriter:
     def compact(self, plan: compaction.Plan, step: compaction.Step) -> Change:
         """One commit that says it changes no data."""
         table = self.table()
-        return self._change(compaction.run_step(table, plan, step, self._account("compact")))
+        return self.change(compaction.run_step(table, plan, step, self._account("compact")))
 
     def cluster(self, plan: clustering.Plan, step: clustering.Step) -> Change:
         """One commit that says it changes no data."""
         table = self.table()
-        return self._change(clustering.run_step(table, plan, step, self._account("cluster")))
+        return self.change(clustering.run_step(table, plan, step, self._account("cluster")))
 
     def delete(self, where: str) -> Change:
         """One commit, or none where no row meets the condition."""
         table = self.table()
         plan = deletion.plan(table, where)
-        return self._change(deletion.run(table, plan, self._account("delete")).versions)
+        return self.change(deletion.run(table, plan, self._account("delete")).versions)
 
     def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
         """One commit that tells of it, then the files."""
@@ -92,7 +92,7 @@ class DeltaRewriter:
     def _account(self, kind: str) -> dict[str, object]:
         return operation_account(kind, by=BY, pipeline=self._pipeline)
 
-    def _change(self, versions: tuple[int, ...]) -> Change:
+    def change(self, versions: tuple[int, ...]) -> Change:
         """What our own commits among these versions did; the others are the stream's."""
         removed, added = [], []
         for version in versions:

@@ -14,6 +14,7 @@ from typing import IO
 
 from lakefeed.engine.agenda import Agenda
 from lakefeed.engine.charges import charges_of
+from lakefeed.engine.delta_spark import delta_settings, needs_delta
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet, Watcher
@@ -46,7 +47,10 @@ def run(
     with _only_instance(state, pipeline.name):
         lake = Lake(pipeline)
         chosen = master or pipeline.spark.master
-        with spark_session(pipeline.name, chosen, pipeline.spark.conf, state / "spark.log") as session:
+        conf = (
+            pipeline.spark.conf if once or not needs_delta(pipeline) else delta_settings(pipeline.spark.conf)
+        )
+        with spark_session(pipeline.name, chosen, conf, state / "spark.log") as session:
             flows = [
                 Flow(lake, name, session, state / "checkpoints", watcher or Quiet(), once=once)
                 for name in pipeline.sources

@@ -168,7 +168,12 @@ def only_known(properties: Mapping[str, str]) -> bool:
 def account_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Lakefeed's own account in a commit's information; empty for the commits of others."""
     text = info.get(COMMIT_KEY)
-    return json.loads(text) if isinstance(text, str) else {}
+    if isinstance(text, str):
+        return dict(json.loads(text))
+    # Spark's Delta has one text in which a commit may say something about itself.
+    told = info.get("userMetadata")
+    ours = isinstance(told, str) and told.startswith(f'{{"{COMMIT_KEY}":{{')
+    return dict(json.loads(told)[COMMIT_KEY]) if ours and isinstance(told, str) else {}
 
 
 def _refuse_foreign_protocol(delta: DeltaTable, path: str) -> None:
