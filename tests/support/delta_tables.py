@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,20 @@ def open_any(path: Path | str, storage: Mapping[str, str] | None = None) -> Lake
 
 def rows(path: Path | str) -> list[str]:
     """Every row as text, sorted, as DuckDB reads it."""
+    found = _duckdb().execute("SELECT * FROM delta_scan(?)", [str(path)])
+    assert found.description is not None
+    names = [column[0] for column in found.description]
+    return sorted(repr(sorted(zip(names, row, strict=True))) for row in found.fetchall())
+
+
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """One for all: loading the extension takes longer than reading a table."""
     import_extension("delta")
-    with duckdb.connect() as connection:
-        connection.execute("LOAD delta")
-        connection.execute("SET TimeZone = 'UTC'")
-        found = connection.execute("SELECT * FROM delta_scan(?)", [str(path)])
-        assert found.description is not None
-        names = [column[0] for column in found.description]
-        return sorted(repr(sorted(zip(names, row, strict=True))) for row in found.fetchall())
+    connection = duckdb.connect()
+    connection.execute("LOAD delta")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 def content(path: Path | str) -> str:

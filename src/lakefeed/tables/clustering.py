@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from deltalake import DeltaTable
+import pyarrow.compute as pc
 
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.wording import suggestion
 from lakefeed.stores import store_errors
-from lakefeed.tables.compaction import codec_of, target_of, writer_properties
-from lakefeed.tables.log import entries
-from lakefeed.tables.operation import Account, Extent, Report, change, place
+from lakefeed.tables.compaction import codec_of, target_of
+from lakefeed.tables.log import entries, plain_path
+from lakefeed.tables.operation import Account, Extent, Report, place
 from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.rewrite import Writers, read_rows, refuse_vectors, rewrite
 from lakefeed.tables.snapshot import (
+    DataFile,
     Partition,
     by_partition,
     data_files,
     extent,
-    partition_filter,
     refuse_other_columns,
+    refuse_respelled,
 )
-from lakefeed.tables.table import LakeTable, account_of, commit_properties
+from lakefeed.tables.table import LakeTable, account_of
+
+_BATCH_ROWS = 100_000
+_MOST_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -33,9 +39,13 @@ class Step:
     """One partition that has files which are not clustered by these columns yet. One step is one commit."""
 
     partition: Partition
-    before: Extent
+    files: tuple[DataFile, ...]
     unclustered: Extent
-    codec: str
+
+    @property
+    def before(self) -> Extent:
+        """What is rewritten: the whole partition."""
+        return extent(self.files)
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class Plan:
     target_size: int
     steps: tuple[Step, ...]
     table: Extent
+    codec: str
 
     @property
     def before(self) -> Extent:
@@ -57,51 +68,83 @@ class Plan:
 def plan(
     table: LakeTable, columns: Sequence[str], *, where: str | None = None, target_size: int | None = None
 ) -> Plan:
-    """Find the partitions with files that no clustering by the same columns has written.
+    """Find the partitions with files that no clustering by the same columns has written, oldest first.
 
     So a second run has nothing to do. Which files a clustering wrote is in the log; once the log is cleaned
     past it, the partition is rewritten again.
     """
     refuse_unkept(table, "cluster")
+    refuse_vectors(table)
     _check_columns(table, columns)
     if where is not None:
         refuse_other_columns(table, where)
+    table.refresh()
     done = _clustered(table, columns)
+    files = data_files(table.delta, where)
+    refuse_respelled(table, files)
     steps = []
-    for partition, files in by_partition(data_files(table.delta, where)).items():
-        new = [file for file in files if file.path not in done]
+    for partition, group in by_partition(files).items():
+        new = [file for file in group if file.path not in done]
         if new:
-            steps.append(Step(partition, extent(files), extent(new), codec_of(table.store, files)))
-    whole = extent(data_files(table.delta))
-    return Plan(table.version, tuple(columns), target_size or target_of(table), tuple(steps), whole)
+            steps.append(Step(partition, tuple(group), extent(new)))
+    whole = extent(files if where is None else data_files(table.delta))
+    target, codec = target_size or target_of(table), codec_of(table.store, files)
+    return Plan(table.version, tuple(columns), target, tuple(steps), whole, codec)
 
 
 def run(
-    table: LakeTable, plan: Plan, account: Account, *, on_step: Callable[[Step], None] = lambda step: None
+    table: LakeTable,
+    plan: Plan,
+    account: Account,
+    writers: Writers,
+    on_step: Callable[[Step], None] = lambda step: None,
 ) -> Report:
     """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
-    before = extent(data_files(table.delta))
     made: list[int] = []
     for step in plan.steps:
-        made += run_step(table, plan, step, account)
+        made.append(run_step(table, plan, step, account, writers))
         on_step(step)
-    return Report("cluster", before, extent(data_files(table.delta)), tuple(made))
+    return Report("cluster", plan.table, extent(data_files(table.delta)), tuple(made))
 
 
-def run_step(table: LakeTable, plan: Plan, step: Step, account: Account) -> tuple[int, ...]:
-    """Rewrite one partition in one commit that says it changes no data; the version made, if any."""
+def run_step(table: LakeTable, plan: Plan, step: Step, account: Account, writers: Writers) -> int:
+    """Rewrite one partition in one commit that says it changes no data; its version.
+
+    Its rows are sorted in memory, all at once.
+    """
     told = {**account, "columns": list(plan.columns), "partition": dict(step.partition)}
+    writer = writers(table, plan.codec, plan.target_size)
+    ordered = _z_ordered(read_rows(table, step.files), table.schema, plan.columns)
+    return rewrite(table, step.files, ordered, writer, told)
 
-    def rewrite(delta: DeltaTable) -> None:
-        delta.optimize.z_order(
-            list(plan.columns),
-            partition_filters=partition_filter(step.partition),
-            target_size=plan.target_size,
-            writer_properties=writer_properties(step.codec),
-            commit_properties=commit_properties({}, told),
-        )
 
-    return change(table, "clustering", rewrite)
+def _z_ordered(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    rows = pa.Table.from_batches(batches, schema)
+    order = pa.array(z_order(rows.select(list(columns)).columns))
+    for start in range(0, len(order), _BATCH_ROWS):
+        yield from rows.take(order.slice(start, _BATCH_ROWS)).combine_chunks().to_batches()
+
+
+def z_order(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
+    """The order of rows along a Z-shaped curve through the ranks of their values.
+
+    Ranks, not values, so that each column has the same say whatever its type and spread.
+    """
+    bits = min(_MOST_BITS, 63 // len(columns))
+    keys = np.zeros(len(columns[0]), dtype=np.uint64)
+    for place_of, column in enumerate(columns):
+        ranks = _ranks(column)
+        scaled = ranks * ((1 << bits) - 1) // max(int(ranks.max(initial=0)), 1)
+        for bit in range(bits):
+            keys |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * len(columns) + place_of)
+    return np.argsort(keys, kind="stable")
+
+
+def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    ranks: npt.NDArray[np.uint64] = pc.rank(column.combine_chunks(), tiebreaker="dense").to_numpy()
+    return ranks.astype(np.uint64) - np.uint64(1)
 
 
 def _clustered(table: LakeTable, columns: Sequence[str]) -> set[str]:
@@ -112,7 +155,7 @@ def _clustered(table: LakeTable, columns: Sequence[str]) -> set[str]:
             told = account_of(entry.info)
             by = told.get("columns") if told.get("kind") == "cluster" else _spark_columns(entry.info)
             if by == list(columns):
-                found.update(unquote(add["path"]) for add in entry.adds)
+                found.update(plain_path(add) for add in entry.adds)
     return found
 
 

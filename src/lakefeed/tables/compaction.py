@@ -9,48 +9,56 @@ from typing import Any
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, WriterProperties
 
 from lakefeed.pipeline.units import parse_size
-from lakefeed.tables.operation import Account, Extent, Report, change
+from lakefeed.tables.operation import Account, Extent, Report
 from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.rewrite import Writers, read_rows, refuse_vectors, rewrite
 from lakefeed.tables.snapshot import (
     DataFile,
     Partition,
     by_partition,
     data_files,
     extent,
-    partition_filter,
     refuse_other_columns,
+    refuse_respelled,
 )
-from lakefeed.tables.table import LakeTable, commit_properties
+from lakefeed.tables.table import LakeTable
 
 TARGET_FILE_SIZE = 128 * 1024**2
 _TARGET_PROPERTY = "delta.targetFileSize"
 
 
+SMALL_SHARE = 0.5
+"""A file below this share of the target size is small."""
+
+
 @dataclass(frozen=True)
 class Step:
-    """One partition that is worth rewriting, and the number of files that is expected to be left of it.
+    """The small files of one partition, and the number of files that is expected to take their place.
 
     One step is one commit: a kill between two steps leaves a table that is half as untidy, and nothing else.
     """
 
     partition: Partition
-    before: Extent
-    small: int
+    files: tuple[DataFile, ...]
     expected_files: int
-    codec: str
+
+    @property
+    def before(self) -> Extent:
+        """What is rewritten."""
+        return extent(self.files)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a compaction would do; nothing has been changed. Runs on the newest version, whichever that is."""
+    """What a compaction would do; nothing has been changed."""
 
     version: int
     target_size: int
     steps: tuple[Step, ...]
     table: Extent
+    codec: str
 
     @property
     def before(self) -> Extent:
@@ -71,52 +79,54 @@ def plan(
     min_size: int | None = None,
     min_files: int = 2,
 ) -> Plan:
-    """Find the partitions whose small files would become fewer.
+    """Find the small files of each partition, oldest partition first.
 
-    A file below `min_size` (by default the target) is small; a partition is left alone unless it has at least
-    `min_files` of them. `where` is a SQL condition on the partition columns. The target is by default the
-    table's own property delta.targetFileSize, or 128 MB.
+    A file is small below `min_size`, by default half of the target; a partition is left alone unless it has
+    at least `min_files` of them. `where` is a SQL condition on the partition columns. The target is by
+    default the table's own property delta.targetFileSize, or 128 MB.
     """
     refuse_unkept(table, "compact")
+    refuse_vectors(table)
     if where is not None:
         refuse_other_columns(table, where)
+    table.refresh()
     target = target_size or target_of(table)
-    groups = by_partition(data_files(table.delta, where))
-    steps = [
-        _step(table.store, partition, files, target, min(min_size or target, target))
-        for partition, files in groups.items()
-        if _worth_it(files, target, min(min_size or target, target), min_files)
-    ]
-    return Plan(table.version, target, tuple(steps), extent(data_files(table.delta)))
+    small = min(min_size or int(target * SMALL_SHARE), target)
+    files = data_files(table.delta, where)
+    refuse_respelled(table, files)
+    groups = by_partition(file for file in files if file.size < small)
+    steps = tuple(
+        Step(partition, tuple(sorted(group, key=lambda file: file.modified)), expected)
+        for partition, group in groups.items()
+        if len(group) >= max(2, min_files) and (expected := _expected(group, target)) < len(group)
+    )
+    whole = extent(files if where is None else data_files(table.delta))
+    return Plan(table.version, target, steps, whole, codec_of(table.store, files))
 
 
 def run(
-    table: LakeTable, plan: Plan, account: Account, *, on_step: Callable[[Step], None] = lambda step: None
+    table: LakeTable,
+    plan: Plan,
+    account: Account,
+    writers: Writers,
+    on_step: Callable[[Step], None] = lambda step: None,
 ) -> Report:
     """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
-    before = extent(data_files(table.delta))
     made: list[int] = []
     for step in plan.steps:
-        made += run_step(table, plan, step, account)
+        made.append(run_step(table, plan, step, account, writers))
         on_step(step)
-    return Report("compact", before, extent(data_files(table.delta)), tuple(made))
+    return Report("compact", plan.table, extent(data_files(table.delta)), tuple(made))
 
 
-def run_step(table: LakeTable, plan: Plan, step: Step, account: Account) -> tuple[int, ...]:
-    """Rewrite one partition in one commit that says it changes no data; the version made, if any.
+def run_step(table: LakeTable, plan: Plan, step: Step, account: Account, writers: Writers) -> int:
+    """Rewrite the small files of one partition in one commit that says it changes no data; its version.
 
     Appends that land meanwhile are no conflict; their files are left for the next time.
     """
-
-    def rewrite(delta: DeltaTable) -> None:
-        delta.optimize.compact(
-            partition_filters=partition_filter(step.partition),
-            target_size=plan.target_size,
-            writer_properties=writer_properties(step.codec),
-            commit_properties=commit_properties({}, {**account, "partition": dict(step.partition)}),
-        )
-
-    return change(table, "compaction", rewrite)
+    told = {**account, "partition": dict(step.partition), "files": len(step.files)}
+    writer = writers(table, plan.codec, plan.target_size)
+    return rewrite(table, step.files, read_rows(table, step.files), writer, told)
 
 
 def target_of(table: LakeTable) -> int:
@@ -127,13 +137,8 @@ def target_of(table: LakeTable) -> int:
     return parse_size(text if re.search(r"[bB]$|\d$", text) else f"{text}B")
 
 
-def writer_properties(codec: str) -> WriterProperties:
-    """How files are written again: compressed as they were."""
-    return WriterProperties(compression=codec)  # type: ignore[arg-type]
-
-
 def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:
-    """The compression of the first of the files, by its footer."""
+    """The compression of the first of the files, by its footer; files are written again as they were."""
     first: Any = next(iter(files), None)
     if first is None:
         return "ZSTD"
@@ -143,33 +148,6 @@ def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:
         return str(footer.row_group(0).column(0).compression) if known else "ZSTD"
 
 
-def _worth_it(files: list[DataFile], target: int, small: int, min_files: int) -> bool:
-    count = sum(file.size < small for file in files)
-    return count >= max(2, min_files) and _expected(files, target) < len(files)
-
-
-def _step(
-    store: pafs.FileSystem, partition: Partition, files: list[DataFile], target: int, small: int
-) -> Step:
-    rewritten = [file for file in files if file.size < target]
-    return Step(
-        partition,
-        extent(rewritten),
-        sum(file.size < small for file in files),
-        _expected(rewritten, target),
-        codec_of(store, rewritten),
-    )
-
-
 def _expected(files: list[DataFile], target: int) -> int:
-    """How many files there are afterwards, if the content compresses as before.
-
-    Neighbours in time are put together as long as they fit, as delta-rs does it.
-    """
-    count, filled = 0, 0
-    for file in sorted(files, key=lambda file: file.modified):
-        if count and filled + file.size <= target:
-            filled += file.size
-        else:
-            count, filled = count + 1, file.size
-    return count
+    """How many files there are afterwards, if the content compresses as before."""
+    return -(-sum(file.size for file in files) // target)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, WriterProperties
 
 from lakefeed.stores import store_errors
-from lakefeed.tables.compaction import codec_of, writer_properties
+from lakefeed.tables.compaction import codec_of
 from lakefeed.tables.operation import Account, Extent, Report, change, reading
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
-from lakefeed.tables.snapshot import data_files, extent
-from lakefeed.tables.table import LakeTable, commit_properties
+from lakefeed.tables.snapshot import data_files, extent, refuse_respelled
+from lakefeed.tables.table import LakeTable
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ def plan(table: LakeTable, where: str) -> Plan:
     """Count the rows for which the condition is true. A condition that is null is not true."""
     refuse_unkept(table, "delete")
     refuse_append_only(table, "delete")
+    table.refresh()
     touched = data_files(table.delta, where)
+    refuse_respelled(table, touched)
     return Plan(
         table.version,
         where,
@@ -49,14 +51,12 @@ def run(table: LakeTable, plan: Plan, account: Account) -> Report:
     if not plan.rows:
         return Report("delete", before, before)
 
-    def delete(delta: DeltaTable) -> None:
-        delta.delete(
-            plan.where,
-            writer_properties=writer_properties(plan.codec),
-            commit_properties=commit_properties({}, {**account, "where": plan.where}),
-        )
+    written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
 
-    made = change(table, "delete", delete)
+    def delete(delta: DeltaTable, properties: CommitProperties) -> None:
+        delta.delete(plan.where, writer_properties=written, commit_properties=properties)
+
+    made = change(table, {**account, "where": plan.where}, delete)
     return Report("delete", before, extent(data_files(table.delta)), made)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -29,6 +29,7 @@ class Entry:
     removes: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
 
     @property
     def timestamp(self) -> int:
@@ -73,7 +74,14 @@ def read(store: pafs.FileSystem, version: int, written: int = 0) -> Entry:
             entry.info = action
         elif kind == "metaData":
             entry.metadata = action
+        elif kind == "protocol":
+            entry.protocol = action
     return entry
+
+
+def plain_path(action: Mapping[str, Any]) -> str:
+    """The path of an action as it lies in the store; the log has it URL-encoded."""
+    return unquote(action["path"])
 
 
 def tombstones(store: pafs.FileSystem, since: int) -> set[str]:
@@ -91,5 +99,5 @@ def tombstones(store: pafs.FileSystem, since: int) -> set[str]:
         for batch in file.iter_batches(columns=["remove.path", "remove.deletionTimestamp"]):
             for action in batch.column("remove").drop_null().to_pylist():
                 if (action["deletionTimestamp"] or 0) >= since:
-                    paths.add(unquote(action["path"]))
+                    paths.add(plain_path(action))
     return paths

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lakefeed.errors import Conflict, UsageError
 from lakefeed.pipeline.units import readable_size
 from lakefeed.pipeline.wording import counted
-from lakefeed.stores import store_path
-from lakefeed.tables.table import LakeTable
+from lakefeed.stores import store_errors, store_path
+from lakefeed.tables.table import LakeTable, account_of, commit_properties
 
 Account = Mapping[str, Any]
 """What a commit says about itself, under `lakefeed` in its information."""
@@ -60,21 +61,50 @@ def operation_account(kind: str, *, by: str, reason: str | None = None, **more: 
     return {"kind": kind, "by": by, **({"reason": reason} if reason else {}), **more}
 
 
-def change(table: LakeTable, kind: str, alter: Callable[[DeltaTable], None]) -> tuple[int, ...]:
+def change(
+    table: LakeTable,
+    account: Account,
+    alter: Callable[[DeltaTable, CommitProperties], object],
+    *,
+    tries: int = 5,
+    only_next: bool = False,
+) -> tuple[int, ...]:
     """Run one of delta-rs's operations on the newest version; the versions that it made.
 
-    Raises Conflict when somebody else's commit came between: then nothing of it is in the table.
+    It is run again on a conflict, since a stream that appends is one to whoever reads the whole table. Raises
+    Conflict when each of the tries met one: then nothing of it is in the table. With `only_next`, whatever
+    lands between is a conflict; for operations that do not look for conflicts themselves.
     """
+    token = uuid.uuid4().hex
+    properties = commit_properties({}, {**account, "commit": token})
+    if only_next:
+        properties.max_commit_retries = 0
     table.refresh()
-    before = table.version
-    try:
-        table.change(alter)
-    except CommitFailedError as error:
-        raise Conflict(
-            f"{place(table)}: another writer changed the table while {kind} ran; nothing of it was committed.\n"
-            f"Run it again. ({_first_line(error)})"
-        ) from error
-    return tuple(range(before + 1, table.version + 1))
+    for left in reversed(range(tries)):
+        try:
+            with store_errors(table.path):
+                alter(table.delta, properties)
+            break
+        except CommitFailedError as error:
+            table.refresh()
+            if not left:
+                raise Conflict(
+                    f"{place(table)}: another writer changed the table meanwhile; nothing was committed.\n"
+                    f"Run it again. ({_first_line(error)})"
+                ) from error
+    infos = table.refresh()
+    return tuple(version for version, info in infos.items() if account_of(info).get("commit") == token)
+
+
+def record(table: LakeTable, account: Account) -> tuple[int, ...]:
+    """Commit an account and nothing else, for what an operation does to the store alone; its version."""
+
+    def commit(delta: DeltaTable, properties: CommitProperties) -> None:
+        delta.create_write_transaction(
+            [], "append", delta.schema(), table.partition_columns, commit_properties=properties
+        )
+
+    return change(table, account, commit)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow.fs as pafs
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import TableError, UsageError
@@ -15,8 +15,8 @@ from lakefeed.stores import store_errors
 from lakefeed.tables.log import versions
 from lakefeed.tables.operation import Account, Extent, Report, change, place
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
-from lakefeed.tables.snapshot import data_files, extent
-from lakefeed.tables.table import LakeTable, commit_properties
+from lakefeed.tables.snapshot import data_files, extent, refuse_respelled
+from lakefeed.tables.table import LakeTable
 from lakefeed.tables.transactions import read_transactions
 
 
@@ -41,15 +41,18 @@ def plan(table: LakeTable, to: int | dt.datetime) -> Plan:
     refuse_unkept(table, "restore")
     refuse_append_only(table, "restore")
     old = _old_version(table, to)
+    table.refresh()
     now = {file.path: file for file in data_files(table.delta)}
     then = {file.path: file for file in data_files(old)}
     back = [file for path, file in then.items() if path not in now]
+    away = [file for path, file in now.items() if path not in then]
+    refuse_respelled(table, [*back, *away])
     _refuse_missing(table, old.version(), [file.path for file in back])
     return Plan(
         table.version,
         old.version(),
         extent(back),
-        extent(file for path, file in now.items() if path not in then),
+        extent(away),
         extent(now.values()),
         _moved(table, old.version()),
     )
@@ -76,13 +79,10 @@ def run(table: LakeTable, plan: Plan, account: Account) -> Report:
     """Restore in one commit; the positions in the log stay as they are (see `refuse_moved`)."""
     before = extent(data_files(table.delta))
 
-    def restore(delta: DeltaTable) -> None:
-        delta.restore(
-            plan.to_version,
-            commit_properties=commit_properties({}, {**account, "to_version": plan.to_version}),
-        )
+    def restore(delta: DeltaTable, properties: CommitProperties) -> None:
+        delta.restore(plan.to_version, commit_properties=properties)
 
-    made = change(table, "restore", restore)
+    made = change(table, {**account, "to_version": plan.to_version}, restore, tries=1)
     return Report("restore", before, extent(data_files(table.delta)), made)
 
 

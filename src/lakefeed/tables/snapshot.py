@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from lakefeed.errors import UsageError
+from lakefeed.errors import TableError, UsageError
 from lakefeed.pipeline.wording import listed
 from lakefeed.stores import store_errors
 from lakefeed.tables.operation import Extent, place, reading
@@ -23,6 +23,8 @@ Partition = tuple[tuple[str, str | None], ...]
 """The values of the partition columns, as text, in the order of the columns; empty without any."""
 
 _PREFIX = "partition."
+_UNQUOTED = "/!$&'()+,-.:;=@_~"
+"""What delta-rs leaves as it is in a path, beside letters and digits."""
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 
 
@@ -31,6 +33,8 @@ class DataFile:
     """One file of a snapshot. `path` is relative to the table and as it lies in the store."""
 
     path: str
+    logged: str
+    """The path as the log has it: URL-encoded."""
     size: int
     rows: int | None
     partition: Partition
@@ -76,9 +80,18 @@ def by_partition(files: Iterable[DataFile]) -> dict[Partition, list[DataFile]]:
     return dict(sorted(groups.items(), key=lambda group: [value or "" for _, value in group[0]]))
 
 
-def partition_filter(partition: Partition) -> list[tuple[str, str, Any]] | None:
-    """The filter with which delta-rs's operations take one partition; None in a table without any."""
-    return [(name, "=", value or "") for name, value in partition] or None
+def refuse_respelled(table: LakeTable, files: Iterable[DataFile]) -> None:
+    """Raise TableError when delta-rs would write the path of a file otherwise than the log has it.
+
+    Then it would remove another name than the one that was added, and the file would stay. Spark leaves
+    letters beyond ASCII in paths as they are, delta-rs encodes them.
+    """
+    for file in files:
+        if quote(file.path, safe=_UNQUOTED) != file.logged:
+            raise TableError(
+                f"{place(table)}: the log spells the path {file.logged} in a way that cannot be kept here.\n"
+                "Use the engine that wrote it, such as Spark."
+            )
 
 
 def partition_text(partition: Partition) -> str:
@@ -107,7 +120,12 @@ def _plain(delta: DeltaTable, names: list[str]) -> list[str]:
 def _file(row: Mapping[str, Any], names: list[str]) -> DataFile:
     partition = tuple((name, _text(row.get(f"{_PREFIX}{name}"))) for name in names)
     return DataFile(
-        unquote(row["path"]), row["size_bytes"], row.get("num_records"), partition, row["modification_time"]
+        unquote(row["path"]),
+        row["path"],
+        row["size_bytes"],
+        row.get("num_records"),
+        partition,
+        row["modification_time"],
     )
 
 

@@ -10,22 +10,19 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
 
 import pyarrow.fs as pafs
-from deltalake import DeltaTable
 
 from lakefeed.errors import TableError
 from lakefeed.pipeline.units import format_duration
 from lakefeed.stores import store_errors
 from lakefeed.tables.listing import Found, companion, listing
-from lakefeed.tables.log import entries, tombstones
-from lakefeed.tables.operation import Account, Extent, Report, change, place
+from lakefeed.tables.log import entries, plain_path, tombstones
+from lakefeed.tables.operation import Account, Extent, Report, place, record
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.retention import DAY, DELETED_FILES, retention
 from lakefeed.tables.snapshot import data_files, extent
-from lakefeed.tables.table import LakeTable, commit_properties
+from lakefeed.tables.table import LakeTable
 
 MINIMUM = 7 * DAY
 """Seconds below which a retention needs to be allowed explicitly."""
@@ -99,7 +96,7 @@ def run(
     if not files:
         return Report("vacuum", before, live)
     told = {**account, "files": len(files), "bytes": before.bytes - live.bytes, "retain": plan.retain}
-    made = change(table, "vacuum", lambda delta: _record(delta, table, told))
+    made = record(table, told)
     with store_errors(table.path):
         for file in files:
             _delete(table.store, file.path)
@@ -116,14 +113,12 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
     needed = {file.path for file in data_files(table.delta)} | tombstones(table.store, since)
     known = set(needed) | tombstones(table.store, 0)
     for entry in entries(table.store):
-        paths = {unquote(action["path"]) for action in [*entry.adds, *entry.removes, *entry.changes]}
+        paths = {plain_path(action) for action in [*entry.adds, *entry.removes, *entry.changes]}
         known |= paths
         if entry.timestamp >= since:
             needed |= paths
         needed |= {
-            unquote(action["path"])
-            for action in entry.removes
-            if (action.get("deletionTimestamp") or 0) >= since
+            plain_path(action) for action in entry.removes if (action.get("deletionTimestamp") or 0) >= since
         }
     return needed, known
 
@@ -131,16 +126,6 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
 def _is_old(file: Found, known: bool, now: float, retain: float) -> bool:
     age = now - file.modified / 1000
     return age > retain if known else age > max(retain, _ORPHAN_AGE)
-
-
-def _record(delta: DeltaTable, table: LakeTable, account: dict[str, Any]) -> None:
-    delta.create_write_transaction(
-        [],
-        "append",
-        delta.schema(),
-        table.partition_columns,
-        commit_properties=commit_properties({}, account),
-    )
 
 
 def _delete(store: pafs.FileSystem, path: str) -> None:
