@@ -47,6 +47,11 @@ class Agenda:
         self._done[f"{table} {operation}"] = self._now()
         self._keep()
 
+    def postpone(self, table: str, operation: str, every: float, seconds: float) -> None:
+        """Let an operation that could not be done be due again after some seconds, or its interval."""
+        self._done[f"{table} {operation}"] = self._now() - every + min(every, seconds)
+        self._keep()
+
     def ordered_at(self, table: str, partition: str) -> float:
         """When the newest file was added that clustering has put in order, in seconds since the epoch."""
         return self._ordered.get(table, {}).get(partition, 0.0)

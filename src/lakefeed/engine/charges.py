@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,20 +40,24 @@ class Charge:
         return found
 
 
-def charges_of(lake: Lake, spark: SparkSession | None) -> Iterator[Charge]:
+def charges_of(
+    lake: Lake, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
+) -> Iterator[Charge]:
     """Every table of the run whose upkeep is on, the dead letters last."""
     for place in (*lake.places.values(), lake.letters):
         if place.upkeep is not None:
             yield Charge(
                 place,
                 place.upkeep,
-                _rewriter(place, place.upkeep, lake.pipeline.name, spark),
+                _rewriter(place, place.upkeep, lake.pipeline.name, spark, stopping),
                 place.spec.target_file_size if place.spec else TARGET_FILE_SIZE,
                 place.spec.cluster_by if place.spec else (),
             )
 
 
-def _rewriter(place: Place, upkeep: Upkeep, pipeline: str, spark: SparkSession | None) -> Rewriter:
+def _rewriter(
+    place: Place, upkeep: Upkeep, pipeline: str, spark: SparkSession | None, stopping: Callable[[], bool]
+) -> Rewriter:
     if upkeep.engine == "spark" and spark is not None:
         return SparkRewriter(spark, place, pipeline)
-    return DeltaRewriter(place, pipeline)
+    return DeltaRewriter(place, pipeline, stopping)

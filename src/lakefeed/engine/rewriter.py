@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
+
 from lakefeed.engine.lake import Place
+from lakefeed.engine.rewriting import file_writer
+from lakefeed.errors import Conflict, TableError
+from lakefeed.files import DataFile
+from lakefeed.files.parquet import TableWriter
 from lakefeed.stores import open_store
 from lakefeed.tables import clustering, compaction, deletion, log, vacuum
+from lakefeed.tables.memory import beyond_memory
 from lakefeed.tables.operation import operation_account
+from lakefeed.tables.rewrite import FileWriter
+from lakefeed.tables.snapshot import partition_text
 from lakefeed.tables.table import LakeTable, account_of
 
 BY = "upkeep"
@@ -44,16 +53,21 @@ class Rewriter(Protocol):
         """Delete the files of a plan."""
 
 
+class Stopped(Exception):
+    """The run ends: what was being rewritten is dropped, and the table is as it was."""
+
+
 class DeltaRewriter:
-    """The operations of `tables/`, beside the stream: its commits go on meanwhile.
+    """The operations of `tables/`, on the driver and beside the stream, whose commits go on meanwhile.
 
     Each commit checks what has landed since it was begun; where somebody else has changed the same files, it
     raises Conflict, and the table is as they left it.
     """
 
-    def __init__(self, place: Place, pipeline: str) -> None:
+    def __init__(self, place: Place, pipeline: str, stopping: Callable[[], bool] = lambda: False) -> None:
         self._place = place
         self._pipeline = pipeline
+        self._stopping = stopping
         self._table: LakeTable | None = None
 
     def table(self) -> LakeTable:
@@ -69,19 +83,28 @@ class DeltaRewriter:
 
     def compact(self, plan: compaction.Plan, step: compaction.Step) -> Change:
         """One commit that says it changes no data."""
-        table = self.table()
-        return self.change(compaction.run_step(table, plan, step, self._account("compact")))
+        account = self._account("compact")
+        return self.change([compaction.run_step(self.table(), plan, step, account, self._writer)])
 
     def cluster(self, plan: clustering.Plan, step: clustering.Step) -> Change:
-        """One commit that says it changes no data."""
+        """One commit that says it changes no data. Raises TableError when memory would not do."""
         table = self.table()
-        return self.change(clustering.run_step(table, plan, step, self._account("cluster")))
+        if too_large := beyond_memory(table, step.files):
+            raise TableError(f"{partition_text(step.partition) or self._place.name}: {too_large}")
+        account = self._account("cluster")
+        return self.change([clustering.run_step(table, plan, step, account, self._writer)])
 
     def delete(self, where: str) -> Change:
-        """One commit, or none where no row meets the condition."""
-        table = self.table()
-        plan = deletion.plan(table, where)
-        return self.change(deletion.run(table, plan, self._account("delete")).versions)
+        """One commit, or none where no row meets the condition.
+
+        A deletion looks at all rows there are, so the stream's own appends may get in its way time and again.
+        Then they wait for it.
+        """
+        try:
+            return self._delete(where)
+        except Conflict:
+            with self._place.lock:
+                return self._delete(where)
 
     def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
         """One commit that tells of it, then the files."""
@@ -89,11 +112,8 @@ class DeltaRewriter:
         before, after = report.before, report.after
         return Change(before.files - after.files, 0, before.bytes - after.bytes, 0)
 
-    def _account(self, kind: str) -> dict[str, object]:
-        return operation_account(kind, by=BY, pipeline=self._pipeline)
-
-    def change(self, versions: tuple[int, ...]) -> Change:
-        """What our own commits among these versions did; the others are the stream's."""
+    def change(self, versions: Iterable[int]) -> Change:
+        """What the commits of upkeep among these versions did; the others are the stream's."""
         removed, added = [], []
         for version in versions:
             entry = log.read(self.table().store, version)
@@ -101,3 +121,34 @@ class DeltaRewriter:
                 removed += [int(action.get("size") or 0) for action in entry.removes]
                 added += [int(action["size"]) for action in entry.adds]
         return Change(len(removed), len(added), sum(removed), sum(added))
+
+    def _delete(self, where: str) -> Change:
+        table = self.table()
+        return self.change(deletion.run(table, deletion.plan(table, where), self._account("delete")).versions)
+
+    def _account(self, kind: str) -> dict[str, object]:
+        return operation_account(kind, by=BY, pipeline=self._pipeline)
+
+    def _writer(self, table: LakeTable, codec: str, target_size: int) -> FileWriter:
+        return _Interruptible(file_writer(table, codec, target_size), self._stopping)
+
+
+class _Interruptible:
+    """A writer that gives up in the middle when the run is to end."""
+
+    def __init__(self, writer: TableWriter, stopping: Callable[[], bool]) -> None:
+        self._writer, self._stopping = writer, stopping
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows, or raise Stopped."""
+        if self._stopping():
+            raise Stopped
+        self._writer.write(rows)
+
+    def close(self) -> Sequence[DataFile]:
+        """Finish the files."""
+        return self._writer.close()
+
+    def abort(self) -> None:
+        """Delete the files."""
+        self._writer.abort()

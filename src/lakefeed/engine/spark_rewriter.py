@@ -1,4 +1,4 @@
-"""`engine: spark`: the rewrites of upkeep as Spark's own Delta commands, for tables that outgrow the driver."""
+"""`engine: spark`: the rewrites of upkeep as commands of Spark's Delta, for tables that outgrow the driver."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SparkRewriter:
             before = self.table().version
             ask(f"DELETE FROM {self._name} WHERE {where}")
             after = self.table().version
-        return self._reader.change(tuple(range(before + 1, after + 1)))
+        return self._reader.change(range(before + 1, after + 1))
 
     def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
         """VACUUM of exactly the files of the plan, given as an inventory."""
@@ -79,7 +79,7 @@ class SparkRewriter:
         with self._commanding("vacuum", {"files": len(plan.files)}) as ask:
             assert self._session is not None
             root = self._place.path.removeprefix("file://").rstrip("/")
-            rows = [(f"{root}/{file.path}", file.size, False, file.modified) for file in plan.files]
+            rows = [(f"file:{root}/{file.path}", file.size, False, file.modified) for file in plan.files]
             columns = "path string, length long, isDir boolean, modificationTime long"
             self._session.createDataFrame(rows, columns).createOrReplaceTempView("lakefeed_inventory")
             hours = plan.retain / 3600
@@ -87,7 +87,10 @@ class SparkRewriter:
                 f"VACUUM {self._name} USING INVENTORY (SELECT * FROM lakefeed_inventory) RETAIN {hours} HOURS"
             )
             on_file()
-        return Change(plan.deleted.files, 0, plan.deleted.bytes, 0)
+        store = self.table().store
+        left = {info.path for info in store.get_file_info([file.path for file in plan.files]) if info.is_file}
+        gone = [file.size for file in plan.files if file.path not in left]
+        return Change(len(gone), 0, sum(gone), 0)
 
     @property
     def _name(self) -> str:

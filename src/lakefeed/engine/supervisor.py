@@ -57,7 +57,7 @@ def run(
             ]
             ended = stop or threading.Event()
             # A run that ends by itself is over before anything is due.
-            charges = [] if once else list(charges_of(lake, session))
+            charges = [] if once else list(charges_of(lake, session, ended.is_set))
             caretaker = Caretaker(charges, Agenda(state / "upkeep.json"), watcher or Quiet(), ended)
             with beside(caretaker, pipeline.stop_timeout):
                 Supervisor(pipeline, flows, watcher or Quiet(), ended).run()

@@ -27,6 +27,8 @@ from lakefeed.tables.tiers import due_for_compaction
 _log = logging.getLogger("lakefeed")
 _LOOK = 0.2
 """Seconds between two looks at whether the run is to stop."""
+_AGAIN = 60.0
+"""Seconds after which an operation that gave way is tried again, if its interval is not shorter."""
 _COLD_AFTER = 6
 """A partition is cold when it got no file for so many intervals of compaction."""
 
@@ -105,12 +107,14 @@ class Caretaker:
             for _ in self._steps(charge, operation):
                 pass
             self._told.pop(f"{name} {operation}", None)
+            self._agenda.done(name, operation)
         except Conflict as error:
             # Somebody else has changed what was being rewritten: theirs stands, ours is done next time.
             _log.debug("%s: %s gave way", name, operation, exc_info=error)
+            self._agenda.postpone(name, operation, charge.intervals()[operation], _AGAIN)
         except Exception as error:
             self._tell(f"{name} {operation}", name, operation, error)
-        self._agenda.done(name, operation)
+            self._agenda.done(name, operation)
 
     def _wait(self, charge: Charge, operation: str, every: float) -> float:
         return self._agenda.seconds_until(charge.place.name, operation, every)

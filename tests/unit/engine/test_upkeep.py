@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import logging
+import random
+import signal
+import threading
 import time
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from lakefeed.engine.faultpoints import UPKEEP_POINTS
 from lakefeed.engine.upkeep import SteadyClock
-from support.upkeep import FIRST_DAY, Kept, orphan
+from lakefeed.stores import open_store
+from lakefeed.tables.table import LakeTable
+from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
 
 
 def test_small_files_of_a_partition_become_one_and_every_row_stays(tmp_path: Path) -> None:
@@ -132,23 +139,18 @@ def test_age_may_be_told_by_the_column_that_lays_out_the_table(tmp_path: Path) -
 
 def test_cluster_orders_rows_so_that_files_hold_few_values(tmp_path: Path) -> None:
     kept = Kept(tmp_path, "{compact: {target_file_size: 100KB}}", "cluster_by: [id]")
-    for first in range(4):
-        # Every file has ids from everywhere.
-        from support.upkeep import _rows
-
-        rows = _rows(0, 80_000, FIRST_DAY)
-        from deltalake import write_deltalake
-
-        write_deltalake(kept.path, rows.take(pa.array(range(first, 80_000, 4))), mode="append")
+    scattered = random.Random(7).sample(range(2**60), 80_000)
+    for start in range(4):
+        kept.write(scattered[start::4])
 
     steps = kept.perform("cluster")
 
     adds = pa.table(DeltaTable(kept.path).get_add_actions(flatten=True))
     spans = sorted(zip(adds["min.id"].to_pylist(), adds["max.id"].to_pylist(), strict=True))
-    assert [one.operation for one in steps] == ["cluster"]
-    assert len(spans) > 1
-    assert all(before[1] < after[0] for before, after in zip(spans, spans[1:], strict=False))
-    assert kept.ids() == list(range(80_000))
+    assert [(one.operation, one.files_before) for one in steps] == [("cluster", 4)]
+    assert len(spans) > 2
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
+    assert kept.ids() == sorted(scattered)
 
 
 def test_partition_in_order_is_not_ordered_again_until_it_gets_files(tmp_path: Path) -> None:
@@ -185,21 +187,29 @@ def test_vacuum_deletes_old_files_that_no_version_needs_and_nothing_else(tmp_pat
     assert kept.ids() == list(range(80))
 
 
-def test_vacuum_keeps_files_as_long_as_the_table_promises(
+def test_vacuum_keeps_files_as_long_as_the_table_promises(tmp_path: Path) -> None:
+    properties = "properties: {delta.deletedFileRetentionDuration: interval 10 days}"
+    kept = Kept(tmp_path, table=properties)
+    promised = orphan(kept.path, "part-promised.parquet", 8)
+    old = orphan(kept.path, "part-old.parquet", 11)
+
+    kept.perform("vacuum")
+
+    assert promised.exists()
+    assert not old.exists()
+
+
+def test_vacuum_refuses_a_retention_below_what_the_table_promises(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     properties = "properties: {delta.deletedFileRetentionDuration: interval 10 days}"
-    left_out = Kept(tmp_path / "a", table=properties) if (tmp_path / "a").mkdir() is None else None
-    assert left_out is not None
-    kept_eight = orphan(left_out.path, "part-eight.parquet", 8)
-    (tmp_path / "b").mkdir()
-    shorter = Kept(tmp_path / "b", "{vacuum: {retain: 7d}}", properties)
+    kept = Kept(tmp_path, "{vacuum: {retain: 7d}}", properties)
+    promised = orphan(kept.path, "part-promised.parquet", 8)
 
-    left_out.perform("vacuum")
     with caplog.at_level(logging.WARNING, "lakefeed"):
-        shorter.perform("vacuum")
+        kept.perform("vacuum")
 
-    assert kept_eight.exists()
+    assert promised.exists()
     assert "a retention of 7d is too short" in caplog.text
     assert "delta.deletedFileRetentionDuration is 10d" in caplog.text
     assert "allow_short_retention: true" in caplog.text
@@ -235,7 +245,157 @@ def test_clock_that_is_set_forward_makes_no_file_old(tmp_path: Path) -> None:
     assert abs(clock.now() - time.time()) < 60
 
 
-def test_stream_commits_while_its_table_is_compacted(tmp_path: Path) -> None:
-    from unit.tables.test_commit import rows as append_of
+def test_stream_appends_while_its_table_is_compacted_and_the_ledger_holds(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 1}")
+    stream = threading.Thread(target=kept.stream, args=(80,))
+    compacted = 0
 
-    assert append_of is not None
+    stream.start()
+    while stream.is_alive():
+        compacted += len(kept.perform("compact"))
+    stream.join()
+
+    assert kept.ids() == list(range(800))
+    assert DeltaTable(kept.path).transaction_version("shop/clicks/0") == 799
+    assert compacted >= 1
+    assert len(kept.files()) < 80
+
+
+def test_two_compactions_at_once_double_no_row(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 1}")
+    kept.add(0, 30)
+    other = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 1}")
+    both = [threading.Thread(target=each.perform, args=("compact",)) for each in (kept, other)]
+
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+
+    assert kept.ids() == list(range(300))
+    assert len(kept.files()) == 1
+
+
+def test_deletion_gets_through_beside_a_stream_that_appends_all_the_time(tmp_path: Path) -> None:
+    age = (datetime.now(UTC).date() - FIRST_DAY).days - 1
+    kept = Kept(tmp_path, f"{{delete_after: {{column: at, age: {age}d}}, max_share: 1}}", "")
+    kept.add(10_000, 5, day=0)
+    stream = threading.Thread(target=kept.stream, args=(60, 300))
+
+    stream.start()
+    kept.perform("delete")
+    stream.join()
+
+    assert kept.ids() == list(range(600))
+    assert DeltaTable(kept.path).transaction_version("shop/clicks/0") == 599
+
+
+def test_upkeep_takes_no_more_than_its_share_of_time(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 0.25}")
+    for day in range(3):
+        kept.add(day * 40, 4, day=day)
+    began = time.monotonic()
+
+    steps = kept.perform("compact")
+
+    worked = sum(step.seconds for step in steps)
+    assert len(steps) == 3
+    assert worked / (time.monotonic() - began) < 0.26
+
+
+def test_stop_ends_a_rewrite_in_the_middle_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.add(0, 8)
+    files = set(kept.path.rglob("*.parquet"))
+    kept.stop.set()
+
+    steps = kept.perform("compact")
+
+    assert steps == []
+    assert set(kept.path.rglob("*.parquet")) == files
+    assert kept.ids() == list(range(80))
+
+
+def test_partition_beyond_memory_is_not_ordered_but_the_way_out_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path, table="partition_by: [day]\ncluster_by: [id]")
+    kept.add(0, 2, rows=1000)
+    monkeypatch.setattr("lakefeed.tables.memory.memory_available", lambda: 1000)
+
+    with caplog.at_level(logging.WARNING, "lakefeed"):
+        kept.perform("cluster")
+
+    assert "day=2026-01-01: ordering" in caplog.text
+    assert "Set `upkeep: {engine: spark}`" in caplog.text
+    assert len(kept.files()) == 2
+
+
+def test_log_keys_become_properties_of_the_table(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{log: {checkpoint_every: 5, retain: 1.5s}}")
+
+    kept.stream(12)
+
+    properties = DeltaTable(kept.path).metadata().configuration
+    assert properties["delta.checkpointInterval"] == "5"
+    assert properties["delta.logRetentionDuration"] == "interval 2 seconds"
+    assert (kept.path / "_delta_log" / f"{9:020}.checkpoint.parquet").exists()
+
+
+def test_log_that_is_cleaned_keeps_the_positions(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{log: {checkpoint_every: 5, retain: 1s}}")
+    kept.stream(12)
+    behind = LakeTable.open("events", str(kept.path), {}, open_store(str(kept.path), {}))
+    assert behind is not None
+    time.sleep(2.1)
+    kept.stream(12, first=120)
+
+    behind.refresh()
+
+    entries = sorted((kept.path / "_delta_log").glob("*.json"))
+    assert len(entries) < 20
+    assert behind.transactions == {"shop/clicks/0": 239}
+    assert kept.ids() == list(range(240))
+
+
+@pytest.mark.parametrize("point", UPKEEP_POINTS)
+def test_kill_at_any_point_of_upkeep_leaves_the_rows_as_they_should_be(point: str, tmp_path: Path) -> None:
+    age = (datetime.now(UTC).date() - FIRST_DAY).days
+    upkeep = f"{{compact: {{min_files: 2}}, delete_after: {{column: at, age: {age}d}}, max_share: 1}}"
+    table = "partition_by: [day]\ncluster_by: [id]"
+    kept = Kept(tmp_path, upkeep, table)
+    for day in range(3):
+        kept.add(day * 20, 2, day=day)
+    orphans = [orphan(kept.path / "day=2026-01-01", f"part-{n}.parquet", 8) for n in range(3)]
+    operation = point.partition("_")[0]
+
+    killed = perform_in_a_process(tmp_path, upkeep, table, operation, kill_at=f"{point}:1")
+    left = kept.ids()
+    kept.perform(operation)
+
+    assert killed == -signal.SIGKILL
+    assert left in ([*range(60)], [*range(20, 60)])
+    assert kept.ids() == ([*range(20, 60)] if operation == "delete" else [*range(60)])
+    assert len(kept.files()) == {"compact": 3, "cluster": 3, "delete": 4, "vacuum": 6}[operation]
+    assert not any(file.exists() for file in orphans) or operation != "vacuum"
+    assert DeltaTable(kept.path).transaction_version("shop/clicks/0") == -1
+
+
+@pytest.mark.parametrize("operation", ["compact", "cluster"])
+def test_kill_in_the_middle_of_a_rewrite_leaves_the_rows_as_they_were(operation: str, tmp_path: Path) -> None:
+    upkeep, table = "{compact: {min_files: 2}, max_share: 1}", "cluster_by: [id]"
+    kept = Kept(tmp_path, upkeep, table)
+    for start in range(4):
+        kept.write(range(start * 100_000, (start + 1) * 100_000))
+    before = set(kept.path.rglob("*.parquet"))
+
+    def writing() -> bool:
+        return bool(set(kept.path.rglob("*.parquet")) - before)
+
+    killed = perform_in_a_process(tmp_path, upkeep, table, operation, kill_when=writing)
+    left = kept.ids()
+    kept.perform(operation)
+
+    assert killed == -signal.SIGKILL
+    assert left == kept.ids() == list(range(400_000))
+    assert len(kept.files()) == 1
