@@ -32,7 +32,7 @@ _LONG_LOG = 200
 def advice(table: LakeTable, filters: Sequence[str] = ()) -> list[str]:
     """Sentences about what to do, most important first; none for a table in good shape.
 
-    `filters` are columns that queries filter by: each gets a word on how much of the table such a query reads.
+    `filters` are columns that queries filter by: each gets a word on how much such a query reads.
     """
     files = data_files(table.delta)
     return [
@@ -72,14 +72,14 @@ def _retention(table: LakeTable) -> Iterator[str]:
     files, log = retention(properties, DELETED_FILES), retention(properties, LOG_ENTRIES)
     if files < DAY:
         yield (
-            f"{DELETED_FILES} is {format_duration(files)}: a query or a stream that is at work for longer finds "
-            f"its files gone after a vacuum. lakefeed table properties {place(table)} "
+            f"{DELETED_FILES} is {format_duration(files)}: a query or a stream that takes longer finds its "
+            f"files gone after a vacuum. lakefeed table properties {place(table)} "
             f'--set "{DELETED_FILES}=interval 7 days" --yes'
         )
     if log < files:
         yield (
-            f"{LOG_ENTRIES} is {format_duration(log)}, shorter than the {format_duration(files)} for which old "
-            "files are kept: a streaming reader that rests for longer cannot go on, though the files are there. "
+            f"{LOG_ENTRIES} is {format_duration(log)}, but old files are kept for {format_duration(files)}: "
+            "a streaming reader that rests for longer cannot go on, though the files are there. "
             f'lakefeed table properties {place(table)} --set "{LOG_ENTRIES}=interval 30 days" --yes'
         )
     if table.transactions and "delta.setTransactionRetentionDuration" in properties:
@@ -99,8 +99,9 @@ def _partitioning(table: LakeTable, files: list[DataFile]) -> Iterator[str]:
     if mean >= GOOD_PARTITION:
         return
     yield (
-        f"Partitioned by {listed(names)} into {counted(len(groups), 'partition')} of {readable_size(mean)} on "
-        f"average; below {readable_size(GOOD_PARTITION)} each, partitions make small files and save little. "
+        f"Partitioned by {listed(names)} into {counted(len(groups), 'partition')} of about "
+        f"{readable_size(mean)}; below {readable_size(GOOD_PARTITION)} each, they make small files and save "
+        "little. "
         f"{_better_layout(table, names, groups)}"
     )
 

@@ -58,16 +58,20 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
 
 
 def _feed(table: LakeTable, first: int, last: int) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from pa.RecordBatchReader.from_stream(
-            table.delta.load_cdf(starting_version=first, ending_version=last)
-        )
-    except DeltaError as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise UsageError(
-            f"{place(table)}: the change data feed of versions {first} to {last} cannot be read: {reason}\n"
-            "It begins with the version that turned it on: see lakefeed table history."
-        ) from error
+    """One version after the other, since delta-rs tells the kinds of change in an order of its own."""
+    for version in range(first, last + 1):
+        try:
+            feed = table.delta.load_cdf(starting_version=version, ending_version=version)
+            for batch in pa.RecordBatchReader.from_stream(feed):
+                at = batch.schema.get_field_index(TIMESTAMP)
+                moments = batch.column(at).cast(pa.timestamp("ms", "UTC"))
+                yield batch.set_column(at, TIMESTAMP, moments)
+        except DeltaError as error:
+            raise UsageError(
+                f"{place(table)}: version {version} has no change data feed that could be read: "
+                f"{str(error).strip().splitlines()[-1]}\n"
+                "The feed begins with the version that turned it on: see lakefeed table history."
+            ) from error
 
 
 def _appends(table: LakeTable, told: list[Entry]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ _BATCH_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that lie elsewhere, in a Delta table or in Parquet files; read anew whenever they are asked for."""
+    """Rows that lie elsewhere, in a Delta table or in Parquet files; read anew whenever they are asked."""
 
     path: str
     schema: pa.Schema
@@ -125,8 +125,8 @@ def run(table: LakeTable, plan: Plan, account: Account) -> Report:
             if "failed validation check" not in str(error):
                 raise
             raise TableError(
-                f"{plan.source.path}: some rows do not meet {plan.where!r}, or a constraint or generated column "
-                f"of {place(table)}.\nNothing was changed; leave out such rows, or widen --where."
+                f"{plan.source.path}: some rows do not meet {plan.where!r}, or a constraint or generated "
+                f"column of {place(table)}.\nNothing was changed; leave out such rows, or widen --where."
             ) from error
 
     made = change(table, told, replace)
