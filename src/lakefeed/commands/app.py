@@ -12,6 +12,7 @@ from lakefeed.commands.demo import demo
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
+from lakefeed.commands.table import table
 from lakefeed.commands.validate import validate
 from lakefeed.errors import LakefeedError
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 for command in (demo, validate, run, status, schema):
     app.command()(command)
+app.add_typer(table)
 
 
 def _show_version(wanted: bool) -> None:

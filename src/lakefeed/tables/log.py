@@ -84,16 +84,28 @@ def plain_path(action: Mapping[str, Any]) -> str:
     return unquote(action["path"])
 
 
+def metadata(store: pafs.FileSystem) -> dict[str, Any] | None:
+    """The newest `metaData` action: name, schema, partition columns, properties."""
+    for version in reversed(versions(store)):
+        found = read(store, version).metadata
+        if found is not None:
+            return found
+    for file in _newest_checkpoint(store):
+        for batch in file.iter_batches(columns=["metaData"]):
+            for action in batch.column("metaData").drop_null().to_pylist():
+                shape = action["format"]
+                return {
+                    **action,
+                    "format": {**shape, "options": dict(shape["options"] or [])},
+                    "configuration": dict(action["configuration"] or []),
+                }
+    return None
+
+
 def tombstones(store: pafs.FileSystem, since: int) -> set[str]:
     """Paths that the newest checkpoint tells as removed at `since` (in milliseconds) or later."""
-    names = [info.base_name for info in store.get_file_info(pafs.FileSelector(LOG))]
-    found = [(int(match[1]), name) for name in names if (match := _CHECKPOINT.fullmatch(name))]
-    newest = max((version for version, _ in found), default=None)
     paths: set[str] = set()
-    for version, name in found:
-        if version != newest:
-            continue
-        file = pq.ParquetFile(store.open_input_file(f"{LOG}/{name}"))
+    for file in _newest_checkpoint(store):
         if "remove" not in file.schema_arrow.names:
             continue
         for batch in file.iter_batches(columns=["remove.path", "remove.deletionTimestamp"]):
@@ -101,3 +113,20 @@ def tombstones(store: pafs.FileSystem, since: int) -> set[str]:
                 if (action["deletionTimestamp"] or 0) >= since:
                     paths.add(plain_path(action))
     return paths
+
+
+def last_checkpoint(store: pafs.FileSystem) -> int | None:
+    """The version of the newest checkpoint."""
+    return max((version for version, _ in _checkpoints(store)), default=None)
+
+
+def _newest_checkpoint(store: pafs.FileSystem) -> Iterator[pq.ParquetFile]:
+    newest = last_checkpoint(store)
+    for version, name in _checkpoints(store):
+        if version == newest:
+            yield pq.ParquetFile(store.open_input_file(f"{LOG}/{name}"))
+
+
+def _checkpoints(store: pafs.FileSystem) -> list[tuple[int, str]]:
+    names = [info.base_name for info in store.get_file_info(pafs.FileSelector(LOG))]
+    return [(int(match[1]), name) for name in names if (match := _CHECKPOINT.fullmatch(name))]

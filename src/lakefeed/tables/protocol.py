@@ -25,6 +25,14 @@ _PLAIN = frozenset(
     }
 )
 _WITH_MAPPING = _PLAIN | {"columnMapping"}
+_ONLY_IN_THE_LOG = {
+    "allowColumnDefaults",
+    "clustering",
+    "domainMetadata",
+    "identityColumns",
+    "inCommitTimestamp",
+    "rowTracking",
+}
 
 # Tested against tables that Spark wrote: what is named here keeps its content and its promises.
 _KEPT: dict[str, frozenset[str]] = {
@@ -35,7 +43,16 @@ _KEPT: dict[str, frozenset[str]] = {
     "restore": _WITH_MAPPING,
     "properties": _WITH_MAPPING,
     "vacuum": _WITH_MAPPING,
-    "layout": _PLAIN - {"deletionVectors", "generatedColumns"},
+    "layout": _PLAIN - {"generatedColumns"},
+    "checkpoint": _WITH_MAPPING
+    | {
+        "clustering",
+        "domainMetadata",
+        "rowTracking",
+        "identityColumns",
+        "allowColumnDefaults",
+        "inCommitTimestamp",
+    },
 }
 
 # Before features had names, a version stood for all of those up to it.

@@ -1,0 +1,171 @@
+"""Table properties: which may be set here, to what, and how they are set and taken away."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.fs as pafs
+from deltalake import CommitProperties, DeltaTable
+
+from lakefeed.errors import Conflict, TableError, UsageError
+from lakefeed.pipeline.properties import property_problem
+from lakefeed.pipeline.units import parse_size
+from lakefeed.pipeline.wording import did_you_mean
+from lakefeed.stores import store_errors
+from lakefeed.tables.log import LOG, metadata
+from lakefeed.tables.operation import Account, Report, change, place
+from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
+from lakefeed.tables.snapshot import data_files, extent
+from lakefeed.tables.table import COMMIT_KEY, LakeTable, only_known
+
+
+def _flag(text: str) -> None:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"expected true or false, got {text!r}")
+
+
+def _number(text: str) -> None:
+    if not re.fullmatch(r"-?\d+", text):
+        raise ValueError(f"expected a whole number, got {text!r}")
+
+
+def _names(text: str) -> None:
+    if not text.strip():
+        raise ValueError("expected names of columns, separated by commas")
+
+
+_KNOWN: dict[str, Callable[[str], object]] = {
+    "delta.appendOnly": _flag,
+    "delta.autoOptimize.autoCompact": _flag,
+    "delta.autoOptimize.optimizeWrite": _flag,
+    "delta.checkpointInterval": _number,
+    "delta.checkpoint.writeStatsAsJson": _flag,
+    "delta.checkpoint.writeStatsAsStruct": _flag,
+    "delta.dataSkippingNumIndexedCols": _number,
+    "delta.dataSkippingStatsColumns": _names,
+    DELETED_FILES: interval_seconds,
+    "delta.enableChangeDataFeed": _flag,
+    "delta.enableExpiredLogCleanup": _flag,
+    LOG_ENTRIES: interval_seconds,
+    "delta.randomizeFilePrefixes": _flag,
+    "delta.targetFileSize": parse_size,
+    "delta.tuneFileSizesForRewrites": _flag,
+}
+"""Properties of Delta that change no feature beyond the change data feed, and what reads their values."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which properties would change; nothing has been changed."""
+
+    version: int
+    before: Mapping[str, str]
+    changed: Mapping[str, str]
+    unset: tuple[str, ...]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the table has these properties already."""
+        return not self.changed and not self.unset
+
+
+def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ()) -> Plan:
+    """Compare with what the table has. Raises UsageError for a property that cannot be set or read here."""
+    refuse_unkept(table, "properties")
+    table.refresh()
+    for name, value in wanted.items():
+        _check(name, value)
+    have = table.properties
+    gone = tuple(name for name in unset if name in have)
+    if gone and not isinstance(table.store, pafs.SubTreeFileSystem):
+        raise UsageError(
+            f"--unset {gone[0]} works on a local disk only; on an object store --set another value."
+        )
+    for name in gone:
+        if name.startswith(("delta.columnMapping.", "delta.constraints.", "delta.rowTracking.")):
+            raise UsageError(f"--unset {name}: the table's files depend on it. Use the engine that set it.")
+    changed = {name: value for name, value in wanted.items() if have.get(name) != value}
+    return Plan(table.version, have, changed, gone)
+
+
+def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+    """Set the properties in one commit, and unset in another."""
+    whole = extent(data_files(table.delta))
+    made: tuple[int, ...] = ()
+    if plan.changed:
+        told = {**account, "set": dict(plan.changed)}
+        made += change(table, told, lambda delta, properties: _set(delta, plan.changed, properties))
+    if plan.unset:
+        made += (_unset(table, plan.unset, {**account, "unset": list(plan.unset)}),)
+    return Report("properties", whole, whole, made)
+
+
+def _set(delta: DeltaTable, changed: Mapping[str, str], properties: CommitProperties) -> None:
+    delta.alter.set_table_properties(
+        dict(changed), raise_if_not_exists=only_known(changed), commit_properties=properties
+    )
+
+
+def _check(name: str, value: str) -> None:
+    problem = property_problem(name, value)
+    if problem:
+        raise UsageError(f"--set {name}={value}: {problem}.")
+    if not name.lower().startswith("delta."):
+        return
+    reads = _KNOWN.get(name)
+    if reads is None:
+        near = did_you_mean(name, _KNOWN)
+        raise UsageError(
+            f"--set {name}: not a property that can be set here{near or '.'}\n"
+            "A property that changes what a table's files are is set with the engine that writes them."
+        )
+    try:
+        reads(value)
+    except ValueError as error:
+        raise UsageError(f"--set {name}={value}: {error}") from error
+
+
+def _unset(table: LakeTable, names: Sequence[str], account: Account) -> int:
+    """Commit the table's metadata without some properties; delta-rs has no operation for that."""
+    table.refresh()
+    version = table.version + 1
+    with store_errors(table.path):
+        told = metadata(table.store)
+        if told is None:
+            raise TableError(f"{place(table)}: its log has no metadata that could be read.")
+        kept = {name: value for name, value in told["configuration"].items() if name not in names}
+        info: dict[str, Any] = {
+            "timestamp": int(time.time() * 1000),
+            "operation": "UNSET TBLPROPERTIES",
+            "operationParameters": {"properties": orjson.dumps(list(names)).decode()},
+            "isBlindAppend": False,
+            COMMIT_KEY: orjson.dumps(account).decode(),
+        }
+        _put(table, version, [{"commitInfo": info}, {"metaData": {**told, "configuration": kept}}])
+    table.refresh()
+    return version
+
+
+def _put(table: LakeTable, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
+    """Put an entry into a log on a local disk, whole or not at all, and never over another."""
+    folder = Path(table.store.base_path) / LOG
+    unfinished = folder / f".{uuid.uuid4().hex}.tmp"
+    unfinished.write_bytes(b"".join(orjson.dumps(action) + b"\n" for action in actions))
+    try:
+        os.link(unfinished, folder / f"{version:020d}.json")
+    except FileExistsError as error:
+        raise Conflict(
+            f"{place(table)}: another writer changed the table meanwhile; nothing was committed.\n"
+            "Run it again."
+        ) from error
+    finally:
+        unfinished.unlink()
