@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs clean java jars
+.PHONY: help run test check bench bench-upkeep docs clean java jars
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -9,6 +9,7 @@ help:
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
 	@echo "make bench   rows per second, beside plain PySpark"
+	@echo "make bench-upkeep   a table of many small commits with upkeep and without"
 	@echo "make docs    the reference pages, from the code"
 	@echo "make clean   remove everything that make has made"
 
@@ -25,6 +26,9 @@ check: $(READY)
 
 bench: java $(READY) jars
 	@$(PYTHON) bench/run.py
+
+bench-upkeep: java $(READY)
+	@$(PYTHON) bench/upkeep.py
 
 docs: $(READY)
 	@$(PYTHON) docs/generate.py

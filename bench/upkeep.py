@@ -1,4 +1,4 @@
-"""`make bench-upkeep`: a stream of many small commits, with and without upkeep, and with kills in the middle of it.
+"""`make bench-upkeep`: a stream of many small commits with upkeep, without it, and killed in the middle.
 
 Two tables get the same events by turns, one with upkeep and one without, so that what else the machine does
 meets both. A third is killed at each named point of upkeep. Then DuckDB reads all of them.
@@ -155,9 +155,7 @@ def report(asked: argparse.Namespace, folder: Path, seconds: dict[str, float], s
     for name in ("off", "on"):
         check(found[name]["ids"], 0, rows)
     check(found["killed"]["ids"], found["killed"]["ids"][0], found["killed"]["ids"][-1] + 1)
-    say(
-        f"\n{asked.commits:,} commits of {asked.rows:,} rows, target file size {TARGET // 1024**2} MB; {steps}"
-    )
+    say(f"\n{asked.commits:,} commits of {asked.rows:,} rows, target {TARGET // 1024**2} MB; {steps}")
     say(f"{'':<26}{'without upkeep':>16}{'with upkeep':>16}{'killed':>16}")
     for key in (
         "files",

@@ -52,13 +52,13 @@ class Agenda:
         self._done[f"{table} {operation}"] = self._now() - every + min(every, seconds)
         self._keep()
 
-    def ordered_at(self, table: str, partition: str) -> float:
-        """When the newest file was added that clustering has put in order, in seconds since the epoch."""
-        return self._ordered.get(table, {}).get(partition, 0.0)
+    def ordered(self, table: str) -> dict[str, float] | None:
+        """By partition, when the newest file was added that is in order; None where nothing is known."""
+        return self._ordered.get(table)
 
     def set_ordered(self, table: str, partitions: dict[str, float]) -> None:
-        """Remember for every partition of a table up to which file it is in order."""
-        self._ordered[table] = partitions
+        """Remember for each partition of a table up to which file it is in order, in seconds since 1970."""
+        self._ordered[table] = dict(partitions)
         self._keep()
 
     def _keep(self) -> None:

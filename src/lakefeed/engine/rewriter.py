@@ -57,6 +57,10 @@ class Stopped(Exception):
     """The run ends: what was being rewritten is dropped, and the table is as it was."""
 
 
+class BeyondMemory(TableError):
+    """A partition does not fit the memory of the driver; the others are done all the same."""
+
+
 class DeltaRewriter:
     """The operations of `tables/`, on the driver and beside the stream, whose commits go on meanwhile.
 
@@ -87,10 +91,10 @@ class DeltaRewriter:
         return self.change([compaction.run_step(self.table(), plan, step, account, self._writer)])
 
     def cluster(self, plan: clustering.Plan, step: clustering.Step) -> Change:
-        """One commit that says it changes no data. Raises TableError when memory would not do."""
+        """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
         table = self.table()
         if too_large := beyond_memory(table, step.files):
-            raise TableError(f"{partition_text(step.partition) or self._place.name}: {too_large}")
+            raise BeyondMemory(f"{partition_text(step.partition) or self._place.name}: {too_large}")
         account = self._account("cluster")
         return self.change([clustering.run_step(table, plan, step, account, self._writer)])
 

@@ -1,4 +1,4 @@
-"""`engine: spark`: the rewrites of upkeep as commands of Spark's Delta, for tables that outgrow the driver."""
+"""`engine: spark`: rewrites as commands of Spark's Delta, for tables that outgrow the driver."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from lakefeed.engine.agenda import Agenda
 from lakefeed.engine.charges import Charge
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.report import Upkept, Watcher
-from lakefeed.engine.rewriter import Change
+from lakefeed.engine.rewriter import BeyondMemory, Change
 from lakefeed.errors import Conflict, LakefeedError, TableError
 from lakefeed.pipeline.upkeep import Compact, DeleteAfter, Vacuum
 from lakefeed.tables import clustering, vacuum
@@ -70,7 +70,7 @@ class Caretaker:
         self._stop = stop
         self._ended = threading.Event()
         self._clock = clock or SteadyClock()
-        self._told: dict[str, str] = {}
+        self._told: set[str] = set()
 
     def run(self) -> None:
         """Look after the tables until `end` is called or the run is stopped."""
@@ -85,7 +85,7 @@ class Caretaker:
             if not waits or self.rest(min(60.0, max(_LOOK, waits[0][0]))):
                 return
             for wait, at, name in waits:
-                if wait <= 0 and self._charges[at].place.exists:
+                if wait <= 0:
                     self.perform(self._charges[at], name)
 
     def end(self) -> None:
@@ -98,22 +98,26 @@ class Caretaker:
         while (left := deadline - time.monotonic()) > 0:
             if self._stop.is_set() or self._ended.wait(min(_LOOK, left)):
                 return True
+        return self._stopping()
+
+    def _stopping(self) -> bool:
         return self._stop.is_set() or self._ended.is_set()
 
     def perform(self, charge: Charge, operation: str) -> None:
         """Do all steps of an operation that is due, and count its interval anew."""
         name = charge.place.name
         try:
-            for _ in self._steps(charge, operation):
+            for _ in self._steps(charge, operation) if charge.place.exists else ():
                 pass
-            self._told.pop(f"{name} {operation}", None)
-            self._agenda.done(name, operation)
+            # What a stop cuts short is still due at the next start.
+            if not self._stopping():
+                self._agenda.done(name, operation)
         except Conflict as error:
             # Somebody else has changed what was being rewritten: theirs stands, ours is done next time.
             _log.debug("%s: %s gave way", name, operation, exc_info=error)
             self._agenda.postpone(name, operation, charge.intervals()[operation], _AGAIN)
         except Exception as error:
-            self._tell(f"{name} {operation}", name, operation, error)
+            self._tell(name, operation, error)
             self._agenda.done(name, operation)
 
     def _wait(self, charge: Charge, operation: str, every: float) -> float:
@@ -162,23 +166,38 @@ class Caretaker:
 
     def _cluster(self, charge: Charge) -> Iterator[Change]:
         """Order the partitions that got files since they were last put in order."""
-        name, spec = charge.place.name, charge.upkeep.compact
+        name, spec, table = charge.place.name, charge.upkeep.compact, charge.rewriter.table()
         size = (spec.target_file_size if isinstance(spec, Compact) else None) or charge.target_file_size
-        plan = clustering.plan(charge.rewriter.table(), charge.cluster_by, target_size=size)
-        marks = {partition_text(partition): at for partition, (_, at) in self._files(charge).items()}
-        marks = {key: min(at, self._agenda.ordered_at(name, key)) for key, at in marks.items()}
+        known = self._agenda.ordered(name)
+        first = 0 if known is None else table.version + 1
+        plan = clustering.plan(table, charge.cluster_by, target_size=size, first_entry=first)
+        marks = self._marks(charge, plan, known)
         for step in plan.steps:
             key = partition_text(step.partition)
-            if self._files(charge)[step.partition][1] <= marks[key]:
+            if max(file.modified for file in step.files) / 1000 <= marks.get(key, 0.0):
                 continue
             passing("cluster_started")
-            change = charge.rewriter.cluster(plan, step)
+            try:
+                change = charge.rewriter.cluster(plan, step)
+            except BeyondMemory as error:
+                self._tell(name, "cluster", error)
+                continue
             count, newest = self._files(charge).get(step.partition, (0, 0.0))
             # With a file that the stream has added meanwhile, the partition is not in order yet.
             if count == change.files_after:
                 marks[key] = newest
-                self._agenda.set_ordered(name, marks)
+            self._agenda.set_ordered(name, marks)
             yield change
+
+    def _marks(
+        self, charge: Charge, plan: clustering.Plan, known: dict[str, float] | None
+    ) -> dict[str, float]:
+        """Up to when each partition that there still is is in order, by the agenda or else by the log."""
+        there = {partition_text(partition): at for partition, (_, at) in self._files(charge).items()}
+        if known is not None:
+            return {key: at for key, at in known.items() if key in there}
+        waiting = {partition_text(step.partition) for step in plan.steps}
+        return {key: at for key, at in there.items() if key not in waiting}
 
     def _files(self, charge: Charge) -> dict[Partition, tuple[int, float]]:
         """How many files each partition has, and when the newest was added, in seconds since 1970."""
@@ -214,15 +233,14 @@ class Caretaker:
         passing("vacuum_started")
         yield charge.rewriter.vacuum(plan, lambda: passing("vacuum_deleted"))
 
-    def _tell(self, key: str, table: str, operation: str, error: Exception) -> None:
-        if self._stop.is_set() or self._ended.is_set():
-            _log.debug("upkeep ended in the middle", exc_info=error)
-            return
-        text = str(error) if isinstance(error, LakefeedError) else str(error).strip().split("\n")[0]
-        if self._told.get(key) != text:
-            self._told[key] = text
-            _log.warning("%s: %s of upkeep failed, the stream goes on: %s", table, operation, text)
+    def _tell(self, table: str, operation: str, error: Exception) -> None:
+        """Log what could not be done, each thing once."""
         _log.debug("upkeep failed", exc_info=error)
+        text = str(error) if isinstance(error, LakefeedError) else str(error).strip().split("\n")[0]
+        told = f"{table}: {operation} of upkeep failed, the stream goes on: {text}"
+        if not self._stopping() and told not in self._told:
+            self._told.add(told)
+            _log.warning("%s", told)
 
 
 def _moment(table: LakeTable, column: str, before: datetime) -> str:

@@ -66,12 +66,18 @@ class Plan:
 
 
 def plan(
-    table: LakeTable, columns: Sequence[str], *, where: str | None = None, target_size: int | None = None
+    table: LakeTable,
+    columns: Sequence[str],
+    *,
+    where: str | None = None,
+    target_size: int | None = None,
+    first_entry: int = 0,
 ) -> Plan:
     """Find the partitions with files that no clustering by the same columns has written, oldest first.
 
     So a second run has nothing to do. Which files a clustering wrote is in the log; once the log is cleaned
-    past it, the partition is rewritten again.
+    past it, the partition is rewritten again. A caller that remembers what was clustered need not have all of
+    a long log read: entries before `first_entry` are not asked.
     """
     refuse_unkept(table, "cluster")
     refuse_vectors(table)
@@ -79,7 +85,7 @@ def plan(
     if where is not None:
         refuse_other_columns(table, where)
     table.refresh()
-    done = _clustered(table, columns)
+    done = _clustered(table, columns, first_entry)
     files = data_files(table.delta, where)
     refuse_respelled(table, files)
     steps = []
@@ -147,11 +153,11 @@ def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     return ranks.astype(np.uint64) - np.uint64(1)
 
 
-def _clustered(table: LakeTable, columns: Sequence[str]) -> set[str]:
+def _clustered(table: LakeTable, columns: Sequence[str], first: int) -> set[str]:
     """The files that clusterings by these columns have written, Spark's among them."""
     found: set[str] = set()
     with store_errors(table.path):
-        for entry in entries(table.store):
+        for entry in entries(table.store, first):
             told = account_of(entry.info)
             by = told.get("columns") if told.get("kind") == "cluster" else _spark_columns(entry.info)
             if by == list(columns):

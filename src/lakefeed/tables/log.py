@@ -102,6 +102,12 @@ def metadata(store: pafs.FileSystem) -> dict[str, Any] | None:
     return None
 
 
+def checkpoint_version(store: pafs.FileSystem) -> int:
+    """The version of the newest checkpoint, -1 where there is none."""
+    names = [info.base_name for info in store.get_file_info(pafs.FileSelector(LOG))]
+    return max((int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))), default=-1)
+
+
 def tombstones(store: pafs.FileSystem, since: int) -> set[str]:
     """Paths that the newest checkpoint tells as removed at `since` (in milliseconds) or later."""
     paths: set[str] = set()

@@ -17,7 +17,7 @@ from lakefeed.errors import TableError
 from lakefeed.pipeline.units import format_duration
 from lakefeed.stores import store_errors
 from lakefeed.tables.listing import Found, companion, listing
-from lakefeed.tables.log import entries, plain_path, tombstones
+from lakefeed.tables.log import checkpoint_version, entries, plain_path, tombstones
 from lakefeed.tables.operation import Account, Extent, Report, place, record
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.retention import DAY, DELETED_FILES, retention
@@ -112,7 +112,7 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
     """
     needed = {file.path for file in data_files(table.delta)} | tombstones(table.store, since)
     known = set(needed) | tombstones(table.store, 0)
-    for entry in entries(table.store):
+    for entry in entries(table.store, _first_entry(table, since)):
         paths = {plain_path(action) for action in [*entry.adds, *entry.removes, *entry.changes]}
         known |= paths
         if entry.timestamp >= since:
@@ -121,6 +121,16 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
             plain_path(action) for action in entry.removes if (action.get("deletionTimestamp") or 0) >= since
         }
     return needed, known
+
+
+def _first_entry(table: LakeTable, since: int) -> int:
+    """The version from which on entries have to be read.
+
+    A checkpoint holds what was removed within the table's own retention. So the entries before it, of which a
+    stream makes many thousands a day, matter only to a retention that is longer.
+    """
+    own = retention(table.properties, DELETED_FILES)
+    return checkpoint_version(table.store) + 1 if time.time() - since / 1000 <= own else 0
 
 
 def _is_old(file: Found, known: bool, now: float, retain: float) -> bool:
