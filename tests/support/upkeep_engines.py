@@ -48,13 +48,13 @@ def main(folder: Path) -> None:
             )
             kept = Kept(folder / engine, upkeep, "partition_by: [day]\ncluster_by: [id]", spark=session)
             for day in range(3):
-                kept.add(day * 40, 4, day=day)
-            kept.stream(2, day=2, first=1000)
+                kept.add(1000 + day * 40, 4, day=day)
+            kept.stream(2, day=2, first=0)
             told = []
             for operation in OPERATIONS:
                 time.sleep(1.1 if operation == "vacuum" else 0)
                 told += [asdict(step) for step in kept.perform(operation)]
-            kept.stream(2, day=2, first=1020)
+            kept.stream(2, day=2, first=20)
             steps[engine] = told
     print(json.dumps(steps))
 
