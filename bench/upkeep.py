@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,21 @@ def main() -> None:
 
 
 def bench(asked: argparse.Namespace, folder: Path) -> None:
-    seconds = {"off": 0.0, "on": 0.0}
+    seconds, cpu = {"off": 0.0, "on": 0.0}, {"off": 0.0, "on": 0.0}
     steps: dict[str, int] = {}
     for turn in range(1, asked.turns + 1):
         end = asked.commits * turn // asked.turns * asked.rows
         for name in seconds if turn % 2 else reversed(seconds):
             done = run(folder / name, ON if name == "on" else "off", end, asked.rows)
             seconds[name] += done["seconds"]
+            cpu[name] += done["cpu"]
             for step in done["steps"]:
                 steps[step] = steps.get(step, 0) + 1
-            say(f"turn {turn}: {name}: {done['commits']} commits in {done['seconds']:.1f} s")
+            say(
+                f"turn {turn}: {name}: {done['commits']} commits in {done['seconds']:.1f} s, {done['cpu']:.1f} s of CPU"
+            )
     killed(asked, folder)
-    report(asked, folder, seconds, steps)
+    report(asked, folder, seconds, cpu, steps)
 
 
 def killed(asked: argparse.Namespace, folder: Path) -> None:
@@ -126,12 +130,12 @@ def child(file: Path, end: int) -> None:
     stop = threading.Event()
 
     class Counting(Quiet):
-        commits: list[float] = []  # noqa: RUF012
+        commits: list[tuple[float, float]] = []  # noqa: RUF012
         steps: list[str] = []  # noqa: RUF012
         seen = 0
 
         def committed(self, event: Committed) -> None:
-            self.commits.append(time.monotonic())
+            self.commits.append((time.monotonic(), cpu_seconds()))
             self.seen += event.rows
 
         def upkept(self, event: Upkept) -> None:
@@ -145,11 +149,33 @@ def child(file: Path, end: int) -> None:
     run_engine(Pipeline.from_file(file), watcher=told, stop=stop)
     # The first commits of a process pay for its start.
     first = min(20, len(told.commits) - 1)
-    seconds = (told.commits[-1] - told.commits[first]) * len(told.commits) / (len(told.commits) - first)
-    print(json.dumps({"commits": len(told.commits), "seconds": seconds, "steps": told.steps}))
+    scale = len(told.commits) / (len(told.commits) - first)
+    seconds, cpu = (
+        (end - begin) * scale for begin, end in zip(told.commits[first], told.commits[-1], strict=True)
+    )
+    print(json.dumps({"commits": len(told.commits), "seconds": seconds, "cpu": cpu, "steps": told.steps}))
 
 
-def report(asked: argparse.Namespace, folder: Path, seconds: dict[str, float], steps: dict[str, int]) -> None:
+def cpu_seconds() -> float:
+    """What this process, Java and the workers have taken of the processor: other programs do not change it."""
+    import psutil
+
+    total = 0.0
+    me = psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def report(
+    asked: argparse.Namespace,
+    folder: Path,
+    seconds: dict[str, float],
+    cpu: dict[str, float],
+    steps: dict[str, int],
+) -> None:
     found = {name: look(folder / name / "events") for name in ("off", "on", "killed")}
     rows = asked.commits * asked.rows
     for name in ("off", "on"):
@@ -169,6 +195,7 @@ def report(asked: argparse.Namespace, folder: Path, seconds: dict[str, float], s
         say(f"{key:<26}{cells}")
     say(f"{'rows/s':<26}" + "".join(f"{rows / seconds[name]:>16,.0f}" for name in seconds))
     say(f"throughput with upkeep: {seconds['off'] / seconds['on']:.0%} of that without")
+    say(f"rows for a second of CPU with upkeep: {cpu['off'] / cpu['on']:.0%} of those without")
     say(f"query: {found['off']['query ms'] / found['on']['query ms']:.1f} times as fast with upkeep")
     lost = found["killed"]["ids"][0]
     say(
@@ -176,7 +203,7 @@ def report(asked: argparse.Namespace, folder: Path, seconds: dict[str, float], s
     )
     for one in found.values():
         del one["ids"]
-    print(json.dumps({"tables": found, "seconds": seconds, "steps": steps}))
+    print(json.dumps({"tables": found, "seconds": seconds, "cpu": cpu, "steps": steps}))
 
 
 def check(ids: list[int], first: int, end: int) -> None:

@@ -24,7 +24,7 @@ def test_both_engines_give_the_same_content(tmp_path: Path) -> None:
         }
         for engine, path in tables.items()
     }
-    assert len(rows(tables["spark"])) == 40 * 2 + 40
+    assert len(rows(tables["spark"])) == 40 + 40
     assert rows(tables["spark"]) == rows(tables["delta-rs"])
     assert {"compact", "cluster", "delete"} <= kinds["spark"]
     assert kinds["delta-rs"] == {"compact", "cluster", "delete", "vacuum"}

@@ -56,12 +56,12 @@ def _of(plan: compaction.Plan, partition: Partition) -> Due | None:
 def _small_steps(step: compaction.Step, size: int) -> Iterator[compaction.Step]:
     """The step in parts that each read about `size` bytes, at least two files."""
     files: list[DataFile] = []
-    left = len(step.files)
-    for file in step.files:
+    filled = 0
+    for at, file in enumerate(step.files):
         files.append(file)
-        left -= 1
-        if sum(one.size for one in files) >= size and len(files) > 1 and left > 1:
+        filled += file.size
+        if filled >= size and len(files) > 1 and len(step.files) - at > 2:
             yield replace(step, files=tuple(files))
-            files = []
+            files, filled = [], 0
     if files:
         yield replace(step, files=tuple(files))
