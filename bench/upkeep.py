@@ -66,9 +66,8 @@ def bench(asked: argparse.Namespace, folder: Path) -> None:
             cpu[name] += done["cpu"]
             for step in done["steps"]:
                 steps[step] = steps.get(step, 0) + 1
-            say(
-                f"turn {turn}: {name}: {done['commits']} commits in {done['seconds']:.1f} s, {done['cpu']:.1f} s of CPU"
-            )
+            took = f"{done['seconds']:.1f} s, {done['cpu']:.1f} s of CPU"
+            say(f"turn {turn}: {name}: {done['commits']} commits in {took}")
     killed(asked, folder)
     report(asked, folder, seconds, cpu, steps)
 
@@ -157,7 +156,7 @@ def child(file: Path, end: int) -> None:
 
 
 def cpu_seconds() -> float:
-    """What this process, Java and the workers have taken of the processor: other programs do not change it."""
+    """What this process, Java and the workers have taken of the processor, whatever other programs do."""
     import psutil
 
     total = 0.0

@@ -134,7 +134,8 @@ class DeltaRewriter:
         return operation_account(kind, by=BY, pipeline=self._pipeline)
 
     def _writer(self, table: LakeTable, codec: str, target_size: int) -> FileWriter:
-        return _Interruptible(file_writer(table, codec, target_size), self._stopping)
+        rows = self._place.spec.max_rows_per_file if self._place.spec else None
+        return _Interruptible(file_writer(table, codec, target_size, rows), self._stopping)
 
 
 class _Interruptible:

@@ -131,6 +131,8 @@ class SparkRewriter:
             for key, value in _SESSION.items():
                 session.conf.set(key, value)
             session.conf.set("spark.sql.parquet.compression.codec", _CODECS.get(codec, codec))
+            rows = place.spec.max_rows_per_file if place.spec else None
+            session.conf.set("spark.sql.files.maxRecordsPerFile", str(rows or 0))
             session.conf.set("spark.sql.shuffle.partitions", cores)
             session.conf.set("spark.databricks.delta.snapshotPartitions", cores)
             self._session = session

@@ -20,7 +20,8 @@ from lakefeed.errors import Conflict, LakefeedError, TableError
 from lakefeed.pipeline.upkeep import Compact, DeleteAfter, Vacuum
 from lakefeed.tables import clustering, vacuum
 from lakefeed.tables.conditions import partition_conditions, quoted, text_literal
-from lakefeed.tables.snapshot import Partition, by_partition, data_files, partition_text
+from lakefeed.tables.operation import Extent
+from lakefeed.tables.snapshot import Partition, by_partition, data_files, extent, partition_text
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.tiers import due_for_compaction
 
@@ -155,7 +156,7 @@ class Caretaker:
         assert isinstance(spec, Compact)
         due = due_for_compaction(
             charge.rewriter.table(),
-            target_size=spec.target_file_size or charge.target_file_size,
+            target_size=_target_size(charge),
             min_files=spec.min_files,
             where=spec.where,
             cold_before=time.time() - _COLD_AFTER * spec.every,
@@ -166,11 +167,10 @@ class Caretaker:
 
     def _cluster(self, charge: Charge) -> Iterator[Change]:
         """Order the partitions that got files since they were last put in order."""
-        name, spec, table = charge.place.name, charge.upkeep.compact, charge.rewriter.table()
-        size = (spec.target_file_size if isinstance(spec, Compact) else None) or charge.target_file_size
+        name, table = charge.place.name, charge.rewriter.table()
         known = self._agenda.ordered(name)
         first = 0 if known is None else table.version + 1
-        plan = clustering.plan(table, charge.cluster_by, target_size=size, first_entry=first)
+        plan = clustering.plan(table, charge.cluster_by, target_size=_target_size(charge), first_entry=first)
         marks = self._marks(charge, plan, known)
         for step in plan.steps:
             key = partition_text(step.partition)
@@ -241,6 +241,15 @@ class Caretaker:
         if not self._stopping() and told not in self._told:
             self._told.add(told)
             _log.warning("%s", told)
+
+
+def _target_size(charge: Charge) -> int:
+    """The size of a full file; with `max_rows_per_file`, of one that has so many rows."""
+    spec, table = charge.upkeep.compact, charge.rewriter.table()
+    size = (spec.target_file_size if isinstance(spec, Compact) else None) or charge.target_file_size
+    most = charge.place.spec.max_rows_per_file if charge.place.spec else None
+    there = extent(data_files(table.delta)) if most else Extent()
+    return min(size, max(1, there.bytes * most // there.rows)) if most and there.rows else size
 
 
 def _moment(table: LakeTable, column: str, before: datetime) -> str:

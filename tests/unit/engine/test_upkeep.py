@@ -111,6 +111,20 @@ def test_growing_partition_is_gathered_by_tiers_so_that_large_files_are_not_rewr
     assert large < set(kept.files())
 
 
+def test_compaction_keeps_to_the_rows_that_a_file_may_have(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 1}", "max_rows_per_file: 30")
+    kept.add(0, 9)
+
+    first = kept.perform("compact")
+    again = kept.perform("compact")
+
+    records = pa.table(DeltaTable(kept.path).get_add_actions())["num_records"].to_pylist()
+    assert max(records) == 30
+    assert sum(step.files_before for step in first) == 9 > len(records)
+    assert again == []
+    assert kept.ids() == list(range(90))
+
+
 def test_rows_older_than_their_age_are_deleted_and_no_others(tmp_path: Path) -> None:
     age = (datetime.now(UTC).date() - FIRST_DAY).days - 2
     kept = Kept(tmp_path, f"{{delete_after: {{column: at, age: {age}d}}}}")
