@@ -28,6 +28,7 @@ from lakefeed.tables.table import LakeTable, account_of, commit_properties
 _TRIES = 20
 _FIRST_WAIT = 0.02
 _BATCH_ROWS = 100_000
+_READ_AT_ONCE = 4 * 1024**2
 
 
 class Written(Protocol):
@@ -85,8 +86,11 @@ def read_rows(table: LakeTable, files: Sequence[DataFile]) -> Iterator[pa.Record
     schema = table.schema
     for file in files:
         with store_errors(table.path), table.store.open_input_file(file.path) as stream:
-            reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-            for batch in reader.iter_batches(batch_size=_BATCH_ROWS):
+            small = file.size <= _READ_AT_ONCE
+            # In one piece, which is one request to an object store; threads cost more than they bring.
+            source = pa.BufferReader(stream.read_buffer()) if small else stream
+            reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            for batch in reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=not small):
                 yield _conformed(batch, schema, file.partition)
 
 

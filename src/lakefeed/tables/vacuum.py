@@ -16,9 +16,9 @@ from lakefeed.errors import TableError
 from lakefeed.pipeline.units import format_duration
 from lakefeed.stores import store_errors
 from lakefeed.tables.listing import Found, companion, listing
-from lakefeed.tables.log import entries, plain_path, tombstones
+from lakefeed.tables.log import entries, plain_path, tombstones, versions
 from lakefeed.tables.operation import Account, Extent, Report, place, record
-from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.protocol import features, refuse_unkept
 from lakefeed.tables.retention import DAY, DELETED_FILES, retention
 from lakefeed.tables.snapshot import data_files, extent
 from lakefeed.tables.table import LakeTable
@@ -62,6 +62,7 @@ def plan(table: LakeTable, *, retain: float | None = None, allow_short: bool = F
     _refuse_absolute(table)
     now = time.time()
     with store_errors(table.path):
+        _refuse_short_log(table, int((now - seconds) * 1000))
         found = listing(table.store, table.partition_columns)
         needed, known = _needed(table, int((now - seconds) * 1000))
     candidates = [file for file in [*found.data, *found.changes] if file.path not in needed]
@@ -137,6 +138,16 @@ def _refuse_absolute(table: LakeTable) -> None:
         raise TableError(
             f"{place(table)}: its log names files by absolute paths, such as {absolute[0]} (a clone?).\n"
             "Vacuum it with the engine that made it."
+        )
+
+
+def _refuse_short_log(table: LakeTable, since: int) -> None:
+    """Which files were removed is in the log or in checkpoints, but not in those of version 2."""
+    oldest, written = next(iter(versions(table.store).items()), (0, since))
+    if "v2Checkpoint" in features(table.delta) and oldest > 0 and written > since:
+        raise TableError(
+            f"{place(table)}: its log begins with version {oldest}, within the retention, and what was removed "
+            "before is in checkpoints of version 2.\nVacuum it with the engine that wrote it, such as Spark."
         )
 
 
