@@ -119,7 +119,7 @@ def run(table: LakeTable, plan: Plan, account: Account) -> Report:
 def _refuse_unasked_features(table: LakeTable, plan: Plan) -> None:
     if _lacking(table, plan) or not _local(table):
         raise TableError(
-            f"{place(table)}: delta-rs would add features that nobody asked for to a table of reader version 3.\n"
+            f"{place(table)}: delta-rs would add features to it that nobody asked for.\n"
             "Set the property with the engine that wrote the table, such as Spark."
         )
 

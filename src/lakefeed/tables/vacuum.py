@@ -146,7 +146,7 @@ def _refuse_short_log(table: LakeTable, since: int) -> None:
     oldest, written = next(iter(versions(table.store).items()), (0, since))
     if "v2Checkpoint" in features(table.delta) and oldest > 0 and written > since:
         raise TableError(
-            f"{place(table)}: its log begins with version {oldest}, within the retention, and what was removed "
+            f"{place(table)}: its log begins with version {oldest}, within the retention; what was removed "
             "before is in checkpoints of version 2.\nVacuum it with the engine that wrote it, such as Spark."
         )
 
