@@ -48,7 +48,7 @@ def plan(path: str, store: pafs.FileSystem, partition_types: Mapping[str, pa.Dat
             raise TableError(f"{path}: {[*hidden, *found.nested][0]} lies within; move it away first.")
         if not found.data:
             raise UsageError(f"{path}: there are no Parquet files.")
-        schema, rows = _read_footers(path, store, found.data)
+        schema, rows = _read_footers(path, store, sorted(found.data, key=lambda file: file.path))
     unknown = [name for name in partition_types if name not in names]
     if unknown:
         there = listed(names) if names else "none"

@@ -12,6 +12,7 @@ from lakefeed.errors import UsageError
 from lakefeed.pipeline.wording import suggestion
 from lakefeed.stores import store_errors
 from lakefeed.tables.compaction import codec_of, target_of
+from lakefeed.tables.feeding import feeding
 from lakefeed.tables.operation import Account, Extent, Report, change
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.snapshot import data_files, extent, refuse_respelled
@@ -73,17 +74,18 @@ def run(table: LakeTable, plan: Plan, account: Account, shape: Shape = lambda ro
     told = {**account, "partition_by": list(plan.partition_by), "was": list(plan.was)}
 
     def write(delta: DeltaTable, properties: CommitProperties) -> None:
-        rows = pa.RecordBatchReader.from_batches(schema, _rows(table, delta, schema, shape))
-        write_deltalake(
-            delta,
-            rows,
-            mode="overwrite",
-            schema_mode="overwrite",
-            partition_by=list(plan.partition_by),
-            target_file_size=plan.target_size,
-            writer_properties=written,
-            commit_properties=properties,
-        )
+        # Another handle reads: one that writes is locked.
+        with feeding(_rows(table, table.at(delta.version()), schema, shape), schema) as rows:
+            write_deltalake(
+                delta,
+                rows,
+                mode="overwrite",
+                schema_mode="overwrite",
+                partition_by=list(plan.partition_by),
+                target_file_size=plan.target_size,
+                writer_properties=written,
+                commit_properties=properties,
+            )
 
     # delta-rs keeps what was appended since, in files of the old layout: nothing may come between.
     made = change(table, told, write, tries=1, only_next=True)

@@ -29,7 +29,6 @@ class Entry:
     removes: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] | None = None
-    protocol: dict[str, Any] | None = None
 
     @property
     def timestamp(self) -> int:
@@ -74,8 +73,6 @@ def read(store: pafs.FileSystem, version: int, written: int = 0) -> Entry:
             entry.info = action
         elif kind == "metaData":
             entry.metadata = action
-        elif kind == "protocol":
-            entry.protocol = action
     return entry
 
 

@@ -63,7 +63,11 @@ _OF_WRITER_VERSION = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
-_IN_USE = {"columnMapping": "delta.columnMapping.mode", "identityColumns": "delta.identity."}
+_IN_USE = {
+    "columnMapping": "delta.columnMapping.mode",
+    "generatedColumns": "delta.generationExpression",
+    "identityColumns": "delta.identity.",
+}
 
 
 def features(delta: DeltaTable) -> list[str]:

@@ -17,6 +17,7 @@ from lakefeed.pipeline.wording import counted, listed
 from lakefeed.stores import delta_options, open_store, store_errors
 from lakefeed.tables.compaction import codec_of
 from lakefeed.tables.deletion import count_rows
+from lakefeed.tables.feeding import feeding
 from lakefeed.tables.listing import listing
 from lakefeed.tables.operation import Account, Extent, Report, change, place
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
@@ -111,16 +112,16 @@ def run(table: LakeTable, plan: Plan, account: Account) -> Report:
 
     def replace(delta: DeltaTable, properties: CommitProperties) -> None:
         schema = table.schema
-        rows = pa.RecordBatchReader.from_batches(schema, plan.source.batches(schema))
         try:
-            write_deltalake(
-                delta,
-                rows,
-                mode="overwrite",
-                predicate=plan.where,
-                writer_properties=written,
-                commit_properties=properties,
-            )
+            with feeding(plan.source.batches(schema), schema) as rows:
+                write_deltalake(
+                    delta,
+                    rows,
+                    mode="overwrite",
+                    predicate=plan.where,
+                    writer_properties=written,
+                    commit_properties=properties,
+                )
         except DeltaError as error:
             if "failed validation check" not in str(error):
                 raise

@@ -28,6 +28,7 @@ from lakefeed.tables.table import LakeTable, account_of, commit_properties
 _TRIES = 20
 _FIRST_WAIT = 0.02
 _BATCH_ROWS = 100_000
+_READ_AT_ONCE = 4 * 1024**2
 
 
 class Written(Protocol):
@@ -67,11 +68,11 @@ def rewrite(
     The rows must be those of the old files. Appends that land meanwhile are no conflict. Raises Conflict, and
     leaves nothing behind, when an old file is no longer in the table.
     """
+    shape = _shape(table)
     try:
         for batch in rows:
             writer.write(batch)
-        new = writer.close()
-        return _replace(table, old, new, account)
+        return _replace(table, old, writer.close(), shape, account)
     except (StoreUnavailable, KeyboardInterrupt, SystemExit):
         # The commit may have landed: what is not in the table is left for vacuum.
         raise
@@ -85,8 +86,11 @@ def read_rows(table: LakeTable, files: Sequence[DataFile]) -> Iterator[pa.Record
     schema = table.schema
     for file in files:
         with store_errors(table.path), table.store.open_input_file(file.path) as stream:
-            reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-            for batch in reader.iter_batches(batch_size=_BATCH_ROWS):
+            small = file.size <= _READ_AT_ONCE
+            # In one piece, which is one request to an object store; threads cost more than they bring.
+            source = pa.BufferReader(stream.read_buffer()) if small else stream
+            reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            for batch in reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=not small):
                 yield _conformed(batch, schema, file.partition)
 
 
@@ -107,8 +111,8 @@ def _replace(
     table: LakeTable,
     old: Sequence[DataFile],
     new: Sequence[Written],
+    shape: object,
     account: Account,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     table.refresh()
     gone = {file.path for file in old} - {file.path for file in data_files(table.delta)}
@@ -118,7 +122,9 @@ def _replace(
     failure: Exception | None = None
     for attempt in range(_TRIES):
         if attempt:
-            sleep(_FIRST_WAIT * attempt * random.uniform(0.5, 1.5))
+            time.sleep(_FIRST_WAIT * attempt * random.uniform(0.5, 1.5))
+        if _shape(table) != shape:
+            raise _conflict(table, "its columns")
         seen = table.version
         failure = _try(table, old, new, {**account, "commit": token})
         for version, info in table.refresh().items():
@@ -155,13 +161,18 @@ def _try(
 
 
 def _check_between(table: LakeTable, seen: int, paths: set[str]) -> None:
-    """Look at the versions that others have made since: nothing of ours may be removed or mean otherwise."""
+    """Look at the versions that others have made since: nothing of ours may have been removed."""
     with store_errors(table.path):
         for version in range(seen + 1, table.version + 1):
             entry = log.read(table.store, version)
             removed = {log.plain_path(action) for action in entry.removes} & paths
-            if removed or entry.metadata is not None or entry.protocol is not None:
-                raise _conflict(table, next(iter(removed), "its columns or properties"))
+            if removed:
+                raise _conflict(table, next(iter(removed)))
+
+
+def _shape(table: LakeTable) -> object:
+    """What files that are being written rely on."""
+    return table.schema, table.partition_columns, table.delta.protocol()
 
 
 def _conflict(table: LakeTable, what: str) -> Conflict:

@@ -22,7 +22,7 @@ from lakefeed.pipeline.wording import did_you_mean
 from lakefeed.stores import store_errors
 from lakefeed.tables.log import LOG, metadata
 from lakefeed.tables.operation import Account, Report, change, place
-from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.protocol import features, refuse_unkept
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
 from lakefeed.tables.snapshot import data_files, extent
 from lakefeed.tables.table import COMMIT_KEY, LakeTable, only_known
@@ -63,6 +63,10 @@ _KNOWN: dict[str, Callable[[str], object]] = {
 """Properties of Delta that change no feature beyond the change data feed, and what reads their values."""
 
 
+_NEEDS = {"delta.appendOnly": "appendOnly", "delta.enableChangeDataFeed": "changeDataFeed"}
+"""Properties that only a table with the feature may have."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Which properties would change; nothing has been changed."""
@@ -86,27 +90,49 @@ def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ())
         _check(name, value)
     have = table.properties
     gone = tuple(name for name in unset if name in have)
-    if gone and not isinstance(table.store, pafs.SubTreeFileSystem):
-        raise UsageError(
-            f"--unset {gone[0]} works on a local disk only; on an object store --set another value."
-        )
     for name in gone:
         if name.startswith(("delta.columnMapping.", "delta.constraints.", "delta.rowTracking.")):
             raise UsageError(f"--unset {name}: the table's files depend on it. Use the engine that set it.")
+    if gone and not _local(table):
+        raise UsageError(f"--unset {gone[0]}: only on a local disk; on an object store, --set another value.")
     changed = {name: value for name, value in wanted.items() if have.get(name) != value}
-    return Plan(table.version, have, changed, gone)
+    found = Plan(table.version, have, changed, gone)
+    if changed and table.delta.protocol().min_reader_version > 2:
+        _refuse_unasked_features(table, found)
+    return found
 
 
 def run(table: LakeTable, plan: Plan, account: Account) -> Report:
-    """Set the properties in one commit, and unset in another."""
+    """Change the properties in one commit."""
     whole = extent(data_files(table.delta))
-    made: tuple[int, ...] = ()
-    if plan.changed:
-        told = {**account, "set": dict(plan.changed)}
-        made += change(table, told, lambda delta, properties: _set(delta, plan.changed, properties))
+    told = {**account, "set": dict(plan.changed), "unset": list(plan.unset)}
+    if plan.nothing:
+        return Report("properties", whole, whole)
+    if _local(table) and not _lacking(table, plan):
+        return Report("properties", whole, whole, (_alter(table, plan, told),))
+    made = change(table, told, lambda delta, properties: _set(delta, plan.changed, properties))
     if plan.unset:
-        made += (_unset(table, plan.unset, {**account, "unset": list(plan.unset)}),)
+        made += (_alter(table, plan, told),)
     return Report("properties", whole, whole, made)
+
+
+def _refuse_unasked_features(table: LakeTable, plan: Plan) -> None:
+    if _lacking(table, plan) or not _local(table):
+        raise TableError(
+            f"{place(table)}: delta-rs would add features to it that nobody asked for.\n"
+            "Set the property with the engine that wrote the table, such as Spark."
+        )
+
+
+def _local(table: LakeTable) -> bool:
+    return isinstance(table.store, pafs.SubTreeFileSystem)
+
+
+def _lacking(table: LakeTable, plan: Plan) -> bool:
+    """Whether a feature has to be added to the protocol, which delta-rs does."""
+    have = features(table.delta)
+    wanted = [feature for name, feature in _NEEDS.items() if plan.changed.get(name, "").lower() == "true"]
+    return any(feature not in have for feature in wanted)
 
 
 def _set(delta: DeltaTable, changed: Mapping[str, str], properties: CommitProperties) -> None:
@@ -134,23 +160,28 @@ def _check(name: str, value: str) -> None:
         raise UsageError(f"--set {name}={value}: {error}") from error
 
 
-def _unset(table: LakeTable, names: Sequence[str], account: Account) -> int:
-    """Commit the table's metadata without some properties; delta-rs has no operation for that."""
+def _alter(table: LakeTable, plan: Plan, account: Account) -> int:
+    """Commit the table's metadata with other properties, and nothing else.
+
+    delta-rs has no operation that takes a property away, and the one that sets them adds features of its own
+    choice to tables of reader version 3.
+    """
     table.refresh()
     version = table.version + 1
     with store_errors(table.path):
         told = metadata(table.store)
         if told is None:
             raise TableError(f"{place(table)}: its log has no metadata that could be read.")
-        kept = {name: value for name, value in told["configuration"].items() if name not in names}
+        kept = {name: value for name, value in told["configuration"].items() if name not in plan.unset}
         info: dict[str, Any] = {
             "timestamp": int(time.time() * 1000),
-            "operation": "UNSET TBLPROPERTIES",
-            "operationParameters": {"properties": orjson.dumps(list(names)).decode()},
+            "operation": "SET TBLPROPERTIES",
+            "operationParameters": {"properties": orjson.dumps(account["set"]).decode()},
             "isBlindAppend": False,
             COMMIT_KEY: orjson.dumps(account).decode(),
         }
-        _put(table, version, [{"commitInfo": info}, {"metaData": {**told, "configuration": kept}}])
+        altered = {**told, "configuration": {**kept, **plan.changed}}
+        _put(table, version, [{"commitInfo": info}, {"metaData": altered}])
     table.refresh()
     return version
 

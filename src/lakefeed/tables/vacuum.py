@@ -17,9 +17,9 @@ from lakefeed.errors import TableError
 from lakefeed.pipeline.units import format_duration
 from lakefeed.stores import store_errors
 from lakefeed.tables.listing import Found, companion, listing
-from lakefeed.tables.log import checkpoint_version, entries, plain_path, tombstones
+from lakefeed.tables.log import checkpoint_version, entries, plain_path, tombstones, versions
 from lakefeed.tables.operation import Account, Extent, Report, place, record
-from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.protocol import features, refuse_unkept
 from lakefeed.tables.retention import DAY, DELETED_FILES, retention
 from lakefeed.tables.snapshot import data_files, extent
 from lakefeed.tables.table import LakeTable
@@ -66,6 +66,7 @@ def plan(
     _refuse_absolute(table)
     now = time.time() if now is None else now
     with store_errors(table.path):
+        _refuse_short_log(table, int((now - seconds) * 1000))
         found = listing(table.store, table.partition_columns)
         needed, known = _needed(table, int((now - seconds) * 1000))
     candidates = [file for file in [*found.data, *found.changes] if file.path not in needed]
@@ -129,8 +130,9 @@ def _first_entry(table: LakeTable, since: int) -> int:
     A checkpoint holds what was removed within the table's own retention. So the entries before it, of which a
     stream makes many thousands a day, matter only to a retention that is longer.
     """
-    own = retention(table.properties, DELETED_FILES)
-    return checkpoint_version(table.store) + 1 if time.time() - since / 1000 <= own else 0
+    longer = time.time() - since / 1000 > retention(table.properties, DELETED_FILES)
+    # Checkpoints of version 2 keep it elsewhere.
+    return 0 if longer or "v2Checkpoint" in features(table.delta) else checkpoint_version(table.store) + 1
 
 
 def _is_old(file: Found, known: bool, now: float, retain: float) -> bool:
@@ -154,6 +156,16 @@ def _refuse_absolute(table: LakeTable) -> None:
         raise TableError(
             f"{place(table)}: its log names files by absolute paths, such as {absolute[0]} (a clone?).\n"
             "Vacuum it with the engine that made it."
+        )
+
+
+def _refuse_short_log(table: LakeTable, since: int) -> None:
+    """Which files were removed is in the log or in checkpoints, but not in those of version 2."""
+    oldest, written = next(iter(versions(table.store).items()), (0, since))
+    if "v2Checkpoint" in features(table.delta) and oldest > 0 and written > since:
+        raise TableError(
+            f"{place(table)}: its log begins with version {oldest}, within the retention; what was removed "
+            "before is in checkpoints of version 2.\nVacuum it with the engine that wrote it, such as Spark."
         )
 
 

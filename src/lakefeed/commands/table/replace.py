@@ -81,16 +81,17 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
 
     from lakefeed.commands.table.desk import Told, plain
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.partitioning import check_partitioning, parse_partition_field
+    from lakefeed.pipeline.partitioning import parse_partition_field, partition_problems
     from lakefeed.rows.partition import add_partition_columns
     from lakefeed.tables import layout
     from lakefeed.tables.operation import operation_account
 
     try:
         fields = [parse_partition_field(part) for part in _parts(text)]
-        check_partitioning(fields, table.schema)
     except ValueError as error:
         raise UsageError(f"--partition-by: {error}") from None
+    for at_field, problem in partition_problems(fields, table.schema):
+        raise UsageError(f"--partition-by {fields[at_field].text}: {problem}")
     derived = [field for field in fields if field.derived and field.name not in table.schema.names]
     added = pa.schema([(one.name, one.arrow_type(table.schema.field(one.column).type)) for one in derived])
     plan = layout.plan(table, [field.name for field in fields], added)
