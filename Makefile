@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults bench docs clean java jars programs screenshots
+.PHONY: help run test check faults bench docs clean java jars programs screenshots bench-upkeep
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -10,6 +10,7 @@ help:
 	@echo "make check   ruff and mypy"
 	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT)"
 	@echo "make bench   rows per second, beside plain PySpark"
+	@echo "make bench-upkeep   a table of many small commits with upkeep and without"
 	@echo "make docs    the documentation as a site in site/, its reference from the code"
 	@echo "make clean   remove everything that make has made"
 
@@ -31,6 +32,9 @@ check: $(READY)
 
 bench: java $(READY) jars
 	@$(PYTHON) bench/run.py
+
+bench-upkeep: java $(READY)
+	@$(PYTHON) bench/upkeep.py
 
 docs: $(READY)
 	@$(PYTHON) docs/generate.py

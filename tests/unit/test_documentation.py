@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -75,9 +76,10 @@ def test_every_command_in_the_documentation_exists_with_its_options(page: Path, 
     named = [word for word in words if not word.startswith("-")]
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
 
-    command = known[named[0]] if named and named[0] != "COMMAND" else group
-    if hasattr(command, "commands") and named[1:]:
-        command = command.commands[named[1]]
+    command = known[named[0]] if named else group
+    while getattr(command, "commands", None) and len(named) > 1:
+        named = named[1:]
+        command = command.commands[named[0]]
     offered = {option for each in (group, command) for parameter in each.params for option in parameter.opts}
     assert set(options) <= offered | {"--help"}
 
@@ -147,6 +149,26 @@ def test_the_map_of_the_house_names_every_module(room: str) -> None:
     modules = {file.name for file in (ROOT / "src" / "lakefeed" / room).glob("*.py")} - {"__init__.py"}
 
     assert {module for module in modules if module not in page.split()} == set()
+
+
+def table_commands() -> dict[str, Any]:
+    group: Any = typer.main.get_command(app)
+    return dict(group.commands["table"].commands)
+
+
+@pytest.mark.parametrize("name", sorted(table_commands()))
+def test_every_table_command_has_a_page_from_the_template_that_tells_its_options(name: str) -> None:
+    page = (ROOT / "docs" / "tables" / f"{name}.md").read_text()
+    index = (ROOT / "docs" / "tables" / "index.md").read_text()
+    options = {option for parameter in table_commands()[name].params for option in parameter.opts}
+
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    told = set(re.findall(r"^\| `(--[\w-]+)", page + index, re.MULTILINE))
+
+    wanted = ["What it does", "The smallest example", "Options", "Guarantees", "What goes wrong"]
+    assert headings[:5] == wanted
+    assert {option for option in options if option.startswith("--")} <= told
+    assert f"[{name}]({name}.md)" in index
 
 
 def test_the_readme_is_short() -> None:

@@ -17,6 +17,7 @@ from lakefeed.commands.rewind import rewind
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
+from lakefeed.commands.table import table
 from lakefeed.commands.test import test
 from lakefeed.commands.validate import validate
 from lakefeed.commands.verify import verify
@@ -33,6 +34,7 @@ app = typer.Typer(
 for command in (demo, init, validate, test, plan, run, status, verify, rewind, doctor, schema):
     app.command()(command)
 app.add_typer(dead_letters)
+app.add_typer(table)
 
 
 def _show_version(wanted: bool) -> None:

@@ -23,6 +23,18 @@ POINTS = (
     "table_committed",
     "batch_committed",
 )
+UPKEEP_POINTS = (
+    "compact_started",
+    "compact_done",
+    "cluster_started",
+    "cluster_done",
+    "delete_started",
+    "delete_done",
+    "vacuum_started",
+    "vacuum_deleted",
+    "vacuum_done",
+)
+"""Points of upkeep, which runs only in a pipeline that goes on for a while."""
 
 REPAIR_POINTS = ("replay_committed", "rewind_committed")
 """Of the commands that change tables beside a run: the table is committed, its dead letters not yet."""

@@ -19,6 +19,7 @@ from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
 from lakefeed.pipeline.route import Key, Route
 from lakefeed.pipeline.types import stored, type_text
+from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Offsets, source_of
 from lakefeed.stores import open_store
@@ -34,11 +35,19 @@ _ALTER_ATTEMPTS = 10
 class Place:
     """A table's place in the lake: what the file says about it, and the table itself once it exists."""
 
-    def __init__(self, name: str, path: str, storage: Mapping[str, str], spec: Table | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        storage: Mapping[str, str],
+        spec: Table | None,
+        upkeep: Upkeep | None = None,
+    ) -> None:
         self.name = name
         self.path = path
         self.storage = dict(storage)
         self.spec = spec
+        self.upkeep = upkeep
         self.lock = threading.RLock()
         self.store = open_store(path, self.storage)
         self._table: LakeTable | None = None
@@ -90,6 +99,12 @@ class Place:
         return made | ({RESCUED: "evolve"} if self.rescues else {})
 
     @property
+    def properties(self) -> dict[str, str]:
+        """The table properties that the file asks for, those of its log among them."""
+        log = self.upkeep.log.properties if self.upkeep else {}
+        return {**(self.spec.properties if self.spec else {}), **log}
+
+    @property
     def exists(self) -> bool:
         """Whether the table has been opened or created."""
         return self._table is not None
@@ -135,7 +150,7 @@ class Place:
                 self.store,
                 schema=self.table_schema(columns),
                 partition_by=[field.name for field in fields],
-                properties=self.spec.properties if self.spec else {},
+                properties=self.properties,
                 transactions=transactions,
                 account=account,
             )
@@ -241,8 +256,7 @@ class Place:
         account = {"pipeline": pipeline, "kind": "alter"}
         if self.changes(table):
             self._add_missing(table, self._wanted(), account)
-        if self.spec is not None:
-            keep_properties(table, self.spec.properties, account)
+        keep_properties(table, self.properties, account)
 
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
         try:
@@ -268,17 +282,23 @@ class Lake:
         self.pipeline = pipeline
         self._lock = threading.RLock()
         self.places = {
-            name: Place(name, table.path, pipeline.storage_for(name), table)
+            name: Place(name, table.path, pipeline.storage_for(name), table, pipeline.upkeep_for(name))
             for name, table in pipeline.tables.items()
             if not table.route
         }
         self.routes = {
-            name: Place(name, table.routed.base, pipeline.storage_for(name), table)
+            name: Place(name, table.routed.base, pipeline.storage_for(name), table, None)
             for name, table in pipeline.tables.items()
             if table.routed
         }
         """What stands for all tables of a route; there is no table at its path."""
-        self.letters = Place(LETTERS, pipeline.dead_letters_path, pipeline.dead_letters_storage, None)
+        self.letters = Place(
+            LETTERS,
+            pipeline.dead_letters_path,
+            pipeline.dead_letters_storage,
+            None,
+            pipeline.dead_letters_upkeep,
+        )
 
     def find_routed(self) -> None:
         """Look for the tables that routes have made so far."""
@@ -293,7 +313,8 @@ class Lake:
         with self._lock:
             if name not in self.places:
                 storage = self.pipeline.storage_for(table)
-                self.places[name] = Place(name, spec.routed.path(key), storage, spec)
+                upkeep = self.pipeline.upkeep_for(table)
+                self.places[name] = Place(name, spec.routed.path(key), storage, spec, upkeep)
             return self.places[name]
 
     def routed_places(self, table: str) -> dict[Key, Place]:

@@ -9,12 +9,16 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+from lakefeed.engine.agenda import Agenda
 from lakefeed.engine.census import census
+from lakefeed.engine.charges import Charges
+from lakefeed.engine.delta_spark import delta_settings, needs_delta
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
+from lakefeed.engine.upkeep import Caretaker, beside
 from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
@@ -43,13 +47,21 @@ def run(
     with only_instance(pipeline):
         lake = Lake(pipeline)
         chosen = master or pipeline.spark.master
-        with spark_session(pipeline.name, chosen, pipeline.spark.conf, state / "spark.log") as session:
+        conf = (
+            pipeline.spark.conf if once or not needs_delta(pipeline) else delta_settings(pipeline.spark.conf)
+        )
+        with spark_session(pipeline.name, chosen, conf, state / "spark.log") as session:
             flows = [
                 Flow(lake, name, session, state / "checkpoints", watcher, once=once)
                 for name in pipeline.sources
             ]
-            with census(lake, watcher) if pipeline.http else nullcontext():
-                Supervisor(pipeline, flows, watcher, stop or threading.Event()).run()
+            ended = stop or threading.Event()
+            # A run that ends by itself is over before anything is due.
+            charges = [] if once else Charges(lake, session, ended.is_set)
+            caretaker = Caretaker(charges, Agenda(state / "upkeep.json"), watcher, ended)
+            counting = census(lake, watcher) if pipeline.http else nullcontext()
+            with beside(caretaker, pipeline.stop_timeout), counting:
+                Supervisor(pipeline, flows, watcher, ended).run()
 
 
 class Supervisor:

@@ -18,8 +18,10 @@ from lakefeed.pipeline.metadata import MetadataColumns, MetadataField, metadata_
 from lakefeed.pipeline.names import PipelineName
 from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field, partition_problems
 from lakefeed.pipeline.route import Route, RouteText, can_route
+from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import ColumnText, From
 from lakefeed.pipeline.types import column, type_text
+from lakefeed.pipeline.upkeep_checks import UpkeepOutline, upkeep_problems
 from lakefeed.pipeline.wording import suggestion
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class TableOutline:
     rename: Mapping[str, str]
     keys: frozenset[str]
     """The keys that have a value, sound or not."""
+    upkeep: UpkeepOutline
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Outline:
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
         """The outline of a sound pipeline."""
+        upkeep = _plain(pipeline.upkeep)
         tables = {
             name: TableOutline(
                 table.path or None,
@@ -96,6 +100,15 @@ class Outline:
                 table.drop,
                 table.rename,
                 frozenset(key for key in ("path", "route", "max_tables") if getattr(table, key)),
+                UpkeepOutline.of_data(
+                    name,
+                    {
+                        "upkeep": _plain(table.upkeep),
+                        "cluster_by": table.cluster_by,
+                        "properties": table.properties,
+                    },
+                    upkeep,
+                ),
             )
             for name, table in pipeline.tables.items()
         }
@@ -106,7 +119,8 @@ class Outline:
     def of_data(cls, data: Mapping[str, Any], context: FileContext) -> Outline:
         """The outline of what the file holds, as far as it can be read."""
         tables = {
-            name: _table_outline(table, context) for name, table in _mapping(data.get("tables")).items()
+            name: _table_outline(name, table, data.get("upkeep"), context)
+            for name, table in _mapping(data.get("tables")).items()
         }
         sources = data.get("sources")
         name = _valid(_NAME, data.get("name"))
@@ -141,7 +155,7 @@ def _valid(adapter: TypeAdapter[Any], value: object, context: FileContext | None
         return None
 
 
-def _table_outline(value: object, context: FileContext) -> TableOutline:
+def _table_outline(name: str, value: object, upkeep: object, context: FileContext) -> TableOutline:
     table = _mapping(value)
     columns = table.get("schema")
     entries = table.get("partition_by")
@@ -157,7 +171,13 @@ def _table_outline(value: object, context: FileContext) -> TableOutline:
         tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
         {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
         frozenset(key for key, given in table.items() if given not in (None, "")),
+        UpkeepOutline.of_data(name, table, upkeep),
     )
+
+
+def _plain(upkeep: Section | str | None) -> object:
+    """What a model was given, as it would stand in the file."""
+    return upkeep.model_dump(exclude_unset=True) if isinstance(upkeep, Section) else upkeep
 
 
 def _column(name: str, text: object) -> pa.Field | None:
@@ -182,6 +202,7 @@ def findings(outline: Outline) -> Iterator[Finding]:
         yield from _column_clashes(name, table)
         yield from _name_clashes(name, table)
         yield from _misfit_partitions(name, table)
+        yield from _misfit_upkeep(name, table)
     yield from _strangers_in_tests(outline)
 
 
@@ -312,3 +333,14 @@ def _misfit_partitions(name: str, table: TableOutline) -> Iterator[Finding]:
     ]
     for index, message in partition_problems([field for _, field in sound], schema):
         yield Finding(("tables", name, "partition_by", sound[index][0]), message)
+
+
+def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[Finding]:
+    columns: dict[str, pa.Field | None] = dict(table.columns or {})
+    if columns and table.metadata:
+        columns |= {field.name: field for field in table.metadata.schema}
+    laid_out = {field.name for field in table.partition_by if field}
+    if columns:
+        columns |= dict.fromkeys(laid_out - columns.keys())
+    for path, message in upkeep_problems(name, table.upkeep, table.path, columns, laid_out):
+        yield Finding(path, message)

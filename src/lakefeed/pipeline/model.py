@@ -21,6 +21,7 @@ from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.pipeline.tests import Case
 from lakefeed.pipeline.units import Duration
+from lakefeed.pipeline.upkeep import Upkeep, UpkeepField, resolved
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.secrets import Path as KeyPath
@@ -37,6 +38,11 @@ class DeadLetters(Section):
     )
     storage: Options | None = Field(
         default=None, description="Options of its store, in addition to the pipeline's `storage`."
+    )
+    upkeep: UpkeepField | None = Field(
+        default=None,
+        description="Its own upkeep: each key that is given takes the place of the pipeline's, or `off`. "
+        "The pipeline's `delete_after` is not for dead letters.",
     )
 
 
@@ -86,6 +92,12 @@ class Pipeline(Section):
         examples=[{"listen": "127.0.0.1:8088"}],
     )
     ready: Ready = Field(default=Ready(), description="When `/readyz` says that the pipeline is not ready.")
+    upkeep: UpkeepField = Field(
+        default=Upkeep(),
+        description="How tables are kept fit to be read while they are written; a table may have its own. "
+        "`off` for none.",
+        examples=["off"],
+    )
     spark: Spark = Field(default=Spark(), description="Which Spark runs the pipeline, and its settings.")
     state: LocalPath = Field(
         default=".lakefeed",
@@ -166,9 +178,21 @@ class Pipeline(Section):
         own: Flush | None = getattr(self.sources[source], "flush", None)
         return own or self.flush
 
+    def upkeep_for(self, table: str) -> Upkeep | None:
+        """The upkeep of a table: the pipeline's, with its own keys in place; None where it is off."""
+        return resolved(self.upkeep, self.tables[table].upkeep)
+
+    @property
+    def dead_letters_upkeep(self) -> Upkeep | None:
+        """The upkeep of the dead-letter table, whose rows only its own `delete_after` deletes."""
+        if self.upkeep == "off":
+            return resolved("off", self.dead_letters.upkeep)
+        ground = self.upkeep.model_copy(update={"delete_after": "off"})
+        return resolved(ground, self.dead_letters.upkeep)
+
     def tables_of(self, source: str) -> dict[str, Table]:
         """The tables that the source feeds, by name, in the order of the file."""
         return {name: table for name, table in self.tables.items() if source in table.from_}
 
 
-__all__ = ["DeadLetters", "Flush", "Pipeline", "Spark", "Table"]
+__all__ = ["DeadLetters", "Flush", "Pipeline", "Spark", "Table", "Upkeep"]

@@ -16,6 +16,7 @@ from lakefeed.pipeline.registry import Registry
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable, Sample
+from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Log, Upkeep, Vacuum
 
 _OPENING = """\
 # Reference of the pipeline file
@@ -51,6 +52,12 @@ def reference_markdown() -> str:
         _section("Http", Http),
         _section("Ready", Ready),
         _section("Registry", Registry),
+        _section("Upkeep", Upkeep),
+        _section("Compact", Compact),
+        _section("Cluster", Cluster),
+        _section("Vacuum", Vacuum),
+        _section("Delete after", DeleteAfter),
+        _section("Log", Log),
         _section("Spark", Spark),
         _section("Case", Case),
         _section("Sample", Sample),
@@ -124,6 +131,8 @@ def _plain_words(schema: dict[str, Any]) -> str:
 
 def _link(name: str) -> str:
     title = re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", name)
+    titles = {"DeadLetters": "Dead letters", "DeleteAfter": "Delete after"}
+    title = titles.get(name, name)
     return f"[{title}](#{title.lower().replace(' ', '-')})"
 
 

@@ -18,6 +18,7 @@ from lakefeed.pipeline.route import Route, RouteText
 from lakefeed.pipeline.section import InAWord, Section
 from lakefeed.pipeline.types import column, declared_schema
 from lakefeed.pipeline.units import Size
+from lakefeed.pipeline.upkeep import UpkeepField
 
 
 def _as_list(value: Any) -> Any:
@@ -114,6 +115,12 @@ class Table(Section):
         "`as NAME` names the column.",
         examples=[["country", "day(event_time)", "strftime(event_time, '%Y-%m') as month"]],
     )
+    cluster_by: tuple[ColumnName, ...] = Field(
+        default=(),
+        description="Columns that readers filter by: upkeep orders rows by them, so that a filter opens few "
+        "files.",
+        examples=[["user_id", "product_id"]],
+    )
     metadata: MetadataField = Field(
         default=False,
         description="Add the columns _topic, _partition, _offset, _timestamp, _key and _headers: all, those "
@@ -145,6 +152,11 @@ class Table(Section):
     )
     storage: Options | None = Field(
         default=None, description="Options of its store, in addition to the pipeline's `storage`."
+    )
+
+    upkeep: UpkeepField | None = Field(
+        default=None,
+        description="Its own upkeep: each key that is given takes the place of the pipeline's, or `off`.",
     )
 
     @property

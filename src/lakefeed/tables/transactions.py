@@ -46,6 +46,11 @@ def read_entry(store: pafs.FileSystem, version: int) -> LogEntry:
     return entry
 
 
+def _transactions_in(content: bytes) -> dict[str, int]:
+    actions = (orjson.loads(line)["txn"] for line in content.splitlines() if line.startswith(b'{"txn"'))
+    return {action["appId"]: action["version"] for action in actions}
+
+
 def _action(line: bytes, store: pafs.FileSystem, version: int) -> Any:
     try:
         return orjson.loads(line)
@@ -92,6 +97,10 @@ def _from_checkpoint(store: pafs.FileSystem, version: int) -> tuple[dict[str, in
     paths = _checkpoint_paths(store, version)
     transactions: dict[str, int] = {}
     for path in paths:
+        if path.endswith(".json"):
+            with store.open_input_stream(path) as stream:
+                transactions.update(_transactions_in(stream.read()))
+            continue
         file = pq.ParquetFile(store.open_input_file(path))
         if "txn" not in file.schema_arrow.names:
             continue
@@ -110,7 +119,9 @@ def _checkpoint_paths(store: pafs.FileSystem, version: int) -> list[str]:
             for info in store.get_file_info(pafs.FileSelector(_LOG))
             if ".checkpoint." in info.base_name
         ]
-        found = [name for name in names if name.endswith(".parquet") and _version_of(name) <= version]
+        found = [
+            name for name in names if name.endswith((".parquet", ".json")) and _version_of(name) <= version
+        ]
         hint = max(map(_version_of, found), default=None)
         if hint is None:
             return []

@@ -90,7 +90,7 @@ http: {listen: here}
         "shop.yaml:31: flush.rows: expected a number greater than 0, got 0",
         "shop.yaml:32: spark: expected keys and values, got 'local'",
         "shop.yaml:33: http: unknown key; known are name, sources, tables, flush, dead_letters, storage, "
-        "spark, state, stop_timeout, give_up_after and tests",
+        "upkeep, spark, state, stop_timeout, give_up_after and tests",
     ]
 
 
