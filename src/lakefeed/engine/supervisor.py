@@ -6,12 +6,13 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from lakefeed.engine.agenda import Agenda
 from lakefeed.engine.census import census
-from lakefeed.engine.charges import Charges
+from lakefeed.engine.charges import Charge, Charges
 from lakefeed.engine.delta_spark import delta_settings, needs_delta
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
@@ -57,7 +58,7 @@ def run(
             ]
             ended = stop or threading.Event()
             # A run that ends by itself is over before anything is due.
-            charges = [] if once else Charges(lake, session, ended.is_set)
+            charges: Sequence[Charge] | Charges = [] if once else Charges(lake, session, ended.is_set)
             caretaker = Caretaker(charges, Agenda(state / "upkeep.json"), watcher, ended)
             counting = census(lake, watcher) if pipeline.http else nullcontext()
             with beside(caretaker, pipeline.stop_timeout), counting:
