@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs clean java jars
+.PHONY: help run test check faults bench docs clean java jars programs screenshots bench-upkeep
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -8,15 +8,22 @@ help:
 	@echo "make run     the demo: generated events into a Delta table, no service needed"
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
+	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT)"
 	@echo "make bench   rows per second, beside plain PySpark"
-	@echo "make docs    the reference pages, from the code"
+	@echo "make bench-upkeep   a table of many small commits with upkeep and without"
+	@echo "make docs    the documentation as a site in site/, its reference from the code"
 	@echo "make clean   remove everything that make has made"
 
 run: java $(READY)
 	@.venv/bin/lakefeed demo
 
-test: java $(READY) jars
-	@$(PYTHON) -m pytest $(TESTS)
+test: java $(READY) jars programs
+	@$(PYTHON) -m pytest -n 2 --dist loadfile $(TESTS)
+
+# Random faults from a seed, for a while: make faults SEED=7 MINUTES=5 REPORT=report.md
+faults: java $(READY) jars
+	@PYTHONPATH=tests $(PYTHON) -m faults.laboratory $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
+	  $(if $(REPORT),--report $(REPORT))
 
 check: $(READY)
 	@.venv/bin/ruff check
@@ -26,11 +33,23 @@ check: $(READY)
 bench: java $(READY) jars
 	@$(PYTHON) bench/run.py
 
+bench-upkeep: java $(READY)
+	@$(PYTHON) bench/upkeep.py
+
 docs: $(READY)
 	@$(PYTHON) docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
+	@echo "built site/index.html; to search in it, serve it: $(PYTHON) -m http.server -d site"
 
 jars: java $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m support.jars
+
+# Chromium and promtool, unpacked from Debian's packages into the cache.
+programs: $(READY)
+	@PYTHONPATH=tests $(PYTHON) -m support.debian
+
+screenshots: java $(READY) jars programs
+	@$(PYTHON) docs/screenshots.py
 
 clean:
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .lakefeed lakefeed-demo build dist site

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
+import small_files  # noqa: E402
 from contestants import CONTESTANTS  # noqa: E402
+from watching import compare  # noqa: E402
 from workload import PARTITIONS, TOPIC, produce  # noqa: E402
 
 from support.kafka import Broker  # noqa: E402
@@ -29,7 +32,15 @@ def main() -> None:
     options.add_argument("--warm-up", type=int, default=2, help="batches that are not counted")
     options.add_argument("--bad-every", type=int, default=None, help="cut off every so manieth payload")
     options.add_argument("--only", choices=CONTESTANTS, default=None)
+    options.add_argument("--watching", action="store_true", help="what looking at fifty tables costs")
+    options.add_argument("--small-files", action="store_true", help="compaction of 9,000 files instead")
     asked = options.parse_args()
+    if asked.small_files:
+        compact()
+        return
+    if asked.watching:
+        compare(rows=asked.rows // 20, batch=asked.batch // 50, rounds=2)
+        return
     with Broker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         say(f"producing {asked.rows:,} events ...")
@@ -39,6 +50,22 @@ def main() -> None:
             say(f"{name} ...")
             rates[name] = measure(name, broker.address, asked)
     report(rates, size, asked)
+
+
+def compact() -> None:
+    """Compact copies of one table, and say how long it took and how much memory."""
+    environment = {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent / 'tests'}", "TZ": "UTC"}
+    with tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
+        say("writing 9,000 files ...")
+        small_files.make(Path(folder) / "table")
+        figures = {}
+        for name in ("lakefeed", "spark"):
+            say(f"{name} ...")
+            copy = shutil.copytree(Path(folder) / "table", Path(folder) / name)
+            figures[name] = small_files.measure(name, copy, environment)
+            say(f"  {figures[name]}")
+            shutil.rmtree(copy)
+    print(json.dumps(figures))
 
 
 def measure(name: str, brokers: str, asked: argparse.Namespace) -> float:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lakefeed.commands.manual import commands_markdown
 from lakefeed.pipeline.reference import reference_markdown
 
-REFERENCE = Path(__file__).parent / "reference.md"
+PAGES = {"reference.md": reference_markdown, "commands.md": commands_markdown}
 
 if __name__ == "__main__":
-    REFERENCE.write_text(reference_markdown())
-    print(f"wrote {REFERENCE}")
+    for name, page in PAGES.items():
+        file = Path(__file__).parent / name
+        file.write_text(page())
+        print(f"wrote {file}")

@@ -7,7 +7,9 @@ from typing import Protocol
 from uuid import uuid4
 
 import pytest
+from playwright.sync_api import Browser
 
+from support.browser import browsing
 from support.kafka import Broker
 from support.registry import SchemaRegistry
 from support.s3 import S3Server
@@ -41,6 +43,16 @@ def broker() -> Iterator[Broker]:
 def s3() -> Iterator[S3Server]:
     with S3Server() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for the tests of a file; each takes a page of its own from it.
+
+    Not for all tests: while it runs, no other event loop can run in this thread.
+    """
+    with browsing() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ LakefeedError                    the root; `exit_code` is what the command line 
 │   │   └── RegistryUnavailable  the schema registry is away                                   retryable
 │   └── DataLoss                 offsets that the table wants no longer exist at the source
 ├── TableError                   one table cannot be written until somebody decides something
+│   ├── Conflict                 another writer was faster; nothing of the operation is there   retryable
 │   └── StoreUnavailable         the object store or disk does not answer                      retryable
 ├── Fenced                       another instance of this pipeline has written; this one stops
 ├── BatchFailed                  Spark lost the batch (a worker died, a task was killed)       retryable
@@ -30,6 +31,8 @@ class LakefeedError(Exception):
 
     exit_code = 1
     retryable = False
+    told = False
+    """Whether it was shown when it happened, while the rest of the run went on."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,12 @@ class DataLoss(SourceError):
 
 class TableError(LakefeedError):
     """One table cannot be written until somebody decides something; other tables go on."""
+
+
+class Conflict(TableError):
+    """An operation on a table met another writer's commit; it changed nothing and may be run again."""
+
+    retryable = True
 
 
 class StoreUnavailable(TableError):

@@ -20,11 +20,18 @@ _DEFAULTS = {"retry_timeout": "30s"}
 
 _FULL = (StoreUnavailable, "no space left", "Free some space; the write is tried again.")
 _FORBIDDEN = (TableError, "permission denied", "Give the user that runs Lakefeed the right to write there.")
+_TOO_MANY_FILES = (
+    StoreUnavailable,
+    "too many open files",
+    "Raise the limit of this user (`ulimit -n`); the write is tried again.",
+)
 _BY_NUMBER: dict[int, tuple[type[TableError], str, str]] = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
+    errno.EMFILE: _TOO_MANY_FILES,
+    errno.ENFILE: _TOO_MANY_FILES,
     errno.EROFS: (TableError, "the file system is read-only", "Make it writable, or choose another path."),
     errno.ENOTDIR: (TableError, "a part of this path is a file, not a directory", "Choose another path."),
 }
@@ -36,12 +43,17 @@ _REFUSED = re.compile(
     r"|InvalidToken|40[13] (Forbidden|Unauthorized)|credentials|permission denied",
     re.I,
 )
+_DAMAGED = re.compile(
+    r"Json error|found gap|Invalid Checkpoint|Parquet error|less than footer|No table metadata or protocol"
+    r"|older than the existing snapshot"
+)
 _MISUSED = re.compile(
     r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration"
     r"|generic delta kernel error",
     re.I,
 )
 # delta-rs has no errno, but quotes the system's error in one of these two ways.
+_BACKTRACE = re.compile(r"\d+: (<unknown>|\w+$)|at \S+:\d+:\d+$")
 _NUMBER = re.compile(r"Os \{ code: (\d+)|\(os error (\d+)\)")
 
 
@@ -109,12 +121,26 @@ def _told(path: str, error: Exception) -> TableError:
     elif _REFUSED.search(text):
         kind, what = TableError, f"the store refused access: {_gist(text)}"
         remedy = "Check the credentials in storage and what they may do."
+    elif _DAMAGED.search(text):
+        kind, what = TableError, f"the log of the table is damaged: {_damage(text)}"
+        remedy = (
+            "Nothing was written. Bring the file back from a backup.\n"
+            "A broken checkpoint may be deleted, with _last_checkpoint, if the log has all versions since 0."
+        )
     elif _MISUSED.search(text):
         kind, what, remedy = TableError, f"cannot be opened: {_gist(text)}", "Check the path and storage."
     else:
         kind, what = StoreUnavailable, f"the store does not answer: {_gist(text)}"
         remedy = "The write is tried again; check that the store can be reached."
     return kind(f"{path}: {what}\n{remedy}")
+
+
+def _damage(text: str) -> str:
+    """What is wrong with a log, without the inner life of the library that says so."""
+    if "found gap" in text:
+        present = sorted({int(number) for number in re.findall(r"filename: \"(\d+)\.json\"", text)})
+        return f"entries are missing between versions {present[0]} and {present[-1]}" if present else "a gap"
+    return re.sub(r"^(Kernel error: |Generic delta kernel error: )+", "", text.splitlines()[0])[:200]
 
 
 def _number(error: Exception, text: str) -> int:
@@ -125,5 +151,8 @@ def _number(error: Exception, text: str) -> int:
 def _gist(text: str) -> str:
     """The innermost cause that a chain of errors names; it is what tells one failure from another."""
     lines = [line.strip(" ↳\t") for line in text.splitlines() if line.strip(" ↳\t")]
+    lines = [line for line in lines if not _BACKTRACE.match(line)]
     code = re.search(r"<Code>(\w+)</Code>\s*<Message>([^<]*)", text)
-    return f"{code[1]}: {code[2]}" if code else (lines[-1] if lines else "no reason given")[:200]
+    # A line about retries and their limits ends in what went wrong.
+    last = lines[-1].split("  - ")[-1] if lines else "no reason given"
+    return f"{code[1]}: {code[2]}" if code else last[:200]

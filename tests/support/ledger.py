@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -56,6 +57,18 @@ def assert_versions_contiguous(path: str | Path) -> list[int]:
     missing = set(range(versions[0], versions[-1] + 1)) - set(versions)
     assert not missing, f"{path} has no versions {_shown(missing)} between {versions[0]} and {versions[-1]}"
     return versions
+
+
+def assert_ranges_contiguous(path: str | Path) -> None:
+    """By the accounts in a local table's log, each range of a partition begins where the last one ended."""
+    ends: dict[tuple[str, str], int] = {}
+    for entry in reversed(DeltaTable(str(path)).history()):
+        account = json.loads(entry.get("lakefeed", "{}"))
+        for partition, (start, end, read, letters) in account.get("ranges", {}).items():
+            key = (account["source"], partition)
+            assert ends.get(key, start) == start, f"{path}: {key} goes on at {start}, not at {ends[key]}"
+            assert 0 <= letters <= read <= end - start, f"{path}: {key} has an account that cannot be"
+            ends[key] = end
 
 
 def duckdb_count(path: str | Path) -> int:

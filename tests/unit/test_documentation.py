@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -12,6 +13,7 @@ import typer.main
 from lakefeed.commands.app import app
 from lakefeed.pipeline.connector import connector_class, connector_types
 from lakefeed.pipeline.load import load
+from lakefeed.tables.finding import KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -19,6 +21,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 INLINE_COMMAND = re.compile(r"`(lakefeed [^`]+)`")
+FILE_BESIDE = re.compile(
+    r"`([\w.]+)` lies beside the pipeline file:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 VARIABLE = re.compile(r"\$\{([A-Z_]+)")
 ANY_NAME = re.compile(r"[^\w\- ]")
 
@@ -45,6 +50,8 @@ def commands() -> list[tuple[Path, str]]:
 def test_every_pipeline_in_the_documentation_validates(page: Path, text: str, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(text)
+    for name, content in FILE_BESIDE.findall(page.read_text()):
+        (tmp_path / name).write_text(content)
 
     loaded = load(file, environment=dict.fromkeys(VARIABLE.findall(text), "value"))
 
@@ -70,6 +77,9 @@ def test_every_command_in_the_documentation_exists_with_its_options(page: Path, 
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
 
     command = known[named[0]] if named else group
+    while getattr(command, "commands", None) and len(named) > 1:
+        named = named[1:]
+        command = command.commands[named[0]]
     offered = {option for each in (group, command) for parameter in each.params for option in parameter.opts}
     assert set(options) <= offered | {"--help"}
 
@@ -101,6 +111,15 @@ def test_every_code_of_a_refused_payload_is_explained(name: str) -> None:
     assert rows == import_module(connector_class("format", name).__module__).CODES
 
 
+def test_every_kind_of_finding_is_explained_with_an_example() -> None:
+    page = (ROOT / "docs" / "verify.md").read_text()
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", page, re.MULTILINE))
+
+    assert rows == KINDS
+    assert set(re.findall(r"^\*\*(\w+)\*\* `", page, re.MULTILINE)) == set(KINDS)
+
+
 @pytest.mark.parametrize("name", connector_types("format"))
 def test_every_format_is_in_the_readme_and_tells_its_options(name: str) -> None:
     page = (ROOT / "docs" / "formats" / f"{name}.md").read_text()
@@ -130,6 +149,26 @@ def test_the_map_of_the_house_names_every_module(room: str) -> None:
     modules = {file.name for file in (ROOT / "src" / "lakefeed" / room).glob("*.py")} - {"__init__.py"}
 
     assert {module for module in modules if module not in page.split()} == set()
+
+
+def table_commands() -> dict[str, Any]:
+    group: Any = typer.main.get_command(app)
+    return dict(group.commands["table"].commands)
+
+
+@pytest.mark.parametrize("name", sorted(table_commands()))
+def test_every_table_command_has_a_page_from_the_template_that_tells_its_options(name: str) -> None:
+    page = (ROOT / "docs" / "tables" / f"{name}.md").read_text()
+    index = (ROOT / "docs" / "tables" / "index.md").read_text()
+    options = {option for parameter in table_commands()[name].params for option in parameter.opts}
+
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    told = set(re.findall(r"^\| `(--[\w-]+)", page + index, re.MULTILINE))
+
+    wanted = ["What it does", "The smallest example", "Options", "Guarantees", "What goes wrong"]
+    assert headings[:5] == wanted
+    assert {option for option in options if option.startswith("--")} <= told
+    assert f"[{name}]({name}.md)" in index
 
 
 def test_the_readme_is_short() -> None:

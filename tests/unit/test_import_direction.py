@@ -15,7 +15,8 @@ FLOORS = [
     {"sources", "formats", "rows", "files", "tables"},
     {"engine"},
     {"watch"},
-    {"commands", "testing"},
+    {"testing", "doctor"},
+    {"commands"},
 ]
 
 

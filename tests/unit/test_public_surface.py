@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import lakefeed
+import lakefeed.testing
 
 PUBLIC = [
     "BatchFailed",
@@ -38,6 +39,22 @@ def test_the_public_names_are_exactly_these() -> None:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(lakefeed, name) is not None
+
+
+def test_the_public_names_of_testing_are_exactly_these() -> None:
+    assert lakefeed.testing.__all__ == [
+        "Case",
+        "Difference",
+        "ExpectedLetter",
+        "ExpectedTable",
+        "Landed",
+        "Sample",
+        "Verdict",
+        "assert_rows",
+        "check",
+        "run_samples",
+    ]
+    assert all(getattr(lakefeed.testing, name) is not None for name in lakefeed.testing.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

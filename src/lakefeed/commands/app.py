@@ -8,11 +8,19 @@ from typing import Annotated
 import typer
 
 from lakefeed import __version__
+from lakefeed.commands.dead_letters import dead_letters
 from lakefeed.commands.demo import demo
+from lakefeed.commands.doctor import doctor
+from lakefeed.commands.init import init
+from lakefeed.commands.plan import plan
+from lakefeed.commands.rewind import rewind
 from lakefeed.commands.run import run
 from lakefeed.commands.schema import schema
 from lakefeed.commands.status import status
+from lakefeed.commands.table import table
+from lakefeed.commands.test import test
 from lakefeed.commands.validate import validate
+from lakefeed.commands.verify import verify
 from lakefeed.errors import LakefeedError
 
 app = typer.Typer(
@@ -23,8 +31,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, validate, run, status, schema):
+for command in (demo, init, validate, test, plan, run, status, verify, rewind, doctor, schema):
     app.command()(command)
+app.add_typer(dead_letters)
+app.add_typer(table)
 
 
 def _show_version(wanted: bool) -> None:
@@ -44,12 +54,22 @@ def _options(
     """Streams events into Delta Lake tables, exactly once, on Spark."""
 
 
+def _last_words(error: LakefeedError) -> str:
+    """What the command line ends with; an error that was shown when it happened is not shown again."""
+    if error.told:
+        return "error: a part of the run has stopped; the lines above say why."
+    return str(error) if error.exit_code == 2 else f"error: {error}"
+
+
 def main() -> None:
-    """Run the command line. Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong."""
+    """Run the command line.
+
+    Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong, 3 a check found something.
+    """
     try:
         app()
     except LakefeedError as error:
         if "--debug" in sys.argv:
             raise
-        typer.echo(f"{error}" if error.exit_code == 2 else f"error: {error}", err=True)
+        typer.echo(_last_words(error), err=True)
         sys.exit(error.exit_code)

@@ -51,6 +51,7 @@ def demo(
 ) -> None:
     """Stream generated shop events into a Delta table and show what landed. Needs no service."""
     from lakefeed.commands.run import run_pipeline
+    from lakefeed.pipeline.http import Http
     from lakefeed.pipeline.model import Pipeline
 
     file = directory / "demo.yaml"
@@ -61,6 +62,9 @@ def demo(
         f"Streaming made-up shop events into {directory / 'events'} (Spark takes some seconds to start) ..."
     )
     pipeline = Pipeline.from_file(file)
+    if pipeline.http is None:
+        # Whatever else runs on this machine: the demo must not fail for want of a port.
+        pipeline = pipeline.model_copy(update={"http": Http(listen="127.0.0.1:0")})
     run_pipeline(pipeline, once=True)
     _show(pipeline, file)
 

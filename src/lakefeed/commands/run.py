@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +18,16 @@ import typer
 if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor
+    from lakefeed.watch.logbook import Logbook
+
+_log = logging.getLogger("lakefeed")
+
+
+class LogFormat(StrEnum):
+    """How log lines are written."""
+
+    text = "text"
+    json = "json"
 
 
 def run(
@@ -27,24 +40,68 @@ def run(
     master: Annotated[
         str | None, typer.Option("--master", help="The Spark master, in place of the file's.")
     ] = None,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(
+            "--log-format",
+            help="Write log lines, as text or as JSON. Left out: a live table on a terminal, else text.",
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")
+    ] = False,
 ) -> None:
     """Run a pipeline until it is stopped; Ctrl-C or SIGTERM end it after the running batch."""
     from lakefeed.pipeline.model import Pipeline
 
-    run_pipeline(Pipeline.from_file(file, overrides or ()), once=once, master=master)
+    if log_format is LogFormat.json:
+        from lakefeed.pipeline.secrets import Redactor
+        from lakefeed.watch.log import start_logging
+
+        # What the file itself is warned of is a line like the others.
+        start_logging(Redactor(), quiet=quiet, json=True)
+    pipeline = Pipeline.from_file(file, overrides or ())
+    run_pipeline(pipeline, once=once, master=master, log_format=log_format, quiet=quiet)
 
 
-def run_pipeline(pipeline: Pipeline, *, once: bool, master: str | None = None) -> None:
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    once: bool,
+    master: str | None = None,
+    log_format: LogFormat | None = None,
+    quiet: bool = False,
+) -> None:
     """Run with progress on the terminal, or log lines without one; signals end it well."""
-    from lakefeed.engine.supervisor import run as run_engine
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.log import start_logging
+    from lakefeed.watch.logbook import Logbook
+    from lakefeed.watch.run import run as run_watched
 
-    redactor = Redactor.of(pipeline)
-    start_logging(redactor, debug="--debug" in sys.argv)
+    redactor, logbook = Redactor.of(pipeline), Logbook(pipeline)
+    in_json = log_format is LogFormat.json
+    start_logging(redactor, debug="--debug" in sys.argv, quiet=quiet, json=in_json)
     stop = stopped_by_signals()
-    with redactor.guarding(), _progress(pipeline.name, redactor) as watcher:
-        run_engine(pipeline, once=once, master=master, watcher=watcher, stop=stop)
+    lines = quiet or log_format is not None or not sys.stderr.isatty()
+    with (
+        _ending_in_json() if in_json else nullcontext(),
+        redactor.guarding(),
+        _progress(logbook, redactor, lines=lines) as watcher,
+    ):
+        run_watched(pipeline, once=once, master=master, watcher=watcher, logbook=logbook, stop=stop)
+
+
+@contextmanager
+def _ending_in_json() -> Iterator[None]:
+    """Let the error that ends a run be a line like the others, for whoever parses them."""
+    from lakefeed.errors import LakefeedError
+
+    try:
+        yield
+    except LakefeedError as error:
+        if not error.told:
+            _log.error("%s", error, extra={"fields": {"event": "failed"}})
+        raise typer.Exit(error.exit_code) from None
 
 
 def stopped_by_signals() -> threading.Event:
@@ -61,11 +118,11 @@ def stopped_by_signals() -> threading.Event:
     return stop
 
 
-def _progress(name: str, redactor: Redactor) -> AbstractContextManager[Any]:
-    if sys.stderr.isatty():
-        from lakefeed.watch.live import LiveProgress
+def _progress(logbook: Logbook, redactor: Redactor, *, lines: bool) -> AbstractContextManager[Any]:
+    if lines:
+        from lakefeed.watch.lines import LogLines
 
-        return LiveProgress(name, redactor)
-    from lakefeed.watch.lines import LogLines
+        return nullcontext(LogLines())
+    from lakefeed.watch.live import LiveProgress
 
-    return nullcontext(LogLines())
+    return LiveProgress(logbook, redactor)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.status import PipelineStatus, TableStatus
+
+_EVERY = 2.0
 
 
 def status(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Look again every two seconds until Ctrl-C; JSON is a line each time."),
+    ] = False,
 ) -> None:
     """Show version, rows, files, last commit, offsets and lag of every table. Starts no JVM."""
     from lakefeed.pipeline.model import Pipeline
@@ -24,24 +36,54 @@ def status(
 
     pipeline = Pipeline.from_file(file)
     redactor = Redactor.of(pipeline)
-    with redactor.guarding():
-        found = look(pipeline)
-    if as_json:
-        typer.echo(redactor.redact(_json(found)))
-    else:
-        _print(found, redactor)
+    with redactor.guarding(), suppress(KeyboardInterrupt):
+        if watch and sys.stdout.isatty() and not as_json:
+            _redraw(pipeline, redactor)
+        while True:
+            found = look(pipeline)
+            if as_json:
+                typer.echo(redactor.redact(_json(found, in_lines=watch)))
+            else:
+                _print(found, redactor)
+            if not watch:
+                return
+            time.sleep(_EVERY)
 
 
-def _json(found: PipelineStatus) -> str:
+def _json(found: PipelineStatus, *, in_lines: bool) -> str:
     from dataclasses import asdict
 
     import orjson
 
-    return orjson.dumps(asdict(found), option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(asdict(found), option=0 if in_lines else orjson.OPT_INDENT_2).decode()
+
+
+def _redraw(pipeline: Pipeline, redactor: Redactor) -> None:
+    """In place, for as long as somebody looks."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from lakefeed.watch.status import status as look
+
+    with Live(screen=True, auto_refresh=False) as live:
+        while True:
+            found = look(pipeline)
+            lines = [Text(line) for line in _lines(found, redactor)]
+            live.update(Group(_table(found, redactor), *lines), refresh=True)
+            time.sleep(_EVERY)
 
 
 def _print(found: PipelineStatus, redactor: Redactor) -> None:
     from rich.console import Console
+
+    # Eighty columns are assumed where there is no terminal; a pipe takes lines of any length.
+    Console(width=None if sys.stdout.isatty() else 200).print(_table(found, redactor))
+    for line in _lines(found, redactor):
+        typer.echo(line)
+
+
+def _table(found: PipelineStatus, redactor: Redactor) -> Table:
     from rich.table import Table
 
     from lakefeed.pipeline.units import readable_size
@@ -51,9 +93,8 @@ def _print(found: PipelineStatus, redactor: Redactor) -> None:
         table.add_column(name, justify="left" if name in ("table", "last commit") else "right", no_wrap=True)
     for one in [*found.tables, found.dead_letters]:
         if one.version is None:
-            table.add_row(
-                one.name, "-", *[""] * 4, redactor.redact(one.error) if one.error else "not created yet", ""
-            )
+            said = redactor.redact(one.error) if one.error else "not created yet"
+            table.add_row(one.name, "-", *[""] * 4, said, _lag(one))
             continue
         numbers = (
             f"{one.version:,}",
@@ -63,17 +104,22 @@ def _print(found: PipelineStatus, redactor: Redactor) -> None:
             readable_size(one.bytes),
         )
         table.add_row(one.name, *numbers, one.last_commit or "", _lag(one))
-    # Eighty columns are assumed where there is no terminal; a pipe takes lines of any length.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    return table
+
+
+def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
+    """Where each table is in each partition, and what does not answer or cannot go on."""
     for one in found.tables:
         for source, partitions in one.offsets.items():
             for partition, at in partitions.items():
                 end = "?" if at.end is None else f"{at.end:,}"
                 lag = "?" if at.lag is None else f"{at.lag:,}"
-                typer.echo(f"  {one.name} <- {source} {partition}: next {at.next:,}, end {end}, lag {lag}")
+                yield f"  {one.name} <- {source} {partition}: next {at.next:,}, end {end}, lag {lag}"
+        if one.error and one.version is not None:
+            yield redactor.redact(f"  {one.name}: {one.error}")
     for source, trouble in found.sources.items():
         if trouble:
-            typer.echo(redactor.redact(f"  {source}: {trouble}"))
+            yield redactor.redact(f"  {source}: {trouble}")
 
 
 def _lag(one: TableStatus) -> str:

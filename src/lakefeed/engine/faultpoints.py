@@ -1,7 +1,9 @@
 """Named points on the way of an event at which a test may kill the process.
 
 `LAKEFEED_KILL_AT=files_written:2` kills the process with SIGKILL when it passes `files_written` for the
-second time. Without the variable, passing a point does nothing.
+second time. With a file's path as a third part, only the process that creates this file dies: Spark starts a
+new worker for each one that was killed, and all of them count from one. Without the variable, passing a point
+does nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
+from pathlib import Path
 
 POINTS = (
     "task_started",
@@ -19,6 +23,21 @@ POINTS = (
     "table_committed",
     "batch_committed",
 )
+UPKEEP_POINTS = (
+    "compact_started",
+    "compact_done",
+    "cluster_started",
+    "cluster_done",
+    "delete_started",
+    "delete_done",
+    "vacuum_started",
+    "vacuum_deleted",
+    "vacuum_done",
+)
+"""Points of upkeep, which runs only in a pipeline that goes on for a while."""
+
+REPAIR_POINTS = ("replay_committed", "rewind_committed")
+"""Of the commands that change tables beside a run: the table is committed, its dead letters not yet."""
 
 _lock = threading.Lock()
 _passed: dict[str, int] = {}
@@ -29,8 +48,16 @@ def passing(point: str) -> None:
     wanted = os.environ.get("LAKEFEED_KILL_AT")
     if not wanted:
         return
-    name, _, count = wanted.partition(":")
+    name, count, file = (*wanted.split(":", 2), "", "")[:3]
     with _lock:
         _passed[point] = _passed.get(point, 0) + 1
-        if name == point and _passed[point] == int(count or 1):
+        if name == point and _passed[point] == int(count or 1) and _is_first(file):
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_first(file: str) -> bool:
+    if not file:
+        return True
+    with suppress(FileExistsError), Path(file).open("x"):
+        return True
+    return False

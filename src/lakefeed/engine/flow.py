@@ -7,20 +7,24 @@ the same thing.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefeed.engine.lake import Lake, Place, refuse_made_columns, refuse_too_wide
+from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wide
 from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
-from lakefeed.engine.plan import FlowPlan, Stamp, TablePlan, format_of
+from lakefeed.engine.plan import FlowPlan, RoutedTable, Stamp, TablePlan, format_of, group_of
 from lakefeed.engine.report import Watcher
+from lakefeed.engine.routes import RoutedTables
+from lakefeed.engine.settling import settle
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
@@ -30,12 +34,17 @@ from lakefeed.tables.table import LakeTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("lakefeed")
+
 
 class Flow:
     """One source of a pipeline.
 
     `live` is called again and again by the supervisor, each time from the tables.
     """
+
+    life_kind: type[Life] = Life
+    """How batches are run."""
 
     def __init__(
         self, lake: Lake, source: str, spark: SparkSession, state: Path, watcher: Watcher, *, once: bool
@@ -53,13 +62,22 @@ class Flow:
         self._watcher = watcher
         self._once = once
         self._until: Offsets | None = None
+        self._shaken = False
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
         self._begins: dict[str, Offsets] = {}
+        self._routes = {
+            name: RoutedTables(lake, name) for name in lake.routes if name in self._pipeline.tables_of(source)
+        }
 
     @property
     def tables(self) -> list[str]:
         """The tables that still take events."""
         return [name for name in self._pipeline.tables_of(self.source) if name not in self.failures]
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at a time."""
+        return int(self._spark.sparkContext.defaultParallelism)
 
     def live(self) -> bool:
         """Run until there is nothing more to do; False when a new life must take over at once."""
@@ -75,7 +93,7 @@ class Flow:
                 return True
             if self._once:
                 self._until = self._end(client, reaches)
-            life = Life(
+            life = self.life_kind(
                 client=client,
                 landing=Landing(self._lake, self.source, client.marks(), reaches, self._watcher),
                 plan=self._plan(reaches),
@@ -84,7 +102,9 @@ class Flow:
                 pace=self._pace,
                 stop=self.stop,
                 watcher=self._watcher,
+                shaken=self._shaken,
             )
+            life.landing.tell_positions()
             try:
                 outcome = self._record_beginnings(reaches, life.landing)
                 if outcome is None:
@@ -92,6 +112,7 @@ class Flow:
                     outcome = life.run()
             finally:
                 self.landed += life.landed
+                self._shaken = life.busy
                 life.close()
             return self._settle(outcome, client)
         finally:
@@ -107,12 +128,14 @@ class Flow:
         letters = self._lake.letters.open(self._pipeline.name)
         found = []
         for name in self.tables:
-            place = self._lake.places[name]
             try:
                 # A copy, as other flows may add to it meanwhile.
                 transactions = dict(letters.transactions) if letters else {}
                 held = positions_of(transactions, self._pipeline.name, self.source, letters_of=name)
-                found.append(self._reach(client, place, held))
+                if name in self._routes:
+                    found += self._routed_reaches(client, self._routes[name], held)
+                else:
+                    found.append(self._reach(client, self._lake.places[name], held))
             except TableError as error:
                 if error.retryable:
                     raise
@@ -122,6 +145,8 @@ class Flow:
     def _reach(self, client: SourceClient, place: Place, letters: Offsets) -> Reach:
         name, source = self._pipeline.name, self.source
         table = place.open(name)
+        if table is not None:
+            self._settle_letters(place)
         transactions = dict(table.transactions) if table else {}
         held = positions_of(transactions, name, source)
         rows_from = (
@@ -142,7 +167,52 @@ class Flow:
             letters_logged={p: at - 1 for p, at in letters.items()},
             lettered=self._lettered(place, held, rows_from, letters),
             marks=marks_of(transactions, name, source),
+            jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
         )
+
+    def _routed_reaches(self, client: SourceClient, route: RoutedTables, letters: Offsets) -> list[Reach]:
+        """How far each table of a route has come, and all of them together.
+
+        A table without a position holds no event of the source that its neighbours have passed: it was made
+        before any of them went on.
+        """
+        name, source = self._pipeline.name, self.source
+        held = {}
+        for place in route.find():
+            table = place.open(name)
+            held[place.name] = (place, dict(table.transactions) if table else {})
+        passed = {
+            each: client.check(positions_of(txns, name, source), marks_of(txns, name, source))
+            for each, (_, txns) in held.items()
+            if positions_of(txns, name, source)
+        }
+        start = lowest(passed.values()) if passed else self._begin(client, route.front)
+        reaches = [
+            Reach(
+                place,
+                passed.get(each, start),
+                logged={p: at - 1 for p, at in positions_of(txns, name, source).items()},
+                letters_logged={},
+                lettered={},
+                marks=marks_of(txns, name, source),
+            )
+            for each, (place, txns) in held.items()
+        ]
+        known = {partition: at - 1 for partition, at in letters.items()}
+        lettered = self._lettered(route.front, {}, start, letters)
+        return [Reach(route.front, start, {}, known, lettered, {}), *reaches]
+
+    def _settle_letters(self, place: Place) -> None:
+        """Finish a replay or rewind that was killed; nothing that the flow reads depends on it."""
+        try:
+            if settle(self._lake, place):
+                self._watcher.changed(
+                    place.name, "dead letters settled after a replay or rewind was cut short"
+                )
+        except TableError as error:
+            if error.retryable:
+                raise
+            _log.warning("%s", error)
 
     def _lettered(
         self, place: Place, held: Offsets, rows_from: Offsets, letters: Offsets
@@ -191,29 +261,42 @@ class Flow:
     def _plan(self, reaches: list[Reach]) -> FlowPlan:
         pipeline = self._pipeline
         spec = source_of(pipeline, self.source)
-        tables = tuple(
-            TablePlan(
-                name=reach.place.name,
-                path=reach.place.path,
-                storage=reach.place.storage,
-                columns=reach.place.columns(),
-                target=reach.place.target() if reach.place.exists else None,
-                partition_by=tuple(field for field in reach.place.partition_fields if field.derived),
-                metadata=reach.place.metadata,
-                rows_from=reach.rows_from,
-                lettered=reach.lettered,
-            )
+        tables = [
+            self._routed_plan(reach, reaches)
+            if reach.place.name in self._routes
+            else reach.place.plan(reach.rows_from, reach.lettered)
             for reach in reaches
-        )
+            if not reach.is_routed
+        ]
         return FlowPlan(
             pipeline=pipeline.name,
             source_name=self.source,
             source=spec,
             format=format_of(spec),
-            tables=tables,
+            tables=tuple(tables),
             letters_path=self._lake.letters.path,
             letters_storage=self._lake.letters.storage,
-            cores=self._spark.sparkContext.defaultParallelism,
+            cores=self.cores,
+        )
+
+    def _routed_plan(self, reach: Reach, reaches: list[Reach]) -> TablePlan:
+        route = self._routes[reach.place.name]
+        columns = route.columns()
+        tables = {
+            tuple(one.place.name.split("/")[1:]): RoutedTable(
+                one.place.name, one.place.path, one.place.target(), one.rows_from
+            )
+            for one in reaches
+            if one.is_routed and group_of(one.place.name) == reach.place.name
+        }
+        return replace(
+            reach.place.plan(reach.rows_from, reach.lettered),
+            columns=columns,
+            rules=reach.place.rules(columns),
+            route=route.route,
+            routed=tables,
+            reserved=self._lake.reserved(route.route),
+            full=len(tables) >= route.most,
         )
 
     def _settle(self, outcome: Outcome | None, client: SourceClient) -> bool:
@@ -223,25 +306,45 @@ class Flow:
         for name, error in outcome.failures.items():
             if error.retryable or not isinstance(error, TableError):
                 raise error
-            self.fail(name, error)
-        for name, proposal in outcome.proposals.items():
+            self.fail(group_of(name), error)
+        for name, proposal in sorted(outcome.proposals.items()):
             try:
-                self._evolve(self._lake.places[name], proposal, client)
+                if group_of(name) in self._routes:
+                    self._evolve_route(name, proposal, client, outcome.start)
+                else:
+                    self._evolve(self._lake.places[name], proposal, client)
             except TableError as error:
                 if error.retryable:
                     raise
-                self.fail(name, error)
+                self.fail(group_of(name), error)
         return False
 
+    def _evolve_route(self, name: str, proposal: pa.Schema, client: SourceClient, start: Offsets) -> None:
+        """Make a table of a route or give it columns; or remember columns until it shows whose they are."""
+        route = self._routes[group_of(name)]
+        if name == route.front.name:
+            refuse_too_wide(name, route.columns(), proposal)
+            return route.learn(proposal)
+        place = route.place(name)
+        if place is None:
+            return None
+        if not place.exists and place.open(self._pipeline.name) is None:
+            self._create(place, route.columns_for(proposal), start, client.marks())
+        else:
+            self._add(place, route.without_made(proposal))
+        return None
+
     def _evolve(self, place: Place, proposal: pa.Schema, client: SourceClient) -> None:
-        name, source = self._pipeline.name, self.source
-        refuse_made_columns(place, proposal)
         refuse_too_wide(place.name, place.columns(), proposal)
         if not place.exists:
             self._create(place, proposal, self._begin(client, place), client.marks())
             return
-        added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
-        for field in added:
+        refuse_new_columns(place, proposal)
+        self._add(place, proposal)
+
+    def _add(self, place: Place, proposal: pa.Schema) -> None:
+        account = {"pipeline": self._pipeline.name, "source": self.source, "kind": "evolve"}
+        for field in place.add(proposal, account):
             self._watcher.changed(place.name, f"new column {field.name} {type_text(field.type)}")
 
     def _folder(self) -> Path:
@@ -255,4 +358,5 @@ class Flow:
     def fail(self, table: str, error: TableError) -> None:
         """Go on without a table that cannot be written."""
         self.failures[table] = error
+        error.told = True
         self._watcher.stopped(f"table {table}", str(error))

@@ -9,30 +9,45 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.engine.plan import Stamp
-from lakefeed.errors import TableError
+from lakefeed.engine.plan import Stamp, TablePlan
+from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import FileTarget
+from lakefeed.formats import Rules
+from lakefeed.pipeline.evolve import RESCUED
+from lakefeed.pipeline.metadata import MetadataColumns
 from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
-from lakefeed.pipeline.types import METADATA, stored
+from lakefeed.pipeline.route import Key, Route
+from lakefeed.pipeline.types import stored, type_text
+from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Offsets, source_of
 from lakefeed.stores import open_store
 from lakefeed.tables.evolution import add_columns, keep_properties, missing_columns
+from lakefeed.tables.routes import keys_in
 from lakefeed.tables.table import LakeTable
 
 LETTERS = "dead letters"
 _MOST_COLUMNS = 2_000
+_ALTER_ATTEMPTS = 10
 
 
 class Place:
     """A table's place in the lake: what the file says about it, and the table itself once it exists."""
 
-    def __init__(self, name: str, path: str, storage: Mapping[str, str], spec: Table | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        storage: Mapping[str, str],
+        spec: Table | None,
+        upkeep: Upkeep | None = None,
+    ) -> None:
         self.name = name
         self.path = path
         self.storage = dict(storage)
         self.spec = spec
+        self.upkeep = upkeep
         self.lock = threading.RLock()
         self.store = open_store(path, self.storage)
         self._table: LakeTable | None = None
@@ -49,15 +64,45 @@ class Place:
         return self.spec.partition_fields if self.spec else ()
 
     @property
-    def metadata(self) -> bool:
-        """Whether the table keeps where its events came from."""
-        return self.spec is not None and self.spec.metadata
+    def metadata(self) -> MetadataColumns:
+        """The columns that say where events came from."""
+        return self.spec.metadata_columns if self.spec else MetadataColumns()
+
+    def rules(self, columns: pa.Schema | None) -> Rules:
+        """What becomes of events that do not fit; while columns are inferred, every field is welcome."""
+        assert self.spec is not None
+        evolve, rename = self.spec.evolve, self.spec.rename
+        filled = {new for new in rename.values() if new not in rename}
+        return Rules(
+            new_column="add" if columns is None else evolve.new_column,
+            type_change=evolve.type_change,
+            dropped=frozenset(self.spec.drop),
+            taken=frozenset(name.lower() for name in {*self.made, *filled}),
+            renamed=frozenset(rename),
+        )
+
+    @property
+    def rescues(self) -> bool:
+        """Whether the table keeps what does not fit."""
+        return self.spec is not None and self.spec.evolve.rescues
+
+    @property
+    def rename(self) -> Mapping[str, str]:
+        """Fields of the events that have another name in the table."""
+        return self.spec.rename if self.spec else {}
 
     @property
     def made(self) -> dict[str, str]:
         """Columns that no event has, and the key of the pipeline file that makes them."""
-        metadata = dict.fromkeys(METADATA.names, "metadata") if self.metadata else {}
-        return metadata | {field.name: "partition_by" for field in self.partition_fields if field.derived}
+        made = dict.fromkeys(self.metadata.schema.names, "metadata")
+        made |= {field.name: "partition_by" for field in self.partition_fields if field.derived}
+        return made | ({RESCUED: "evolve"} if self.rescues else {})
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties that the file asks for, those of its log among them."""
+        log = self.upkeep.log.properties if self.upkeep else {}
+        return {**(self.spec.properties if self.spec else {}), **log}
 
     @property
     def exists(self) -> bool:
@@ -82,6 +127,13 @@ class Place:
                 self._conform(self._table, pipeline)
             return self._table
 
+    def look(self) -> LakeTable | None:
+        """Open the table as it is, and leave it so; None where there is none."""
+        with self.lock:
+            if self._table is None:
+                self._table = LakeTable.open(self.name, self.path, self.storage, self.store)
+            return self._table
+
     def create(
         self, columns: pa.Schema, transactions: Mapping[str, int], account: Mapping[str, Any]
     ) -> LakeTable:
@@ -96,9 +148,9 @@ class Place:
                 self.path,
                 self.storage,
                 self.store,
-                schema=self._stored(columns),
+                schema=self.table_schema(columns),
                 partition_by=[field.name for field in fields],
-                properties=self.spec.properties if self.spec else {},
+                properties=self.properties,
                 transactions=transactions,
                 account=account,
             )
@@ -108,10 +160,20 @@ class Place:
         """Add the proposed columns that the table lacks; somebody else may have added them meanwhile."""
         with self.lock:
             self.table.refresh()
-            columns = self._missing(self.table, stored(proposal))
-            if columns:
-                add_columns(self.table, columns, account)
-            return columns
+            return self._add_missing(self.table, stored(proposal), account)
+
+    def _add_missing(self, table: LakeTable, wanted: pa.Schema, account: Mapping[str, Any]) -> list[pa.Field]:
+        """Add what the table lacks, looking again whenever another writer was faster."""
+        for _ in range(_ALTER_ATTEMPTS):
+            columns = self._missing(table, wanted)
+            if not columns:
+                return []
+            named = {field.name: type_text(field.type) for field in columns}
+            if add_columns(table, columns, {**account, "columns": named}):
+                return columns
+        raise StoreUnavailable(
+            f"table {self.name}: others altered {self.path} {_ALTER_ATTEMPTS} times while columns were added."
+        )
 
     def columns(self) -> pa.Schema | None:
         """The columns to decode, in declared types; None while they are to be inferred."""
@@ -121,6 +183,24 @@ class Place:
         known = {field.name: field for field in declared or ()}
         have = [field for field in self._table.schema if field.name not in self.made]
         return pa.schema([_declared(field, known.get(field.name)) for field in have])
+
+    def plan(self, rows_from: Offsets, lettered: Mapping[str, frozenset[Stamp]]) -> TablePlan:
+        """How tasks write to the table as it is now."""
+        columns = self.columns()
+        return TablePlan(
+            name=self.name,
+            path=self.path,
+            storage=self.storage,
+            columns=columns,
+            target=self.target() if self.exists else None,
+            partition_by=tuple(field for field in self.partition_fields if field.derived),
+            metadata=self.metadata,
+            rows_from=rows_from,
+            lettered=lettered,
+            rules=self.rules(columns),
+            rescues=self.rescues,
+            rename=self.rename,
+        )
 
     def target(self) -> FileTarget:
         """How files of this table are written."""
@@ -134,7 +214,8 @@ class Place:
             properties=self.table.properties,
         )
 
-    def _stored(self, columns: pa.Schema) -> pa.Schema:
+    def table_schema(self, columns: pa.Schema) -> pa.Schema:
+        """What the table has when events have these declared columns: further columns are made."""
         if self.spec is None:
             return DEAD_LETTER_SCHEMA
         made = [
@@ -142,16 +223,21 @@ class Place:
             for field in self.spec.partition_fields
             if field.derived
         ]
-        return pa.schema([*stored(columns), *made, *(METADATA if self.spec.metadata else ())])
+        return pa.schema([*stored(columns), *made, *self._beside()])
 
-    def _conform(self, table: LakeTable, pipeline: str) -> None:
-        account = {"pipeline": pipeline, "kind": "alter"}
+    def _beside(self) -> list[pa.Field]:
+        """The columns that hold what is not in the columns of the events."""
+        rescued = [pa.field(RESCUED, pa.string())] if self.rescues else []
+        return [*rescued, *self.metadata.schema]
+
+    def changes(self, table: LakeTable) -> list[pa.Field]:
+        """Columns that the table lacks by the pipeline file. Raises TableError where the two do not fit."""
         if self.spec is None:
             if table.partition_columns or self._missing(table, DEAD_LETTER_SCHEMA):
                 raise TableError(
                     f"{self.path} is not a table of dead letters.\nChoose another path for `dead_letters`."
                 )
-            return
+            return []
         wanted = [field.name for field in self.spec.partition_fields]
         if table.partition_columns != wanted:
             raise TableError(
@@ -159,12 +245,18 @@ class Place:
                 f"{table.partition_columns or 'nothing'}, the pipeline file says {wanted or 'nothing'}.\n"
                 "Change `partition_by` or choose another path."
             )
-        declared = self.spec.declared
-        if declared is not None or self.spec.metadata:
-            columns = self._missing(table, self._stored(declared or pa.schema([])))
-            if columns:
-                add_columns(table, columns, account)
-        keep_properties(table, self.spec.properties, account)
+        return self._missing(table, self._wanted())
+
+    def _wanted(self) -> pa.Schema:
+        """The columns that the pipeline file asks for, derived ones aside."""
+        assert self.spec is not None
+        return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._beside()])
+
+    def _conform(self, table: LakeTable, pipeline: str) -> None:
+        account = {"pipeline": pipeline, "kind": "alter"}
+        if self.changes(table):
+            self._add_missing(table, self._wanted(), account)
+        keep_properties(table, self.properties, account)
 
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
         try:
@@ -181,15 +273,61 @@ class Place:
 
 
 class Lake:
-    """All tables of one run, the dead letters among them."""
+    """All tables of one run, the dead letters among them.
+
+    The tables of a route are found by `find_routed` and made as their values come.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
+        self._lock = threading.RLock()
         self.places = {
-            name: Place(name, table.path, pipeline.storage_for(name), table)
+            name: Place(name, table.path, pipeline.storage_for(name), table, pipeline.upkeep_for(name))
             for name, table in pipeline.tables.items()
+            if not table.route
         }
-        self.letters = Place(LETTERS, pipeline.dead_letters_path, pipeline.dead_letters_storage, None)
+        self.routes = {
+            name: Place(name, table.routed.base, pipeline.storage_for(name), table, None)
+            for name, table in pipeline.tables.items()
+            if table.routed
+        }
+        """What stands for all tables of a route; there is no table at its path."""
+        self.letters = Place(
+            LETTERS,
+            pipeline.dead_letters_path,
+            pipeline.dead_letters_storage,
+            None,
+            pipeline.dead_letters_upkeep,
+        )
+
+    def find_routed(self) -> None:
+        """Look for the tables that routes have made so far."""
+        for name in self.routes:
+            self.routed_places(name)
+
+    def routed_place(self, table: str, key: Key) -> Place:
+        """The place of one table of a route."""
+        spec = self.pipeline.tables[table]
+        assert spec.routed is not None
+        name = "/".join((table, *key))
+        with self._lock:
+            if name not in self.places:
+                storage = self.pipeline.storage_for(table)
+                upkeep = self.pipeline.upkeep_for(table)
+                self.places[name] = Place(name, spec.routed.path(key), storage, spec, upkeep)
+            return self.places[name]
+
+    def routed_places(self, table: str) -> dict[Key, Place]:
+        """The tables that a route has made so far, by value."""
+        route = self.pipeline.tables[table].routed
+        assert route is not None
+        keys = keys_in(route, self.pipeline.storage_for(table))
+        return {key: self.routed_place(table, key) for key in keys if key not in self.reserved(route)}
+
+    def reserved(self, route: Route) -> frozenset[Key]:
+        """The values whose table would lie where the dead letters are; other tables the file refuses."""
+        key = route.key_of(self.letters.path)
+        return frozenset() if key is None else frozenset([key])
 
     def open_letters(self) -> LakeTable:
         """The dead-letter table, created when the first letter is due."""
@@ -218,16 +356,14 @@ class Lake:
         return {partition: frozenset(stamps) for partition, stamps in found.items()}
 
 
-def refuse_made_columns(place: Place, proposal: pa.Schema) -> None:
-    """Raise TableError when events have a field by the name of a column that is made: it has no column."""
-    made = {name.lower(): (name, key) for name, key in place.made.items()}
-    for field in proposal:
-        if field.name.lower() in made:
-            name, key = made[field.name.lower()]
-            raise TableError(
-                f"table {place.name}: events have a field {field.name!r}, but `{key}` makes column {name}.\n"
-                + ("Turn `metadata` off." if key == "metadata" else "Name it otherwise, with `as NAME`.")
-            )
+def refuse_new_columns(place: Place, proposal: pa.Schema) -> None:
+    """Raise TableError where the rule for new columns is to stop."""
+    if place.spec and place.spec.evolve.new_column == "fail":
+        columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in proposal)
+        raise TableError(
+            f"table {place.name}: events have new columns and `evolve.new_column` is fail: {columns}.\n"
+            "Add them to `schema`, name them in `drop`, or choose another rule, then start again."
+        )
 
 
 def refuse_too_wide(table: str, columns: pa.Schema | None, proposal: pa.Schema) -> None:

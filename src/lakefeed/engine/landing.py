@@ -9,21 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.lake import Lake, Place
-from lakefeed.engine.manifest import Manifest, TableManifest
-from lakefeed.engine.plan import Stamp
-from lakefeed.engine.report import Committed, Watcher
+from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest
+from lakefeed.engine.plan import Stamp, group_of
+from lakefeed.engine.report import Committed, Lettered, Watcher
 from lakefeed.errors import Fenced, LakefeedError, TableError
 from lakefeed.files import DataFile
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.commit import Append, NewFile, append
-from lakefeed.tables.positions import application_id, mark_id
+from lakefeed.tables.contents import small_below
+from lakefeed.tables.positions import application_id, lowest, mark_id
 from lakefeed.tables.table import LakeTable
 
 
@@ -35,6 +37,7 @@ class Span:
     end: int
     read: int = 0
     letters: int = 0
+    skipped: int = 0
 
 
 @dataclass
@@ -51,14 +54,32 @@ class Reach:
     letters_logged: dict[str, int]
     lettered: dict[str, frozenset[Stamp]]
     marks: dict[str, int]
+    jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
     open: dict[str, Span] = field(default_factory=dict)
 
-    def extend(self, span: OffsetRange, read: int, letters: int) -> None:
+    @property
+    def is_routed(self) -> bool:
+        """Whether the table is one of a route."""
+        return "/" in self.place.name
+
+    @property
+    def read_to(self) -> Offsets:
+        """The next offsets, whether or not the log holds them yet."""
+        return {**self.recorded, **{partition: span.end for partition, span in self.open.items()}}
+
+    @property
+    def recorded(self) -> Offsets:
+        """The next offsets as the log holds them; where it has none, those that the table began with."""
+        return {p: max(at, self.logged.get(p, -1) + 1) for p, at in self.rows_from.items()}
+
+    def extend(self, span: OffsetRange, read: int, letters: int, skipped: int = 0) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
         known = self.open.setdefault(span.partition, Span(span.start, span.start))
         known.end = span.end
         known.read += read
         known.letters += letters
+        known.skipped += skipped
 
 
 @dataclass
@@ -67,6 +88,8 @@ class Outcome:
 
     proposals: dict[str, pa.Schema] = field(default_factory=dict)
     failures: dict[str, LakefeedError] = field(default_factory=dict)
+    start: Offsets = field(default_factory=dict)
+    """Where the batch began, in every partition."""
     read: int = 0
     size: int = 0
 
@@ -111,19 +134,34 @@ class Landing:
                 outcome.proposals[name] = result.proposal
             elif result.blank:
                 outcome.failures[name] = _no_columns(name, result.blank)
-        waiting = outcome.failures | outcome.proposals
-        self._drop(result for name, result in results.items() if name in waiting)
-        landing = {name: result for name, result in results.items() if name not in waiting}
+        waiting = {group_of(name) for name in (*outcome.failures, *outcome.proposals)}
+        self._drop(result for name, result in results.items() if group_of(name) in waiting)
+        landing = {name: result for name, result in results.items() if group_of(name) not in waiting}
         try:
             self._commit_letters(spans, landing)
         except LakefeedError as error:
             self._drop_after(error, landing.values())
             raise
-        for name, result in landing.items():
-            self._extend(self._reaches[name], spans, read, result.letters)
+        for name in landing:
+            for reach in self._reaches.values():
+                if group_of(reach.place.name) == name:
+                    # Dead letters are those of the route, and no table of it counts them.
+                    own = TableManifest() if reach.is_routed else landing[name]
+                    self._extend(reach, spans, read, own)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
+        self.tell_positions()
         return outcome
+
+    def tell_positions(self) -> None:
+        """Tell those who watch how far each table has come."""
+        for name, reach in self._reaches.items():
+            self._watcher.reached(name, self._source, reach.read_to)
+
+    def committed(self) -> Offsets:
+        """The positions that the log of every table holds by now; a route has those of its tables."""
+        tables = [reach for reach in self._reaches.values() if reach.place.name not in self._lake.routes]
+        return lowest(reach.recorded for reach in tables or self._reaches.values())
 
     def record_positions(self) -> dict[str, LakefeedError]:
         """Commit the positions of tables that have read without getting rows."""
@@ -136,11 +174,12 @@ class Landing:
         self._pool.shutdown()
 
     def _extend(
-        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], letters: dict[str, int]
+        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
     ) -> None:
         for span in spans:
             if reach.rows_from[span.partition] <= span.start:
-                reach.extend(span, read.get(span.partition, 0), letters.get(span.partition, 0))
+                counts = (each.get(span.partition, 0) for each in (read, result.letters, result.skipped))
+                reach.extend(span, *counts)
 
     def _commit_letters(self, spans: list[OffsetRange], results: dict[str, TableManifest]) -> None:
         files = [file for result in results.values() for file in result.letter_files]
@@ -159,18 +198,27 @@ class Landing:
                     ahead = logged if logged is not None and span.partition in reach.lettered else -1
                     transactions[key] = max(span.end - 1, ahead)
                     counts[key] = [span.start, span.end, result.letters[span.partition]]
-        account = {"pipeline": self._pipeline, "source": self._source, "kind": "letters", "letters": counts}
+        account = {
+            "pipeline": self._pipeline,
+            "source": self._source,
+            "kind": "letters",
+            "letters": counts,
+            "rows": sum(file.rows for file in files),
+        }
         place = self._lake.letters
         with place.lock:
             table = self._lake.open_letters()
-            self._append(
-                place, table, Append(_new(files), transactions, expected, account), sum(f.rows for f in files)
-            )
+            change = Append(_new(files), transactions, expected, account)
+            self._append(place, table, change, rows=sum(file.rows for file in files))
         for name, result in results.items():
             for partition in result.letters:
                 key = application_id(self._pipeline, self._source, partition, letters_of=name)
                 if key in transactions:
                     self._reaches[name].letters_logged[partition] = transactions[key]
+            if result.refusals:
+                counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
+                samples = tuple(result.samples[:MOST_SAMPLES])
+                self._watcher.lettered(Lettered(name, self._source, counts_by_reason, samples))
         passing("letters_committed")
 
     def _commit_tables(self, results: dict[str, TableManifest]) -> dict[str, LakefeedError]:
@@ -199,33 +247,47 @@ class Landing:
         for name, number in self._marks.items():
             if reach.marks.get(name) != number:
                 transactions[mark_id(self._pipeline, self._source, name)] = number
-        account = {
+        account: dict[str, Any] = {
             "pipeline": self._pipeline,
             "source": self._source,
             "kind": "rows" if result.files else "position",
             "rows": result.rows,
             "ranges": ranges,
         }
+        if reach.is_routed:
+            # Events of the range that are not here are in other tables of the route.
+            account["routed"] = True
+        lost = {partition: jump for partition, jump in reach.jumps.items() if partition in ranges}
+        if lost:
+            account["lost"] = lost
+        if skipped := {name: span.skipped for name, span in reach.open.items() if span.skipped}:
+            account["skipped"] = skipped
         try:
             with reach.place.lock:
                 table = reach.place.table
                 letters = sum(span.letters for span in reach.open.values())
-                self._append(
-                    reach.place,
-                    table,
-                    Append(_new(result.files), transactions, expected, account),
-                    result.rows,
-                    letters,
-                )
+                change = Append(_new(result.files), transactions, expected, account)
+                self._append(reach.place, table, change, result.rows, letters, result.newest)
         except LakefeedError as error:
-            self._drop_after(error, [result])
+            # The letters beside the rows are committed already.
+            self._drop_after(error, [replace(result, letter_files=[])])
             raise
         reach.logged |= {partition: span.end - 1 for partition, span in reach.open.items()}
         reach.marks = dict(self._marks)
+        for partition in lost:
+            del reach.jumps[partition]
         reach.open.clear()
         passing("table_committed")
 
-    def _append(self, place: Place, table: LakeTable, change: Append, rows: int, letters: int = 0) -> None:
+    def _append(
+        self,
+        place: Place,
+        table: LakeTable,
+        change: Append,
+        rows: int,
+        letters: int = 0,
+        newest: float | None = None,
+    ) -> None:
         began, retries = time.monotonic(), 0
 
         def count() -> None:
@@ -233,12 +295,25 @@ class Landing:
             retries += 1
 
         limit = place.spec.commit_retries if place.spec else 5
-        version = append(table, change, retries=limit, on_retry=count)
-        size = sum(file.size for file in change.files)
-        seconds = time.monotonic() - began
+        try:
+            version = append(table, change, retries=limit, on_retry=count)
+        except LakefeedError as error:
+            self._watcher.failed(place.name, self._source, str(error))
+            raise
+        small = small_below(place.spec.target_file_size) if place.spec else 0
         self._watcher.committed(
             Committed(
-                place.name, self._source, version, rows, len(change.files), size, letters, seconds, retries
+                table=place.name,
+                source=self._source,
+                version=version,
+                rows=rows,
+                files=len(change.files),
+                size=sum(file.size for file in change.files),
+                letters=letters,
+                seconds=time.monotonic() - began,
+                retries=retries,
+                small_files=sum(file.size < small for file in change.files),
+                newest=newest,
             )
         )
 
@@ -274,6 +349,11 @@ def _merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
             known.files += one.files
             known.letter_files += one.letter_files
             known.letters = _added([known.letters, one.letters])
+            known.refusals = _added([known.refusals, one.refusals])
+            known.samples += one.samples
+            if one.newest is not None:
+                known.newest = max(one.newest, known.newest or one.newest)
+            known.skipped = _added([known.skipped, one.skipped])
             known.blank += one.blank
             known.error = known.error or one.error
             if one.proposal is not None:
@@ -289,6 +369,11 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
         for key, value in one.items():
             total[key] = total.get(key, 0) + value
     return total
+
+
+def _reason(text: str) -> tuple[str, str]:
+    stage, _, code = text.partition("/")
+    return stage, code
 
 
 def _new(files: list[DataFile]) -> list[NewFile]:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.gate import Gate
 from lakefeed.engine.landing import Landing, Outcome
 from lakefeed.engine.manifest import Manifest
 from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, spans
 from lakefeed.engine.report import BatchDone, Watcher
-from lakefeed.engine.stream import Gate, data_source
-from lakefeed.errors import BatchFailed, LakefeedError
+from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
 from lakefeed.sources import Offsets, SourceClient
 
 if TYPE_CHECKING:
@@ -43,9 +43,14 @@ class Life:
     pace: Pace
     stop: threading.Event
     watcher: Watcher
+    shaken: bool = False
+    """Whether the life before this one was lost with a batch in hand: then only a batch that lands tells
+    that the trouble is over."""
     gate: Gate = field(init=False)
     query: StreamingQuery | None = None
     landed: int = 0
+    busy: bool = False
+    """Whether a batch is in hand."""
 
     def __post_init__(self) -> None:
         """Open the gate to Spark, still shut."""
@@ -56,9 +61,13 @@ class Life:
         self._outcome: Outcome | None = None
         self._failure: BaseException | None = None
         self._recorded_at = time.monotonic()
+        self._calm = False
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
+        # Imports Spark, which a life that runs its tasks itself does not need.
+        from lakefeed.engine.stream import data_source
+
         # Spark folds case in names, and pipelines of one program share its session.
         mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}".encode())
         name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
@@ -73,7 +82,7 @@ class Life:
             ends = self.client.latest() if self.until is None else self.until
             if set(ends) - set(self._position) or self.client.marks() != self._marks:
                 return Outcome()
-            self.watcher.lag(self.plan.source_name, _distance(self._position, ends))
+            self._tell(ends)
             end = self.pace.next_end(self._position, ends)
             if end is None and self.until is not None:
                 break
@@ -81,7 +90,15 @@ class Life:
             if outcome.failures or outcome.proposals:
                 return outcome
         failures = self.landing.record_positions()
+        self.client.acknowledge(self.landing.committed())
         return Outcome(failures=failures) if failures else None
+
+    def _tell(self, ends: Offsets) -> None:
+        """The source has answered; an old trouble is over if there is nothing left that could fail again."""
+        self.watcher.seen(self.plan.source_name, ends)
+        if not self._calm and (not self.shaken or not _distance(self._position, ends)):
+            self._calm = True
+            self.watcher.trouble(self.plan.source_name, "")
 
     def take(self, frame: DataFrame, _: int) -> None:
         """Land a batch: Spark's callback. The one action on its frame runs the tasks.
@@ -100,6 +117,7 @@ class Life:
 
     def _batch(self, end: Offsets, ends: Offsets) -> Outcome:
         began = time.monotonic()
+        self.busy = True
         passing("batch_planned")
         self._spans = spans(self._position, end)
         self._done.clear()
@@ -109,13 +127,16 @@ class Life:
         if self._failure:
             raise self._failure
         assert self._outcome is not None
-        outcome, self._position = self._outcome, dict(end)
+        outcome = self._outcome
+        outcome.start, self._position = self._position, dict(end)
         if not outcome.failures:
             outcome.failures |= self._record_now_and_then()
         if outcome.failures:
             return outcome
         self.landed += 1
+        self.busy, self._calm = False, True
         self.watcher.trouble(self.plan.source_name, "")
+        self.client.acknowledge(self.landing.committed())
         self.pace.learn(outcome.read, outcome.size)
         lag = _distance(self._position, ends)
         seconds = time.monotonic() - began
@@ -133,7 +154,9 @@ class Life:
         if time.monotonic() - self._recorded_at < _RECORD_EVERY:
             return {}
         self._recorded_at = time.monotonic()
-        return self.landing.record_positions()
+        failures = self.landing.record_positions()
+        self.client.acknowledge(self.landing.committed())
+        return failures
 
     def close(self) -> None:
         """End the query, and let go of what was opened for it."""
@@ -153,12 +176,17 @@ class Life:
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Turn what Spark raises into BatchFailed: a query that does not start, or a JVM that has gone."""
+    """Turn what Spark raises into BatchFailed: a query that does not start, or a JVM that has gone.
+
+    The same for what the machine refuses the driver, such as one more open file.
+    """
     try:
         yield
     except Exception as error:
         if _is_spark(error):
             raise _batch_failed(error) from error
+        if isinstance(error, OSError):
+            raise BatchFailed(f"a batch could not be run on this machine: {error}") from error
         raise
 
 
@@ -173,8 +201,14 @@ def _is_spark(error: BaseException) -> bool:
     )
 
 
-def _batch_failed(error: BaseException) -> BatchFailed:
+def _batch_failed(error: BaseException) -> LakefeedError:
     """The line of a Spark error that says what happened; the whole of it is in Spark's log."""
+    if "No space left on device" in str(error):
+        # Not a batch that is lost: it runs as soon as there is space, be it in an hour.
+        return StoreUnavailable(
+            "Spark has no space left for its checkpoints (`state`) or its scratch files\n"
+            "Free some space; the batch is tried again."
+        )
     _log.debug("Spark failed", exc_info=error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "Exception" in line] or lines or [repr(error)]

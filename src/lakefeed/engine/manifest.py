@@ -10,7 +10,11 @@ import orjson
 import pyarrow as pa
 
 from lakefeed import errors
+from lakefeed.engine.report import Sample
 from lakefeed.files import DataFile
+
+MOST_SAMPLES = 5
+"""Dead letters of a table that a task tells about one by one; the others are only counted."""
 
 
 @dataclass
@@ -22,6 +26,13 @@ class TableManifest:
     letter_files: list[DataFile] = field(default_factory=list)
     letters: dict[str, int] = field(default_factory=dict)
     """Dead letters by partition, whether or not they had been written before."""
+    refusals: dict[str, int] = field(default_factory=dict)
+    """Dead letters that this task has written, by `stage/code`."""
+    samples: list[Sample] = field(default_factory=list)
+    newest: float | None = None
+    """The time of a newest event that became a row, in seconds since 1970."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Events by partition that carry nothing, and are neither rows nor dead letters."""
     proposal: pa.Schema | None = None
     blank: int = 0
     """Events that showed no column at all while the schema was being inferred."""
@@ -73,6 +84,10 @@ def _table_out(table: TableManifest) -> dict[str, Any]:
         "files": [asdict(file) for file in table.files],
         "letter_files": [asdict(file) for file in table.letter_files],
         "letters": table.letters,
+        "refusals": table.refusals,
+        "samples": [asdict(sample) for sample in table.samples],
+        "newest": table.newest,
+        "skipped": table.skipped,
         "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
         "blank": table.blank,
         "error": _error_out(table.error),
@@ -86,6 +101,10 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
         files=[DataFile(**file) for file in value["files"]],
         letter_files=[DataFile(**file) for file in value["letter_files"]],
         letters=value["letters"],
+        refusals=value["refusals"],
+        samples=[Sample(**sample) for sample in value["samples"]],
+        newest=value["newest"],
+        skipped=value["skipped"],
         proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
         blank=value["blank"],
         error=_error_in(value["error"]),

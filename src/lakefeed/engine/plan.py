@@ -8,14 +8,26 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.files.parquet import FileTarget
-from lakefeed.formats import Format
+from lakefeed.formats import DEFAULT_RULES, Format, Rules
+from lakefeed.pipeline.metadata import MetadataColumns
 from lakefeed.pipeline.partitioning import PartitionField
+from lakefeed.pipeline.route import Key, Route
 from lakefeed.sources import OffsetRange, Offsets, Source
 
 _ROWS_WORTH_A_TASK = 50_000
 
 Stamp = tuple[int, int | None]
 """An offset and the timestamp of its event in microseconds: a topic made anew has the same offsets again."""
+
+
+@dataclass(frozen=True)
+class RoutedTable:
+    """One table of a route. `rows_from` as in `TablePlan`."""
+
+    name: str
+    path: str
+    target: FileTarget
+    rows_from: Offsets
 
 
 @dataclass(frozen=True)
@@ -33,13 +45,26 @@ class TablePlan:
     columns: pa.Schema | None
     target: FileTarget | None
     partition_by: tuple[PartitionField, ...]
-    metadata: bool
+    metadata: MetadataColumns
     rows_from: Offsets
     lettered: Mapping[str, frozenset[Stamp]] = field(default_factory=dict)
+    rules: Rules = DEFAULT_RULES
+    rescues: bool = False
+    rename: Mapping[str, str] = field(default_factory=dict)
+    route: Route | None = None
+    routed: Mapping[Key, RoutedTable] = field(default_factory=dict)
+    reserved: frozenset[Key] = frozenset()
+    """Values whose table would lie where another table of the pipeline is."""
+    full: bool = False
+    """Whether the route has as many tables as it may."""
 
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""
         return self.rows_from[span.partition] <= span.start
+
+    def positions(self) -> list[Offsets]:
+        """The next offsets of the table, or of every table of its route and the lowest of them."""
+        return [self.rows_from, *(one.rows_from for one in self.routed.values())]
 
 
 @dataclass(frozen=True)
@@ -58,11 +83,20 @@ class FlowPlan:
     def cut(self, start: Offsets, end: Offsets) -> Offsets:
         """Bring the end of a batch back, so that a table takes all of a partition's range or none."""
         answer = dict(end)
-        for table in self.tables:
-            for partition, offset in table.rows_from.items():
+        for offsets in self.positions():
+            for partition, offset in offsets.items():
                 if start[partition] < offset < answer[partition]:
                     answer[partition] = offset
         return answer
+
+    def positions(self) -> list[Offsets]:
+        """The next offsets of every table."""
+        return [offsets for table in self.tables for offsets in table.positions()]
+
+
+def group_of(name: str) -> str:
+    """The table of the pipeline file that a table belongs to: those of a route have a name behind a slash."""
+    return name.partition("/")[0]
 
 
 def format_of(source: Source) -> Format:
@@ -85,7 +119,7 @@ def split(start: Offsets, end: Offsets, plan: FlowPlan) -> list[tuple[OffsetRang
     """
     groups: dict[tuple[bool, ...], list[OffsetRange]] = {}
     for span in spans(start, end):
-        takers = tuple(table.takes_rows(span) for table in plan.tables)
+        takers = tuple(offsets[span.partition] <= span.start for offsets in plan.positions())
         groups.setdefault(takers, []).append(span)
     return [task for group in groups.values() for task in _share_out(group, plan.cores)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +20,9 @@ class Committed:
     letters: int
     seconds: float
     retries: int
+    small_files: int = 0
+    newest: float | None = None
+    """The time of a newest event among those that the commit adds, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +36,78 @@ class BatchDone:
     lag: int
 
 
+@dataclass(frozen=True)
+class Sample:
+    """One record among those that became dead letters."""
+
+    partition: str
+    offset: int
+    stage: str
+    code: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Lettered:
+    """Dead letters of one table are in place."""
+
+    table: str
+    source: str
+    counts: Mapping[tuple[str, str], int]
+    """How many, by stage and code."""
+    samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a table holds, counted in the snapshot that the run has of it."""
+
+    table: str
+    version: int
+    rows: int
+    files: int
+    small_files: int
+    size: int
+    last_commit: float | None = None
+    """Seconds since 1970; None when the log does not tell."""
+
+
+@dataclass(frozen=True)
+class Upkept:
+    """An operation of upkeep has changed a table."""
+
+    table: str
+    operation: str
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+
+
 class Watcher(Protocol):
     """Whoever wants to know. Called from several threads; must be quick and must not raise."""
 
     def committed(self, event: Committed) -> None:
         """A table has a new version."""
 
+    def failed(self, table: str, source: str, text: str) -> None:
+        """A commit did not land."""
+
+    def lettered(self, event: Lettered) -> None:
+        """Records of a table became dead letters."""
+
     def batch_done(self, event: BatchDone) -> None:
         """A batch is through."""
 
-    def lag(self, source: str, records: int) -> None:
-        """So many events wait at a source."""
+    def seen(self, source: str, ends: Mapping[str, int]) -> None:
+        """A source has answered: so far does each of its partitions reach."""
+
+    def reached(self, table: str, source: str, positions: Mapping[str, int]) -> None:
+        """A table has read every event of a source before these positions."""
+
+    def counted(self, event: Counted) -> None:
+        """The files of a table were counted."""
 
     def trouble(self, source: str, text: str) -> None:
         """Something is being retried; an empty text says that it is over."""
@@ -53,6 +118,9 @@ class Watcher(Protocol):
     def changed(self, table: str, text: str) -> None:
         """A table was created or its schema changed."""
 
+    def upkept(self, event: Upkept) -> None:
+        """A table was compacted, vacuumed or the like."""
+
 
 class Quiet:
     """Watches without a word."""
@@ -60,10 +128,22 @@ class Quiet:
     def committed(self, event: Committed) -> None:
         """Say nothing."""
 
+    def failed(self, table: str, source: str, text: str) -> None:
+        """Say nothing."""
+
+    def lettered(self, event: Lettered) -> None:
+        """Say nothing."""
+
     def batch_done(self, event: BatchDone) -> None:
         """Say nothing."""
 
-    def lag(self, source: str, records: int) -> None:
+    def seen(self, source: str, ends: Mapping[str, int]) -> None:
+        """Say nothing."""
+
+    def reached(self, table: str, source: str, positions: Mapping[str, int]) -> None:
+        """Say nothing."""
+
+    def counted(self, event: Counted) -> None:
         """Say nothing."""
 
     def trouble(self, source: str, text: str) -> None:
@@ -73,4 +153,7 @@ class Quiet:
         """Say nothing."""
 
     def changed(self, table: str, text: str) -> None:
+        """Say nothing."""
+
+    def upkept(self, event: Upkept) -> None:
         """Say nothing."""

@@ -25,6 +25,10 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 # The JVM only plans and schedules, the work is Arrow's: quick compilation and a small collector start sooner.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+DRIVER_MEMORY = "1g"
+
+_FOR_THE_START = ("spark.master", "spark.driver.", "spark.submit.", "spark.jars", "spark.files")
+
 _DEFAULTS = {
     # Workers start as `python3` from PATH otherwise, which breaks virtual environments.
     "spark.pyspark.python": sys.executable,
@@ -40,7 +44,7 @@ _DEFAULTS = {
     # The page of Spark listens on every address; `spark: {conf: {spark.ui.enabled: "true"}}` turns it on.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "1g",
+    "spark.driver.memory": DRIVER_MEMORY,
 }
 
 
@@ -115,9 +119,13 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _shown(settings: SparkConf) -> SparkConf:
-    """The settings that may stand on the JVM's command line, which everybody on the machine can read."""
+    """The settings that stand on the JVM's command line, which everybody on the machine can read.
+
+    Only what a JVM must know to start: all others reach it with the context.
+    """
     shown = type(settings)(loadDefaults=False)
-    return shown.setAll([(key, value) for key, value in settings.getAll() if not is_secret_key(key)])
+    needed = [(key, value) for key, value in settings.getAll() if key.startswith(_FOR_THE_START)]
+    return shown.setAll([(key, value) for key, value in needed if not is_secret_key(key)])
 
 
 def _settings(master: str, conf: Mapping[str, str], log: Path, archive: str) -> dict[str, str]:

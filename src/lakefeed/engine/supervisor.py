@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO
 
+from lakefeed.engine.agenda import Agenda
+from lakefeed.engine.census import census
+from lakefeed.engine.charges import Charge, Charges
+from lakefeed.engine.delta_spark import delta_settings, needs_delta
 from lakefeed.engine.flow import Flow
+from lakefeed.engine.instance import only_instance
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
-from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError, UsageError
+from lakefeed.engine.upkeep import Caretaker, beside
+from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
 
@@ -40,15 +44,25 @@ def run(
     Raises the first error that ended a source or a table, after the others have come to their end.
     """
     state = Path(pipeline.state) / pipeline.name
-    with _only_instance(state, pipeline.name):
+    watcher = watcher or Quiet()
+    with only_instance(pipeline):
         lake = Lake(pipeline)
         chosen = master or pipeline.spark.master
-        with spark_session(pipeline.name, chosen, pipeline.spark.conf, state / "spark.log") as session:
+        conf = (
+            pipeline.spark.conf if once or not needs_delta(pipeline) else delta_settings(pipeline.spark.conf)
+        )
+        with spark_session(pipeline.name, chosen, conf, state / "spark.log") as session:
             flows = [
-                Flow(lake, name, session, state / "checkpoints", watcher or Quiet(), once=once)
+                Flow(lake, name, session, state / "checkpoints", watcher, once=once)
                 for name in pipeline.sources
             ]
-            Supervisor(pipeline, flows, watcher or Quiet(), stop or threading.Event()).run()
+            ended = stop or threading.Event()
+            # A run that ends by itself is over before anything is due.
+            charges: Sequence[Charge] | Charges = [] if once else Charges(lake, session, ended.is_set)
+            caretaker = Caretaker(charges, Agenda(state / "upkeep.json"), watcher, ended)
+            counting = census(lake, watcher) if pipeline.http else nullcontext()
+            with beside(caretaker, pipeline.stop_timeout), counting:
+                Supervisor(pipeline, flows, watcher, ended).run()
 
 
 class Supervisor:
@@ -77,7 +91,8 @@ class Supervisor:
             self._stop_flows(threads)
         errors = [*self._errors, *(error for flow in self._flows for error in flow.failures.values())]
         if errors:
-            raise errors[0]
+            # What was shown when it happened must not hide what nobody has seen yet.
+            raise min(errors, key=lambda error: getattr(error, "told", False))
 
     def _stop_flows(self, threads: list[threading.Thread]) -> None:
         """Let running batches end within `stop_timeout`; what is not committed by then is dropped whole."""
@@ -97,6 +112,7 @@ class Supervisor:
             self._live(flow)
         except SourceError as error:
             self._watcher.stopped(f"source {flow.source}", str(error))
+            error.told = True
             self._errors.append(error)
         except BaseException as error:
             if flow.stop.is_set() and not isinstance(error, Fenced):
@@ -133,25 +149,3 @@ class Supervisor:
                 wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempts) * random.uniform(0.8, 1.2)
                 attempts = min(attempts + 1, 10)
                 flow.stop.wait(wait)
-
-
-@contextmanager
-def _only_instance(state: Path, name: str) -> Iterator[None]:
-    """Refuse a second instance on this machine at once; elsewhere the tables' own fence does it."""
-    lock: IO[str]
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        lock = (state / "lock").open("w")
-    except OSError as error:
-        raise UsageError(
-            f"{state} cannot be written: {error.strerror}.\nSet `state` to a folder that can."
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Fenced(
-                f"pipeline {name} is already running on this machine (its lock is {state / 'lock'}). "
-                "Stop that one first, or give this one another `name`."
-            ) from error
-        yield

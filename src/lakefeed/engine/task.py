@@ -7,38 +7,50 @@ until the driver commits them.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.manifest import Manifest, TableManifest
+from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest
 from lakefeed.engine.plan import FlowPlan, TablePlan
+from lakefeed.engine.report import Sample
+from lakefeed.engine.routed import RoutedWriters
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.formats import Decoded, Decoder, Refused
+from lakefeed.formats import Decoded, Decoder, Refused, Rules
+from lakefeed.formats.refusal import TYPE_CHANGES
+from lakefeed.pipeline.evolve import RESCUED
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters
 from lakefeed.rows.metadata import add_metadata
 from lakefeed.rows.partition import add_partition_columns
+from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.sources import Events, OffsetRange
 from lakefeed.stores import open_store
 
 _NO_COLUMNS = pa.schema([])
+_LONGEST_REASON = 300
 
 
-def run_task(plan: FlowPlan, ranges: Sequence[OffsetRange]) -> Manifest:
-    """Read the ranges and write what becomes of them. Errors of the source come back in the manifest."""
+def run_task(
+    plan: FlowPlan, ranges: Sequence[OffsetRange], given: Iterable[Events] | None = None
+) -> Manifest:
+    """Read the ranges and write what becomes of them. Errors of the source come back in the manifest.
+
+    Events that are `given` need not be read: dead letters have theirs with them.
+    """
     passing("task_started")
     manifest = Manifest(read={span.partition: 0 for span in ranges})
     lanes = [_Lane(plan, table, ranges) for table in plan.tables if table.takes_rows(ranges[0])]
     try:
-        for events in plan.source.read(ranges):
+        for events in plan.source.read(ranges) if given is None else given:
             _take(lanes, events)
             for partition, count in events.counts().items():
                 manifest.read[partition] += count
             manifest.bytes_read += sum(map(len, filter(None, events.payloads)))
-        manifest.tables = {lane.table.name: lane.close() for lane in lanes}
+        for lane in lanes:
+            manifest.tables |= lane.close()
     except BaseException as error:
         for lane in lanes:
             lane.drop_files()
@@ -51,11 +63,13 @@ def run_task(plan: FlowPlan, ranges: Sequence[OffsetRange]) -> Manifest:
 
 def _take(lanes: list[_Lane], events: Events) -> None:
     """Decode once for all tables that want the same columns."""
-    decoded: dict[pa.Schema, Decoded] = {}
+    decoded: dict[tuple[pa.Schema, Rules], Decoded] = {}
+    newest = events.newest()
     for lane in lanes:
-        if lane.columns not in decoded:
-            decoded[lane.columns] = lane.decoder.decode(events.payloads)
-        lane.take(events, decoded[lane.columns])
+        if lane.wants not in decoded:
+            decoded[lane.wants] = lane.decoder.decode(events.payloads)
+        lane.take(events, decoded[lane.wants])
+        lane.note(newest)
 
 
 class _Lane:
@@ -63,8 +77,9 @@ class _Lane:
 
     def __init__(self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange]) -> None:
         self.table = table
-        self.columns = _NO_COLUMNS if table.columns is None else table.columns
-        self.decoder: Decoder = plan.format.decoder(self.columns)
+        columns = _NO_COLUMNS if table.columns is None else as_in_events(table.columns, table.rename)
+        self.wants = columns, table.rules
+        self.decoder: Decoder = plan.format.decoder(columns, table.rules)
         self._plan = plan
         self._lettered = {
             (span.partition, offset, moment)
@@ -74,6 +89,7 @@ class _Lane:
         }
         self._dead_at = dt.datetime.now(dt.UTC)
         self._rows: TableWriter | None = None
+        self._routes = RoutedWriters(table, ranges) if table.route else None
         self._letters: TableWriter | None = None
         self._result = TableManifest(table.name)
 
@@ -86,8 +102,10 @@ class _Lane:
                 decoded = self._without(before, events, decoded)
             if decoded.refused:
                 self._refuse(events, decoded.refused)
+            if decoded.skipped:
+                _count(self._result.skipped, events, decoded.skipped)
             if decoded.unknown is not None:
-                self._propose(decoded.unknown)
+                self._propose(as_in_table(decoded.unknown, self.table.rename))
             if self.table.columns is None:
                 self._result.blank += decoded.rows.num_rows
             elif self._result.proposal is None and decoded.rows.num_rows:
@@ -95,17 +113,26 @@ class _Lane:
         except TableError as error:
             self._fail(error)
 
-    def close(self) -> TableManifest:
+    def note(self, newest: float | None) -> None:
+        """Keep the time of the newest event, for those who ask how fresh the table is."""
+        if newest is not None:
+            self._result.newest = max(newest, self._result.newest or newest)
+
+    def close(self) -> dict[str, TableManifest]:
+        routed: Mapping[str, TableManifest] = {}
         try:
             self._result.files = self._rows.close() if self._rows else []
+            if self._routes and not self._result.error:
+                routed = self._routes.close()
             self._result.letter_files = self._letters.close() if self._letters else []
         except TableError as error:
             self._fail(error)
-        return self._result
+            routed = {}
+        return {self.table.name: self._result, **routed}
 
     def drop_files(self) -> None:
         """A table that must change first, or cannot be written, gets nothing of this task."""
-        for writer in (self._rows, self._letters):
+        for writer in (self._rows, self._letters, self._routes):
             if writer:
                 writer.abort()
         self._rows = self._letters = None
@@ -117,9 +144,10 @@ class _Lane:
     def _propose(self, unknown: pa.Schema) -> None:
         known = self._result.proposal
         self._result.proposal = unknown if known is None else merge_proposals(known, unknown)
-        if self._rows:
-            self._rows.abort()
-            self._rows = None
+        for writer in (self._rows, self._routes):
+            if writer:
+                writer.abort()
+        self._rows = None
 
     def _dead_before(self, events: Events) -> set[int]:
         """The indexes of events that are dead letters already."""
@@ -129,45 +157,93 @@ class _Lane:
         partitions = map(name, topics, numbers)
         places = zip(partitions, offsets, moments, strict=True)
         found = {at for at, place in enumerate(places) if place in self._lettered}
-        self._count_letters(events, sorted(found))
+        _count(self._result.letters, events, sorted(found))
         return found
 
     def _without(self, before: set[int], events: Events, decoded: Decoded) -> Decoded:
         """Leave out dead letters, whether they would be rows by now or be refused again."""
-        kept = _kept(len(events.payloads), {one.index for one in decoded.refused})
-        rows = decoded.rows.filter(pa.array([index not in before for index in kept], pa.bool_()))
-        return Decoded(rows, [one for one in decoded.refused if one.index not in before], decoded.unknown)
-
-    def _count_letters(self, events: Events, indexes: list[int]) -> None:
-        for partition, count in events.counts(indexes).items():
-            self._result.letters[partition] = self._result.letters.get(partition, 0) + count
+        kept = _kept(len(events.payloads), _gone(decoded))
+        new = pa.array([index not in before for index in kept], pa.bool_())
+        return Decoded(
+            decoded.rows.filter(new),
+            [one for one in decoded.refused if one.index not in before],
+            decoded.unknown,
+            None if decoded.rescued is None else decoded.rescued.filter(new),
+            [index for index in decoded.skipped if index not in before],
+        )
 
     def _refuse(self, events: Events, refused: list[Refused]) -> None:
+        if self.table.rules.type_change == "fail":
+            self._stop_at_type_change(events, refused)
         indexes = [one.index for one in refused]
-        self._count_letters(events, indexes)
+        _count(self._result.letters, events, indexes)
         plan = self._plan
         if self._letters is None:
             store = open_store(plan.letters_path, dict(plan.letters_storage))
             self._letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA))
         payloads = [events.payloads[index] for index in indexes]
         origin = events.origin(indexes)
+        self._tell(refused, origin)
         self._letters.write(
             dead_letters(
                 plan.pipeline, plan.source_name, self.table.name, refused, origin, payloads, self._dead_at
             )
         )
 
+    def _stop_at_type_change(self, events: Events, refused: list[Refused]) -> None:
+        changed = next((one for one in refused if one.code in TYPE_CHANGES), None)
+        if changed:
+            place = events.origin([changed.index]).to_pylist()[0]
+            where = f"{place['topic'] or self._plan.source_name}, partition {place['partition']}"
+            raise TableError(
+                f"table {self.table.name}: the event at offset {place['offset']} of {where} does not fit and "
+                f"`evolve.type_change` is fail: {changed.error}.\n"
+                "Correct `schema` or the producer, or choose another rule, then start again."
+            )
+
+    def _tell(self, refused: list[Refused], origin: pa.RecordBatch) -> None:
+        """Count the reasons, and keep a few of them word for word."""
+        for one in refused:
+            reason = f"{one.stage}/{one.code}"
+            self._result.refusals[reason] = self._result.refusals.get(reason, 0) + 1
+        room = MOST_SAMPLES - len(self._result.samples)
+        places = origin.slice(0, max(0, room)).select(["topic", "partition", "offset"]).to_pylist()
+        for one, at in zip(refused, places, strict=False):
+            partition = self._plan.source.partition_of(at["topic"], at["partition"])
+            text = one.error[:_LONGEST_REASON].encode("utf-8", "replace").decode()
+            self._result.samples.append(Sample(partition, at["offset"], one.stage, one.code, text))
+
     def _write(self, events: Events, decoded: Decoded, before: set[int]) -> None:
         table, rows = self.table, decoded.rows
-        assert table.target is not None
+        if table.rename:
+            rows = rows.rename_columns(as_in_table(rows.schema, table.rename).names)
+        if table.rescues:
+            rescued = pa.nulls(len(rows), pa.string()) if decoded.rescued is None else decoded.rescued
+            rows = rows.append_column(RESCUED, rescued)
+        gone = _gone(decoded) | before
         if table.metadata:
-            gone = {one.index for one in decoded.refused} | before
-            rows = add_metadata(rows, events.origin(_kept(len(events.payloads), gone) if gone else None))
+            origin = events.origin(_kept(len(events.payloads), gone) if gone else None)
+            rows = add_metadata(rows, origin, table.metadata)
         if table.partition_by:
             rows = add_partition_columns(rows, table.partition_by)
+        if self._routes:
+            refused = self._routes.write(rows, _kept(len(events.payloads), gone))
+            return self._refuse(events, refused) if refused else None
+        assert table.target is not None
         if self._rows is None:
             self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target)
         self._rows.write(rows)
+        return None
+
+
+def _gone(decoded: Decoded) -> set[int]:
+    """The indexes of the events that are no rows."""
+    return {one.index for one in decoded.refused} | set(decoded.skipped)
+
+
+def _count(counts: dict[str, int], events: Events, indexes: list[int]) -> None:
+    for partition, count in events.counts(indexes).items():
+        counts[partition] = counts.get(partition, 0) + count
 
 
 def _kept(count: int, gone: set[int]) -> list[int]:

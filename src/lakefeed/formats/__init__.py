@@ -40,6 +40,8 @@ class Decoded:
     """
     rescued: pa.Array | None = None
     """For each row what did not fit, as the text of a JSON object, or null; None when everything fitted."""
+    skipped: list[int] = field(default_factory=list)
+    """The indexes of payloads that carry nothing, such as tombstones, and are neither row nor refusal."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Rules:
     """Fields of the payload itself that are always ignored."""
     taken: frozenset[str] = frozenset()
     """Names in lower case that no new column may have, as the table makes columns by these names itself."""
+    renamed: frozenset[str] = frozenset()
+    """Fields of the payload itself that get another name in the table, and so may have any."""
 
 
 DEFAULT_RULES = Rules()
@@ -76,7 +80,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Every payload becomes a row or a refusal, never both, never neither. Raises only on a bug."""
+        """Every payload becomes a row or a refusal or is skipped, never two of them. Raises only on a bug."""
 
 
 class Format(Connector):
@@ -101,6 +105,13 @@ class Format(Connector):
         if self.max_payload is not None and self.decompress is None:
             raise ValueError("max_payload counts only with `decompress`; add that, or remove max_payload")
         return self
+
+    def probe(self) -> str | None:
+        """Ask what the format depends on outside of this machine, such as a schema registry; for `doctor`.
+
+        Answers a sentence about it, or None if there is nothing to ask. Raises LakefeedError.
+        """
+        return None
 
     def decoder(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> Decoder:
         """A decoder for the declared schema; `lakefeed.pipeline.types` says how types are declared in Arrow.

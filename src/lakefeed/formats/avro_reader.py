@@ -120,13 +120,17 @@ class Registered(Encoding):
 
     registry: Registry
 
+    def described(self, schema: RegisteredSchema) -> RegisteredSchema:
+        """The schema as it is to be read; a format may know more than Avro says."""
+        return schema
+
     def sort(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Sorted:
         """By number."""
         frames = framed(payloads, indexes)
         found = Sorted([], dict(frames.misfits))
         for number, those in frames.by_schema.items():
             try:
-                schema = _registered(registered(self.registry, number, "AVRO"))
+                schema = _registered(self.described(registered(self.registry, number, "AVRO")))
                 found.written.append(Written(schema, those, _at(payloads, those), HEADER))
             except Misfit as misfit:
                 found.misfits |= _copies(misfit, those)

@@ -45,11 +45,13 @@ class DecompressingDecoder(Decoder):
         refused += [one for part in parts for one in part.refused]
         proposals = [part.unknown for part in parts if part.unknown is not None]
         unknown = reduce(merge_proposals, proposals) if proposals else None
-        return Decoded(rows, sorted(refused, key=lambda one: one.index), unknown, _rescued(parts))
+        skipped = [index for part in parts for index in part.skipped]
+        return Decoded(rows, sorted(refused, key=lambda one: one.index), unknown, _rescued(parts), skipped)
 
     def _decoded(self, indexes: list[int], texts: list[bytes | None]) -> Decoded:
         part = self._plain.decode(texts)
-        return replace(part, refused=[replace(one, index=indexes[one.index]) for one in part.refused])
+        refused = [replace(one, index=indexes[one.index]) for one in part.refused]
+        return replace(part, refused=refused, skipped=[indexes[place] for place in part.skipped])
 
     def _groups(
         self, payloads: Sequence[bytes | None], refused: list[Refused]

@@ -60,7 +60,7 @@ class Fitting:
         self._rules = rules
         self._conversions = conversions or Conversions()
         by_value = rules.new_column == "fail"
-        self._proposals = Proposals(by_value, rules.taken)
+        self._proposals = Proposals(by_value, rules.taken, rules.renamed)
 
     def fit(self, made: pa.StructArray, misfits: Misfits, types: pa.Schema | None = None) -> Fitted:
         """Fit one struct for each payload; a payload that is a misfit already has null for its values.
@@ -255,6 +255,9 @@ class _Fit:
         taken = self._rules.taken if level.is_top else frozenset()
         seen: dict[str, tuple[str, set[int]]] = {}
         for name, values in new.items():
+            if level.is_top and name in self._rules.renamed:
+                self._refuse_inside(values, level.field(name))
+                continue
             problem = name_problem(name, known, taken)
             other, both = seen.get(name.lower(), (name, set()))
             if problem is not None:

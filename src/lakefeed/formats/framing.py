@@ -70,7 +70,8 @@ class UnframingDecoder(Decoder):
         part = self._plain.decode([_content(payloads[index]) for index in kept])
         refused = [replace(one, index=kept[one.index]) for one in part.refused]
         refused += [misfit.refused(index) for index, misfit in misfits.items()]
-        return replace(part, refused=sorted(refused, key=lambda one: one.index))
+        skipped = [kept[place] for place in part.skipped]
+        return replace(part, refused=sorted(refused, key=lambda one: one.index), skipped=skipped)
 
 
 def _content(payload: bytes | None) -> bytes | None:

@@ -59,12 +59,12 @@ class JsonDecoder(Decoder):
 
     def __init__(self, schema: pa.Schema, rules: Rules) -> None:
         self._rules = rules
-        self._blocks = BlockReader(schema)
-        self._strict = StrictReader(schema)
+        self._blocks = BlockReader(schema, rules)
+        self._strict = StrictReader(schema, rules)
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
-        return Sieve(self._blocks, self._strict, payloads).decoded()
+        return Sieve(self._blocks, self._strict, self._rules, payloads).decoded()
 
 
 def infer(payloads: Sequence[bytes | None]) -> pa.Schema:

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from lakefeed.formats import json_decimals, json_suspects
+from lakefeed.formats import DEFAULT_RULES, Rules, json_decimals, json_suspects
 from lakefeed.formats.json_columns import either, holds_decimal, holds_map, read_type, stored_column
 from lakefeed.formats.json_inference import is_quiet
+from lakefeed.formats.json_rescue import extras_of
 from lakefeed.formats.json_shapes import Shapes
 from lakefeed.formats.json_times import Doubt
 from lakefeed.pipeline.types import stored_type
@@ -47,8 +48,11 @@ class Failed:
 class BlockReader:
     """Reads blocks of payloads of one schema."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> None:
         self.fields = list(schema)
+        self.extras = extras_of(self.fields, rules.dropped)
+        self._ignoring = rules.new_column == "ignore"
+        self._dropped = rules.dropped
         self.mapped = [field for field in self.fields if holds_map(field.type)]
         self._stored = stored_type(pa.struct(self.fields))
         self._plain = [field for field in self.fields if field not in self.mapped]
@@ -70,10 +74,22 @@ class BlockReader:
     def read(self, payloads: Sequence[bytes]) -> Block | Failed:
         """Read payloads of which nothing is known. A field that is not in the schema fails the block.
 
+        A field that is to be ignored does not: it is read as whatever Arrow takes it for, and forgotten.
         Not for schemas with a map.
         """
-        found = self._read(payloads, self._expected, "error")
-        return found if isinstance(found, Failed) else self._block(found, {})
+        lenient = self._ignoring or bool(self._dropped)
+        found = self._read(payloads, self._expected, "infer" if lenient else "error")
+        if isinstance(found, Failed):
+            return found
+        return self._block(found, {}) if not lenient or self._is_allowed(found.type) else Failed(set())
+
+    def _is_allowed(self, found: pa.DataType) -> bool:
+        """Whether nothing was read beyond the schema but what is to be ignored."""
+        if self._ignoring:
+            return True
+        known = self._expected.num_fields
+        more = [found.field(place).name for place in range(known, found.num_fields)]
+        return self._dropped.issuperset(more) and pa.struct(list(found)[:known]) == self._expected
 
     def read_known(self, payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> Block | Failed:
         """Read payloads that are known to be objects without doubled keys; other columns are skipped.
@@ -95,7 +111,9 @@ class BlockReader:
 
     def _read(self, payloads: Sequence[bytes], expected: pa.DataType, unexpected: str) -> pa.Array | Failed:
         text = _SEAM.join([b"", *payloads, b""])
-        suspects = self._dangers(payloads, text)
+        suspects = self._dangers(payloads, text) or (
+            _loose(payloads, text) if unexpected == "infer" else set()
+        )
         if suspects or len(text) > _LARGEST:
             return Failed(suspects)
         try:
@@ -130,6 +148,16 @@ class BlockReader:
             doubt = either(doubt, column_doubt)
         rows = pa.Array.from_buffers(self._stored, len(found), [None], children=columns)
         return Block(rows, doubt)
+
+
+def _loose(payloads: Sequence[bytes], text: bytes) -> set[int]:
+    """Payloads that may hold what is no JSON, or is too deep, in a field that no column's type guards."""
+    odd = (
+        {n for n, payload in enumerate(payloads) if b"NaN" in payload or b"Inf" in payload}
+        if (b"NaN" in text or b"Inf" in text)
+        else set()
+    )
+    return odd | json_suspects.deep(payloads)
 
 
 def _read_json(text: bytes, expected: pa.DataType, unexpected: str) -> pa.Table:

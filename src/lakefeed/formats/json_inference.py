@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.formats import json_names, json_times
+from lakefeed.formats import DEFAULT_RULES, Rules, json_names, json_times
 from lakefeed.formats.json_columns import INT64
 from lakefeed.pipeline.types import TIMESTAMP
 from lakefeed.pipeline.widening import one_per_spelling, widen
@@ -34,17 +34,24 @@ class Imprecise(Exception):
 class NewFields:
     """The new fields of some objects. Looks at whole columns: this may run on every payload of a stream."""
 
-    def __init__(self, exact: bool) -> None:
+    def __init__(self, exact: bool, rules: Rules = DEFAULT_RULES) -> None:
         self._exact = exact
+        self._rules = rules
         self.doubtful_names: set[str] = set()
         """New names for which an object may be refused."""
 
-    def of(self, objects: Objects, known: Iterable[pa.Field]) -> list[pa.Field]:
+    def of_payloads(self, objects: Objects, known: Iterable[pa.Field]) -> list[pa.Field]:
+        """The new fields of payloads, for which the rules about names count."""
+        return self.of(objects, known, self._rules)
+
+    def of(self, objects: Objects, known: Iterable[pa.Field], rules: Rules = DEFAULT_RULES) -> list[pa.Field]:
         """Fields that are not known, those without evidence of a type included; `prune` takes these out."""
         types = {field.name: field.type for field in known}
         names = dict.fromkeys(chain.from_iterable(objects))
+        for name in rules.dropped:
+            names.pop(name, None)
         if not names.keys() <= types.keys():
-            self.doubtful_names |= json_names.doubtful(names.keys(), types.keys())
+            self.doubtful_names |= json_names.doubtful(names.keys(), types.keys(), rules)
         open_names = [name for name in names if name not in types or types[name].num_fields]
         fields = []
         for name, values in _columns(objects, open_names).items():
@@ -54,12 +61,17 @@ class NewFields:
         return fields
 
     def _inside(self, values: list[Any], known: pa.DataType) -> pa.DataType | None:
-        """What is new inside a known column, in its shape; None if nothing is."""
+        """What is new inside a known column, in its shape; None if nothing is.
+
+        A value of another kind has nothing to add: it does not fit, and where that is rescued, it is kept.
+        """
+        if not known.num_fields:
+            return None
+        shape = list if pa.types.is_list(known) else dict
+        values = [value for value in values if type(value) is shape]
         if pa.types.is_struct(known):
             fields = self.of(values, known)
             return pa.struct(fields) if fields else None
-        if not known.num_fields:
-            return None
         if pa.types.is_list(known):
             inner = self._inside(_present(chain.from_iterable(values)), known.value_type)
             return pa.list_(pa.field("element", inner)) if inner else None

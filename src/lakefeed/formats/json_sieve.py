@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
-from lakefeed.formats import Decoded, Refused, json_suspects
+from lakefeed.formats import Decoded, Refused, Rules, json_suspects
 from lakefeed.formats.json_block import Block, BlockReader, Failed
 from lakefeed.formats.json_inference import Imprecise, NewFields, exact_object, pruned
+from lakefeed.formats.json_rescue import is_exact
 from lakefeed.formats.json_strict import StrictReader
 
 _HOPEFUL_READS = 3
@@ -47,9 +49,13 @@ _Read = Callable[[_Group], Block | Failed]
 class Sieve:
     """The work of one call of the decoder."""
 
-    def __init__(self, blocks: BlockReader, strict: StrictReader, payloads: Sequence[bytes | None]) -> None:
+    def __init__(
+        self, blocks: BlockReader, strict: StrictReader, rules: Rules, payloads: Sequence[bytes | None]
+    ) -> None:
         self._blocks = blocks
         self._strict = strict
+        self._rules = rules
+        self._adds = rules.new_column in ("add", "fail")
         self._payloads = payloads
         self._doubted: list[int] = []
         self._indexes: list[Sequence[int]] = []
@@ -58,13 +64,16 @@ class Sieve:
         self._note_new = False
         self._newcomers: dict[int, dict[str, Any]] = {}
         """Payloads that became rows and may have columns that the schema has not."""
+        self._extras: dict[int, str] = {}
+        """What to keep of payloads, if they become rows without the strict path."""
+        self._rescued: dict[int, str] = {}
 
     def decoded(self) -> Decoded:
         """Read everything, fast first, and put the rows into the order of the payloads."""
         self._read_hopefully(self._with_content())
         self._decide_doubted()
         rows = pa.RecordBatch.from_struct_array(self._in_order())
-        return Decoded(rows, self._refused, self._unknown())
+        return Decoded(rows, self._refused, self._unknown(), self._rescued_column())
 
     def _with_content(self) -> _Group:
         payloads: Any = self._payloads
@@ -92,11 +101,7 @@ class Sieve:
         objects, broken = json_suspects.loaded(group.texts)
         group = self._without(broken, _Group(group.indexes, group.texts, objects))
         group = self._without(json_suspects.misfits(group.objects, self._blocks.fields), group)
-        new = NewFields(exact=True)
-        unknown = new.of(group.objects, self._blocks.fields)
-        if new.doubtful_names:
-            group = self._without(json_suspects.having(new.doubtful_names, group.objects), group)
-        self._note_new = bool(unknown)
+        group, unknown = self._look_for_new(group)
         if unknown or self._blocks.mapped:
             return self._read_unknown(group)
         block = self._blocks.read(group.texts)
@@ -106,6 +111,37 @@ class Sieve:
         doubled = json_suspects.doubled(group.texts, group.objects)
         group = self._without(block.suspects | decimals | doubled, group)
         return self._halve(group, lambda part: self._blocks.read(part.texts))
+
+    def _look_for_new(self, group: _Group) -> tuple[_Group, bool]:
+        """Take out what the strict path must decide, and tell whether the rest has unknown fields."""
+        if self._rules.new_column == "ignore":
+            return group, True
+        if not self._adds:
+            group = self._with_extras(group)
+        new = NewFields(exact=True, rules=self._rules)
+        unknown = new.of_payloads(group.objects, self._blocks.fields)
+        if not self._adds:
+            self._blocks.learn(unknown)
+            return group, bool(unknown)
+        if new.doubtful_names:
+            group = self._without(json_suspects.having(new.doubtful_names, group.objects), group)
+        self._note_new = bool(unknown)
+        return group, bool(unknown)
+
+    def _with_extras(self, group: _Group) -> _Group:
+        """Set aside what has no column, where that is exact; the strict path has the rest, and refusals."""
+        hard = set()
+        for place, each in enumerate(group.objects):
+            found = self._blocks.extras(each)
+            if found is None:
+                continue
+            # A fast parser keeps every digit of an integer, but not the sign of a zero.
+            exact = is_exact(found) and b"-0" not in group.texts[place]
+            if exact and self._rules.new_column == "rescue":
+                self._extras[group.indexes[place]] = orjson.dumps(found).decode()
+            else:
+                hard.add(place)
+        return self._without(hard, group)
 
     def _read_unknown(self, group: _Group) -> None:
         """Read payloads of which Arrow skips a part, and so does not check it."""
@@ -148,14 +184,19 @@ class Sieve:
         self._rows.append(rows)
         if self._note_new:
             self._newcomers.update(zip(group.indexes, group.objects, strict=True))
+        if self._extras:
+            self._rescued.update({n: self._extras[n] for n in group.indexes if n in self._extras})
 
     def _decide_doubted(self) -> None:
         if not self._doubted and self._rows:
             return
-        good, rows, self._refused = self._strict.read(self._payloads, sorted(self._doubted))
-        self._indexes.append(good)
-        self._rows.append(rows)
-        self._newcomers.update((index, exact_object(self._payloads[index] or b"")) for index in good)
+        judged = self._strict.read(self._payloads, sorted(self._doubted))
+        self._refused = judged.refused
+        self._indexes.append(judged.good)
+        self._rows.append(judged.rows)
+        self._rescued.update(judged.rescued)
+        if self._adds:
+            self._newcomers.update((n, exact_object(self._payloads[n] or b"")) for n in judged.good)
 
     def _in_order(self) -> pa.StructArray:
         if len(self._rows) == 1:
@@ -168,11 +209,19 @@ class Sieve:
             return None
         indexes = sorted(self._newcomers)
         try:
-            new = NewFields(exact=False).of([self._newcomers[n] for n in indexes], self._blocks.fields)
+            new = self._new_fields([self._newcomers[n] for n in indexes], exact=False)
         except Imprecise:
-            objects = [exact_object(self._payloads[n] or b"") for n in indexes]
-            new = NewFields(exact=True).of(objects, self._blocks.fields)
+            new = self._new_fields([exact_object(self._payloads[n] or b"") for n in indexes], exact=True)
         evident = pruned(new)
         if new and not evident:
             self._blocks.learn(new)
         return pa.schema(evident) if evident else None
+
+    def _new_fields(self, objects: list[dict[str, Any]], *, exact: bool) -> list[pa.Field]:
+        return NewFields(exact, self._rules).of_payloads(objects, self._blocks.fields)
+
+    def _rescued_column(self) -> pa.Array | None:
+        if not self._rescued:
+            return None
+        indexes = sorted(index for indexes in self._indexes for index in indexes)
+        return pa.array([self._rescued.get(index) for index in indexes], pa.string())

@@ -3,43 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.formats import Refused
+from lakefeed.formats import DEFAULT_RULES, Refused, Rules
+from lakefeed.formats.json_names import checks
+from lakefeed.formats.json_rescue import both, exact_json, extras_of, rescuing_converter
 from lakefeed.formats.json_text import parse
 from lakefeed.formats.json_values import struct_converter
 from lakefeed.formats.refusal import Misfit, no_payload
 from lakefeed.pipeline.types import stored_type
 
 
+@dataclass
+class Judged:
+    """What the strict path made of some payloads: the indexes of those that became rows, and these rows."""
+
+    good: list[int]
+    rows: pa.StructArray
+    refused: list[Refused]
+    rescued: dict[int, str] = field(default_factory=dict)
+    """What did not fit of the payloads that became rows, by index."""
+
+
 class StrictReader:
     """Reads payloads of one schema, exactly and slowly: some 20 us each."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._convert = struct_converter(pa.struct(list(schema)))
-        self._stored = stored_type(pa.struct(list(schema)))
+    def __init__(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> None:
+        declared = pa.struct(list(schema))
+        top, inner = checks(rules)
+        self._dropped = rules.dropped
+        self._stored = stored_type(declared)
+        self._extras = extras_of(declared) if rules.new_column == "rescue" else None
+        if rules.type_change == "rescue":
+            self._convert = rescuing_converter(declared, inner, top)
+        else:
+            convert = struct_converter(declared, inner, top)
+            self._convert = lambda value: (convert(value), None)
 
-    def read(
-        self, payloads: Sequence[bytes | None], indexes: Sequence[int]
-    ) -> tuple[list[int], pa.StructArray, list[Refused]]:
-        """The indexes that became rows, these rows, and the refusals of the others."""
-        good: list[int] = []
+    def read(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Judged:
+        """Judge the payloads at these indexes."""
         rows: list[dict[str, Any]] = []
-        refused: list[Refused] = []
+        judged = Judged([], None, [])
         for index in indexes:
             try:
-                rows.append(self._row(payloads[index]))
-                good.append(index)
+                row, lost = self._row(payloads[index])
             except Misfit as misfit:
-                refused.append(misfit.refused(index))
-        return good, pa.array(rows, self._stored), refused
+                judged.refused.append(misfit.refused(index))
+                continue
+            rows.append(row)
+            judged.good.append(index)
+            if lost:
+                judged.rescued[index] = exact_json(lost)
+        judged.rows = pa.array(rows, self._stored)
+        return judged
 
-    def _row(self, payload: bytes | None) -> dict[str, Any]:
+    def _row(self, payload: bytes | None) -> tuple[dict[str, Any], dict[str, Any]]:
         if payload is None:
             raise no_payload()
         if not payload:
             raise Misfit("empty_payload", "the payload is empty")
-        row: dict[str, Any] = self._convert(parse(payload))
-        return row
+        value = parse(payload)
+        for name in self._dropped:
+            value.pop(name, None)
+        row, misfits = self._convert(value)
+        return row, both(row, misfits, self._extras(value) if self._extras else None)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakefeed.formats import json_decimals, json_times
 from lakefeed.formats.json_columns import MICROSECONDS, RANGES, base64_bytes, is_epoch
-from lakefeed.formats.json_names import refuse_new_name
+from lakefeed.formats.json_names import Check, refuse_new_name
 from lakefeed.formats.refusal import Misfit, Number, shown
 from lakefeed.pipeline.types import type_text
 
@@ -22,9 +22,13 @@ _LONGEST_INTEGER = 25
 _EPOCH_DIGITS = {"s": 11, "ms": 14, "us": 17}
 
 
-def converter(field: pa.Field) -> Convert:
-    """The function that converts values of one column, null and missing ones included."""
-    convert, nullable, expected = _convert(field.type), field.nullable, f"{type_text(field.type)} not null"
+def converter(field: pa.Field, check: Check = refuse_new_name) -> Convert:
+    """The function that converts values of one column, null and missing ones included.
+
+    `check` looks at objects that have more fields than their struct.
+    """
+    convert, nullable = _convert(field.type, check), field.nullable
+    expected = f"{type_text(field.type)} not null"
 
     def checked(value: Any) -> Any:
         if value is not None:
@@ -36,10 +40,13 @@ def converter(field: pa.Field) -> Convert:
     return checked
 
 
-def _convert(declared: pa.DataType) -> Convert:
-    for applies, make in _MAKERS:
+def _convert(declared: pa.DataType, check: Check) -> Convert:
+    for applies, make in _NESTED:
         if applies(declared):
-            return make(declared)
+            return make(declared, check)
+    for applies, make_plain in _MAKERS:
+        if applies(declared):
+            return make_plain(declared)
     raise TypeError(f"JSON has no {declared}")
 
 
@@ -176,13 +183,21 @@ def _timestamp(declared: pa.DataType) -> Convert:
     return convert
 
 
-def struct_converter(declared: pa.DataType) -> Convert:
-    """The function that converts objects. New fields are left out, and refused if they could not be added."""
-    members = {field.name: converter(field) for field in declared}
+def refuse_kind(declared: pa.DataType, value: Any) -> None:
+    """Raise Misfit for a value that is no object where a struct is declared."""
+    if not isinstance(value, dict):
+        raise _wrong(declared, value)
+
+
+def struct_converter(declared: pa.DataType, check: Check, top: Check | None = None) -> Convert:
+    """The function that converts objects. New fields are left out, if `check` lets them pass.
+
+    `top` checks these objects themselves in its place.
+    """
+    members = {field.name: converter(field, check) for field in declared}
 
     def convert(value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise _wrong(declared, value)
+        refuse_kind(declared, value)
         row = {}
         for name, convert_member in members.items():
             try:
@@ -190,14 +205,14 @@ def struct_converter(declared: pa.DataType) -> Convert:
             except Misfit as misfit:
                 raise misfit.within(name) from None
         if not members.keys() >= value.keys():
-            refuse_new_name(value, members.keys())
+            (top or check)(value, members.keys())
         return row
 
     return convert
 
 
-def _list(declared: pa.DataType) -> Convert:
-    convert_element = converter(declared.value_field)
+def _list(declared: pa.DataType, check: Check) -> Convert:
+    convert_element = converter(declared.value_field, check)
 
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list):
@@ -213,8 +228,8 @@ def _list(declared: pa.DataType) -> Convert:
     return convert
 
 
-def _map(declared: pa.DataType) -> Convert:
-    convert_item = converter(declared.item_field)
+def _map(declared: pa.DataType, check: Check) -> Convert:
+    convert_item = converter(declared.item_field, check)
 
     def convert(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
@@ -240,6 +255,8 @@ _MAKERS: list[tuple[Callable[[Any], bool], Callable[[pa.DataType], Convert]]] = 
     (pa.types.is_date, _date),
     (is_epoch, _epoch),
     (pa.types.is_timestamp, _timestamp),
+]
+_NESTED: list[tuple[Callable[[Any], bool], Callable[[pa.DataType, Check], Convert]]] = [
     (pa.types.is_struct, struct_converter),
     (pa.types.is_list, _list),
     (pa.types.is_map, _map),

@@ -29,13 +29,15 @@ class Proposals:
     by_value: bool = False
     taken: frozenset[str] = frozenset()
     """Names in lower case that the table makes itself."""
+    renamed: frozenset[str] = frozenset()
+    """Fields of the payload itself that get another name in the table."""
 
     def of(
         self, made: pa.StructArray, known: Iterable[pa.Field], types: pa.Schema | None = None
     ) -> pa.Schema:
         """The new columns, and new fields inside known ones; `types` has those that were not read as such."""
         better = {field.name: field.type for field in types or ()}
-        return pa.schema(self._fields(made, known, self.taken, better))
+        return pa.schema(self._fields(made, known, self.taken, better, self.renamed))
 
     def _fields(
         self,
@@ -43,6 +45,7 @@ class Proposals:
         known: Iterable[pa.Field],
         taken: frozenset[str] = frozenset(),
         better: Mapping[str, pa.DataType] | None = None,
+        renamed: frozenset[str] = frozenset(),
     ) -> list[pa.Field]:
         types = {field.name: field.type for field in known}
         spelled = Counter(field.name.lower() for field in made.type)
@@ -54,7 +57,7 @@ class Proposals:
             if name in types:
                 inside = self._inside(values, types[name])
                 fields += [pa.field(name, inside)] if inside else []
-            elif name.lower() in refused or column_name_problem(name) or is_quiet(kind):
+            elif is_quiet(kind) or (name not in renamed and _is_refused(name, refused)):
                 continue
             elif values.null_count < len(values) or not needs_value:
                 fields.append(pa.field(name, proposed_type(kind)))
@@ -72,6 +75,10 @@ class Proposals:
             inner = self._inside(values.items, known.item_type)
             return pa.map_(pa.string(), inner) if inner else None
         return None
+
+
+def _is_refused(name: str, refused: frozenset[str]) -> bool:
+    return name.lower() in refused or column_name_problem(name) is not None
 
 
 def _members(made: pa.StructArray) -> Iterator[tuple[pa.Field, pa.Array]]:

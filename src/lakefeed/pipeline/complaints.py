@@ -69,6 +69,10 @@ def complaints(error: ValidationError, document: Document) -> Iterator[Finding]:
             complaint = _complaint(details, document)
             by_path.setdefault(complaint.path, []).append(complaint)
     for path, found in by_path.items():
+        # Of a union of keys and a word, keys were written: that the word was not is noise.
+        within = any(len(other) > len(path) and other[: len(path)] == path for other in by_path)
+        if within and all(each.in_union for each in found):
+            continue
         for message in _merged(found, _got(path, document)):
             yield Finding(path, message)
 

@@ -27,6 +27,8 @@ _ROOMS = {
     "format": {
         "json": "lakefeed.formats.json:JsonFormat",
         "avro": "lakefeed.formats.avro:AvroFormat",
+        "protobuf": "lakefeed.formats.protobuf:ProtobufFormat",
+        "debezium": "lakefeed.formats.debezium:DebeziumFormat",
         "csv": "lakefeed.formats.csv:CsvFormat",
         "text": "lakefeed.formats.text:TextFormat",
         "int64": "lakefeed.formats.int64:Int64Format",

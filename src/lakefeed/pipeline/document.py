@@ -18,6 +18,7 @@ _MOST_NODES = 10_000
 _DEEPEST = 50
 _PLAIN = "tag:lakefeed:plain"
 _HALF = "holds half of a character; write it as itself, in UTF-8"
+_JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _KNOWN_TAGS = {_PLAIN, *(f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str"))}
 
 # YAML takes the colon in `meta: struct<ip: string>` for a second key. Nobody expects to need quotes there.
@@ -39,6 +40,12 @@ _Loader.add_implicit_resolver(_PLAIN, re.compile(r".*", re.DOTALL), None)
 
 class Unset(str):
     """Stands for a text that holds an unset variable, so that everything else can still be checked."""
+
+    __slots__ = ()
+
+
+class WrittenNumber(str):
+    """A number of the file whose digits another notation would lose, such as 9.90 or 1e5."""
 
     __slots__ = ()
 
@@ -258,7 +265,7 @@ def typed(text: str) -> Any:
             continue
         if repr(number) == text and text not in ("nan", "inf", "-inf"):
             return number
-    return text
+    return WrittenNumber(text) if _JSON_NUMBER.fullmatch(text) else text
 
 
 def scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.section import InAWord, Section
 
 NewColumn = Literal["add", "ignore", "rescue", "dead_letter", "fail"]
 TypeChange = Literal["dead_letter", "rescue", "fail"]
@@ -36,9 +36,5 @@ class Evolve(Section):
         return "rescue" in (self.new_column, self.type_change)
 
 
-def _by_name(value: Any) -> Any:
-    return {"new_column": value} if isinstance(value, str) else value
-
-
-EvolveField = Annotated[Evolve, BeforeValidator(_by_name)]
+EvolveField = Annotated[Evolve, InAWord({rule: {"new_column": rule} for rule in get_args(NewColumn)})]
 """A mapping, or the rule for new columns alone: `evolve: ignore`."""

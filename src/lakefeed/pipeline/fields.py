@@ -38,7 +38,7 @@ def section_at(path: Path, data: Any) -> type[Section] | None:
 
 
 def _element(annotation: Any) -> Any:
-    arguments = get_args(annotation)
+    arguments = [each for each in get_args(annotation) if each is not ...]
     return arguments[-1] if arguments else None
 
 

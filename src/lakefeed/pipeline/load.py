@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from lakefeed.errors import PipelineFileError, Problem
 from lakefeed.pipeline.checks import Finding, Outline, dotted, findings
+from lakefeed.pipeline.companion import add_tests, companion_of
 from lakefeed.pipeline.complaints import complaints, scrubbed
 from lakefeed.pipeline.document import Document, Unset, read_document, scalars
 from lakefeed.pipeline.locations import FileContext
@@ -33,16 +34,24 @@ class Loaded:
 
 
 def load(
-    path: str | Path, overrides: Iterable[str] = (), environment: Mapping[str, str] | None = None
+    path: str | Path,
+    overrides: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+    *,
+    with_tests: bool = False,
 ) -> Loaded:
     """Load a pipeline file, connecting to nothing. Raises PipelineFileError with every problem found.
 
     `overrides` are `a.b=value`, as for `--set`; variables come from the process environment by default.
+    `with_tests` adds the tests of the file beside it, if there is one.
     """
     variables = os.environ if environment is None else environment
     file = str(path)
     document = read_document(_read(Path(path), file), file, variables)
     _require_mapping(document)
+    beside = companion_of(Path(path))
+    if with_tests and beside.exists():
+        add_tests(document, read_document(_read(beside, str(beside)), str(beside), variables))
     for number, text in enumerate(overrides, 1):
         apply_override(document, text, number, variables)
     pipeline = _validated(document, FileContext(Path(path).absolute().parent))

@@ -13,12 +13,15 @@ from pydantic_core import PydanticCustomError
 from lakefeed.pipeline.checks import Outline, findings
 from lakefeed.pipeline.connector import SourceField
 from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.locations import LocalPath, Location, beside
 from lakefeed.pipeline.names import PartName, PipelineName
 from lakefeed.pipeline.options import Options
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
+from lakefeed.pipeline.tests import Case
 from lakefeed.pipeline.units import Duration
+from lakefeed.pipeline.upkeep import Upkeep, UpkeepField, resolved
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.secrets import Path as KeyPath
@@ -35,6 +38,11 @@ class DeadLetters(Section):
     )
     storage: Options | None = Field(
         default=None, description="Options of its store, in addition to the pipeline's `storage`."
+    )
+    upkeep: UpkeepField | None = Field(
+        default=None,
+        description="Its own upkeep: each key that is given takes the place of the pipeline's, or `off`. "
+        "The pipeline's `delete_after` is not for dead letters.",
     )
 
 
@@ -77,6 +85,19 @@ class Pipeline(Section):
         description="Options of the object store, for every table; a table may have its own in addition.",
         examples=[{"AWS_REGION": "eu-west-1"}],
     )
+    http: Http | None = Field(
+        default=None,
+        description="Serves the status page, `/metrics`, `/healthz`, `/readyz` and `/api/status` while the "
+        "pipeline runs. Left out: nothing listens.",
+        examples=[{"listen": "127.0.0.1:8088"}],
+    )
+    ready: Ready = Field(default=Ready(), description="When `/readyz` says that the pipeline is not ready.")
+    upkeep: UpkeepField = Field(
+        default=Upkeep(),
+        description="How tables are kept fit to be read while they are written; a table may have its own. "
+        "`off` for none.",
+        examples=["off"],
+    )
     spark: Spark = Field(default=Spark(), description="Which Spark runs the pipeline, and its settings.")
     state: LocalPath = Field(
         default=".lakefeed",
@@ -93,6 +114,13 @@ class Pipeline(Section):
         default=600.0,
         description="How long a source or store may be away before the run fails.",
         examples=["10m"],
+    )
+    tests: dict[str, Case] = Field(
+        default_factory=dict,
+        exclude=True,
+        repr=False,
+        description="Tests by name, for `lakefeed test`: events, and what must be in the tables then. They "
+        "may also stand in a file beside this one: `shop.test.yaml` for `shop.yaml`.",
     )
 
     _option_paths_from_variables: frozenset[KeyPath] = PrivateAttr(frozenset())
@@ -116,14 +144,17 @@ class Pipeline(Section):
 
         Starts Spark in this process; `master` takes the place of the file's.
         """
-        # By name: the engine is above this room and imports Spark.
-        import_module("lakefeed.engine.supervisor").run(self, once=once, master=master)
+        from lakefeed.pipeline.secrets import Redactor
+
+        with Redactor.of(self).guarding():
+            # By name: what runs it is above this room and imports Spark.
+            import_module("lakefeed.watch.run").run(self, once=once, master=master)
 
     @property
     def dead_letters_path(self) -> str:
         """The location of the dead-letter table, given or beside the first table."""
         first = next(iter(self.tables.values()))
-        return self.dead_letters.path or beside(first.path, f"{self.name}_dead_letters")
+        return self.dead_letters.path or beside(first.neighbour, f"{self.name}_dead_letters")
 
     @property
     def dead_letters_storage(self) -> dict[str, str]:
@@ -147,9 +178,21 @@ class Pipeline(Section):
         own: Flush | None = getattr(self.sources[source], "flush", None)
         return own or self.flush
 
+    def upkeep_for(self, table: str) -> Upkeep | None:
+        """The upkeep of a table: the pipeline's, with its own keys in place; None where it is off."""
+        return resolved(self.upkeep, self.tables[table].upkeep)
+
+    @property
+    def dead_letters_upkeep(self) -> Upkeep | None:
+        """The upkeep of the dead-letter table, whose rows only its own `delete_after` deletes."""
+        if self.upkeep == "off":
+            return resolved("off", self.dead_letters.upkeep)
+        ground = self.upkeep.model_copy(update={"delete_after": "off"})
+        return resolved(ground, self.dead_letters.upkeep)
+
     def tables_of(self, source: str) -> dict[str, Table]:
         """The tables that the source feeds, by name, in the order of the file."""
         return {name: table for name, table in self.tables.items() if source in table.from_}
 
 
-__all__ = ["DeadLetters", "Flush", "Pipeline", "Spark", "Table"]
+__all__ = ["DeadLetters", "Flush", "Pipeline", "Spark", "Table", "Upkeep"]

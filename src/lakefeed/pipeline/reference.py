@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from lakefeed.pipeline.connector import connector_class, connector_types
+from lakefeed.pipeline.evolve import Evolve
 from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.registry import Registry
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
+from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable, Sample
+from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Log, Upkeep, Vacuum
 
 _OPENING = """\
 # Reference of the pipeline file
@@ -41,10 +46,23 @@ def reference_markdown() -> str:
             for name in connector_types("format")
         ),
         _section("Table", Table),
+        _section("Evolve", Evolve),
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
+        _section("Http", Http),
+        _section("Ready", Ready),
         _section("Registry", Registry),
+        _section("Upkeep", Upkeep),
+        _section("Compact", Compact),
+        _section("Cluster", Cluster),
+        _section("Vacuum", Vacuum),
+        _section("Delete after", DeleteAfter),
+        _section("Log", Log),
         _section("Spark", Spark),
+        _section("Case", Case),
+        _section("Sample", Sample),
+        _section("Expected table", ExpectedTable),
+        _section("Expected letter", ExpectedLetter),
     ]
     return "\n".join([_OPENING, *sections, _column_types()])
 
@@ -112,7 +130,8 @@ def _plain_words(schema: dict[str, Any]) -> str:
 
 
 def _link(name: str) -> str:
-    titles = {"DeadLetters": "Dead letters"}
+    title = re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", name)
+    titles = {"DeadLetters": "Dead letters", "DeleteAfter": "Delete after"}
     title = titles.get(name, name)
     return f"[{title}](#{title.lower().replace(' ', '-')})"
 

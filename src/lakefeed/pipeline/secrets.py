@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from lakefeed.errors import LakefeedError
-
 if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
 
@@ -47,7 +45,8 @@ def is_secret_key(name: str) -> bool:
 def is_secret_at(path: Path) -> bool:
     """Whether the key at a path holds a secret; the looser rule counts in maps that go to clients."""
     keys = [step for step in path if isinstance(step, str)]
-    if not keys:
+    # Samples of events are made up, and a test that hides what it compares is of no use.
+    if not keys or keys[0] == "tests":
         return False
     if in_option_map(path):
         return is_secret_key(keys[-1])
@@ -130,11 +129,38 @@ class Redactor(logging.Filter):
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """Let errors pass only without secrets, and without what caused them, which may show some."""
+        """Let errors and log lines pass only without secrets.
+
+        What caused an error stays behind, as it may show some.
+        """
+        failure: Exception | None = None
+        logs = [logging.getLogger(name) for name in ("lakefeed", "lakefeed.kafka")]
+        for log in logs:
+            log.addFilter(self)
         try:
             yield
-        except LakefeedError as error:
-            raise type(error)(self.redact(str(error))) from None
+        except Exception as error:
+            failure = self._clean(error)
+        finally:
+            for log in logs:
+                log.removeFilter(self)
+        if failure is not None:
+            raise failure from None
+
+    def _clean(self, error: Exception) -> Exception:
+        """The error without secrets and causes.
+
+        One that does not make its text from its arguments gives way to an error that tells its name.
+        """
+        error.args = tuple(self._plain(argument) for argument in error.args)
+        error.__cause__ = error.__context__ = None
+        if self.redact(str(error)) == str(error):
+            return error
+        return RuntimeError(f"{type(error).__name__}: {self.redact(str(error))}")
+
+    def _plain(self, value: Any) -> Any:
+        text = str(value)
+        return value if self.redact(text) == text else self.redact(text)
 
     def redact(self, text: str) -> str:
         """The text without secrets."""

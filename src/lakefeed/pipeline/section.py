@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
-from pydantic_core import PydanticKnownError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from lakefeed.pipeline.secrets import for_repr
+
+
+@dataclass(frozen=True)
+class InAWord:
+    """Marks a field that may be given as one of some words, each of which stands for a value."""
+
+    meaning: Mapping[str, Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Put the value in the place of the word, then read it as usual."""
+        return core_schema.no_info_before_validator_function(self._read, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, inner: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """A word, or what the field is otherwise."""
+        return {"anyOf": [{"type": "string", "enum": list(self.meaning)}, handler(inner)]}
+
+    def _read(self, value: Any) -> Any:
+        return self.meaning[value] if isinstance(value, str) and value in self.meaning else value
 
 
 class Section(BaseModel):

@@ -7,14 +7,18 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from lakefeed.pipeline.evolve import Evolve, EvolveField
 from lakefeed.pipeline.locations import Location
+from lakefeed.pipeline.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.names import ColumnName
 from lakefeed.pipeline.options import Options
 from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field
 from lakefeed.pipeline.properties import Properties
-from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.route import Route, RouteText
+from lakefeed.pipeline.section import InAWord, Section
 from lakefeed.pipeline.types import column, declared_schema
 from lakefeed.pipeline.units import Size
+from lakefeed.pipeline.upkeep import UpkeepField
 
 
 def _as_list(value: Any) -> Any:
@@ -48,6 +52,7 @@ From = Annotated[
     ),
 ]
 ColumnText = Annotated[str, AfterValidator(_check_type)]
+Columns = Annotated[dict[ColumnName, ColumnText] | None, Field(min_length=1), InAWord({"infer": None})]
 PartitionText = Annotated[str, AfterValidator(_check_partition_field)]
 
 
@@ -55,8 +60,22 @@ class Table(Section):
     """A Delta table that a pipeline writes."""
 
     path: Location = Field(
-        description="Where the table lies: a local path, `file://` or `s3://`.",
+        default="",
+        description="Where the table lies: a local path, `file://` or `s3://`. Required, unless there is a "
+        "`route`.",
         examples=["s3://lake/clicks"],
+    )
+    route: RouteText | None = Field(
+        default=None,
+        description="In place of `path`: a path with columns in braces, one table for each of their values. "
+        "The tables have the columns that their own events fill.",
+        examples=["lake/events_{event_type}"],
+    )
+    max_tables: int | None = Field(
+        default=None,
+        gt=0,
+        description="With `route`: the most tables; events of further values are dead letters. "
+        "Left out: 100.",
     )
     from_: From = Field(
         validation_alias="from",
@@ -67,13 +86,28 @@ class Table(Section):
     create: bool = Field(
         default=True, description="Create the table if it is missing; otherwise a missing table is an error."
     )
-    columns: dict[ColumnName, ColumnText] | None = Field(
+    columns: Columns = Field(
         default=None,
-        min_length=1,
         validation_alias="schema",
         serialization_alias="schema",
-        description="The columns and their types. Left out: inferred from the first events.",
+        description="The columns and their types. Left out, or `infer`: inferred from the first events.",
         examples=[{"event_id": "string not null", "price": "decimal(10,2)"}],
+    )
+    evolve: EvolveField = Field(
+        default=Evolve(),
+        description="What becomes of events that do not fit the columns; a word alone is the rule for new "
+        "columns.",
+        examples=[{"new_column": "rescue", "type_change": "rescue"}, "ignore"],
+    )
+    drop: Annotated[tuple[str, ...], AfterValidator(_without_repeats)] = Field(
+        default=(),
+        description="Fields of the events that the table does not take, whatever they hold.",
+        examples=[["debug"]],
+    )
+    rename: dict[str, ColumnName] = Field(
+        default_factory=dict,
+        description="Fields of the events that have another name in the table: `old: new`.",
+        examples=[{"ts": "event_time"}],
     )
     partition_by: tuple[PartitionText, ...] = Field(
         default=(),
@@ -81,9 +115,17 @@ class Table(Section):
         "`as NAME` names the column.",
         examples=[["country", "day(event_time)", "strftime(event_time, '%Y-%m') as month"]],
     )
-    metadata: bool = Field(
+    cluster_by: tuple[ColumnName, ...] = Field(
+        default=(),
+        description="Columns that readers filter by: upkeep orders rows by them, so that a filter opens few "
+        "files.",
+        examples=[["user_id", "product_id"]],
+    )
+    metadata: MetadataField = Field(
         default=False,
-        description="Add the columns _topic, _partition, _offset, _timestamp, _key and _headers.",
+        description="Add the columns _topic, _partition, _offset, _timestamp, _key and _headers: all, those "
+        "in a list, those in a mapping under other names, or with `as` all of them in one column of JSON.",
+        examples=[True, ["_topic", "_offset"], {"_topic": "source_topic"}, {"as": "_metadata"}],
     )
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = Field(
         default="zstd", description="How Parquet pages are compressed."
@@ -112,10 +154,30 @@ class Table(Section):
         default=None, description="Options of its store, in addition to the pipeline's `storage`."
     )
 
+    upkeep: UpkeepField | None = Field(
+        default=None,
+        description="Its own upkeep: each key that is given takes the place of the pipeline's, or `off`.",
+    )
+
+    @property
+    def routed(self) -> Route | None:
+        """The route, read."""
+        return Route(self.route) if self.route else None
+
+    @property
+    def neighbour(self) -> str:
+        """A place that others may lie beside: the path, or that of any table of the route."""
+        return f"{Route(self.route).base}/any" if self.route else self.path
+
     @property
     def declared(self) -> pa.Schema | None:
         """The declared schema, or None where it is inferred; see `lakefeed.pipeline.types`."""
         return None if self.columns is None else declared_schema(self.columns)
+
+    @property
+    def metadata_columns(self) -> MetadataColumns:
+        """The metadata columns, and what the table calls them."""
+        return metadata_columns(self.metadata)
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:

@@ -60,6 +60,16 @@ class Events(ABC):
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are, among all or among those at the given indexes."""
 
+    def newest(self) -> float | None:
+        """The time of the last event, in seconds since 1970; None where it has none.
+
+        Events of a partition come in their order, so looking at each one would cost much and tell little.
+        """
+        if not self.payloads:
+            return None
+        moment = self.origin([len(self.payloads) - 1]).column("timestamp").cast(pa.int64())[0].as_py()
+        return None if moment is None else moment / 1_000_000
+
 
 class SourceClient(ABC):
     """A source as the driver sees it, for the length of a run. Raises SourceUnavailable or SourceError."""
@@ -86,8 +96,19 @@ class SourceClient(ABC):
         Called after a batch was read and before it is committed.
         """
 
+    def acknowledge(self, positions: Offsets) -> None:  # noqa: B027
+        """Tell the source that every table which is still fed has all events before these positions.
+
+        For those who look at the source and not at the tables. Returns at once and never raises: whatever
+        goes wrong here, the tables are right.
+        """
+
     def marks(self) -> dict[str, int]:
         """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log."""
+        return {}
+
+    def retention(self) -> dict[str, float]:
+        """For how many seconds events are kept, by topic or the like; what is not told is left out."""
         return {}
 
     def close(self) -> None:  # noqa: B027

@@ -45,6 +45,13 @@ class KafkaSource(Source):
         description="What to do when offsets that a table wants next are gone: `fail` stops and names them, "
         "`skip` goes on with the earliest that are left and tells how many were lost.",
     )
+    group: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The consumer group whose offsets are committed after each batch, for lag tools; nothing "
+        "is read from it. Left out: `lakefeed-` and the pipeline's name.",
+        examples=["shop-lake"],
+    )
     options: Options = Field(
         default={},
         description="Passed to the client (librdkafka).",
@@ -75,6 +82,8 @@ class KafkaSource(Source):
         ):
             if name in value:
                 raise ValueError(f"{name} is set by Lakefeed: exactly-once depends on it")
+        if "group.id" in value:
+            raise ValueError("group.id is set by `group` of the source")
         return value
 
     @model_validator(mode="after")

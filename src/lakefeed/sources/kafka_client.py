@@ -14,12 +14,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
 from lakefeed.pipeline.wording import counted
 from lakefeed.sources import Offsets, SourceClient
 from lakefeed.sources.kafka import partition_name, topic_and_number
+from lakefeed.sources.kafka_group import ConsumerGroup
 
 if TYPE_CHECKING:
     from lakefeed.sources.kafka import KafkaSource
@@ -47,6 +48,7 @@ class KafkaClient(SourceClient):
             raise SourceError(
                 f"source {name}: the client refuses its options: {error.args[0].str()}"
             ) from error
+        self._group = ConsumerGroup(self._admin, name, source.group or f"lakefeed-{pipeline}")
         self._topics: dict[str, Any] = {}
         self._looked_at = 0.0
 
@@ -73,6 +75,7 @@ class KafkaClient(SourceClient):
         """
         if time.monotonic() - self._looked_at > _LOOK_FOR_PARTITIONS_EVERY:
             self._look()
+        self._group.go_on()
         return self._list(self._partitions(), OffsetSpec.latest())
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
@@ -105,8 +108,13 @@ class KafkaClient(SourceClient):
 
     def close(self) -> None:
         """Let go of the connections and their threads."""
+        self._group.close()
         # They live as long as the client, which lives as long as its callback, which is a part of this.
-        del self._admin
+        del self._admin, self._group
+
+    def acknowledge(self, positions: Offsets) -> None:
+        """Commit the consumer group's offsets, beside the stream."""
+        self._group.commit(positions)
 
     def confirm(self) -> None:
         """Raise when a topic was deleted and created again while a batch was read from it."""
@@ -121,6 +129,21 @@ class KafkaClient(SourceClient):
     def marks(self) -> dict[str, int]:
         """The id of each topic, cut to 63 bits."""
         return {name: _number(topic.topic_id) for name, topic in self._topics.items()}
+
+    def retention(self) -> dict[str, float]:
+        """What the brokers say of each topic that they delete from; nothing where they refuse to tell."""
+        self._look()
+        asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in self._topics]
+        found = {}
+        for resource, future in self._admin.describe_configs(asked, request_timeout=_TIMEOUT).items():
+            try:
+                told = {name: entry.value for name, entry in future.result(_TIMEOUT + 5).items()}
+            except (KafkaException, TimeoutError):
+                continue
+            kept = int(told.get("retention.ms") or -1)
+            if kept >= 0 and "delete" in (told.get("cleanup.policy") or "delete"):
+                found[resource.name] = kept / 1000
+        return found
 
     def _lost(
         self, partition: str, wanted: int, earliest: int, what: str, going_on: int | None = None

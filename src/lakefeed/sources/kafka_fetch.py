@@ -95,9 +95,10 @@ class _Reader:
         while left := sum(ends[place] - at for place, at in self._stands.items()):
             messages = self._consumer.consume(min(left, _CHUNK), _WAIT)
             good = [message for message in messages if message.error() is None]
+            inside = sort_out(good, ends)
+            # After the events: an end that comes with them lies behind them, beyond a transaction's marker.
             if len(good) < len(messages):
                 self._hear([message for message in messages if message.error() is not None], ends)
-            inside = sort_out(good, ends)
             if inside:
                 yield KafkaEvents(inside, only)
                 quiet_since = time.monotonic()

@@ -75,7 +75,7 @@ def append(
             )
     assert failure is not None
     raise StoreUnavailable(
-        f"{table.path}: the commit failed {retries + 1} times, last with: {failure}"
+        f"{table.path}: the commit failed {retries + 1} times, last with: {_reason(table, failure)}"
     ) from failure
 
 
@@ -100,6 +100,10 @@ def _try(table: LakeTable, change: Append) -> Exception | None:
             raise
         return error
     return None
+
+
+def _reason(table: LakeTable, failure: Exception) -> str:
+    return str(failure).removeprefix(f"{table.path}: ")
 
 
 def _find(table: LakeTable, token: str) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError
 
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
@@ -32,16 +33,30 @@ def _missing(have: list[pa.Field], want: list[pa.Field], where: str) -> list[pa.
             raise TableError(
                 f"column {path} differs from the table's column {there.name} only in case; rename one."
             )
-        elif pa.types.is_struct(field.type) and pa.types.is_struct(there.type):
-            inner = _missing(list(there.type), list(field.type), f"{path}.")
-            if inner:
-                found.append(pa.field(field.name, pa.struct(inner), field.nullable))
-        elif not _same(there.type, field.type):
-            raise TableError(
-                f"column {path} is {type_text(there.type)} in the table and {type_text(field.type)} in the "
-                "pipeline file.\nChange `schema`, or choose another path."
-            )
+        else:
+            inner = _missing_inside(there.type, field.type, path)
+            if inner is not None:
+                found.append(pa.field(field.name, inner, field.nullable))
     return found
+
+
+def _missing_inside(have: pa.DataType, want: pa.DataType, path: str) -> pa.DataType | None:
+    """What a type lacks of another, in its shape; None when nothing is missing."""
+    if pa.types.is_struct(want) and pa.types.is_struct(have):
+        fields = _missing(list(have), list(want), f"{path}.")
+        return pa.struct(fields) if fields else None
+    if _same(have, want):
+        return None
+    if pa.types.is_list(want) and pa.types.is_list(have):
+        inner = _missing_inside(have.value_type, want.value_type, path)
+        return pa.list_(pa.field("element", inner)) if inner is not None else None
+    if pa.types.is_map(want) and pa.types.is_map(have):
+        inner = _missing_inside(have.item_type, want.item_type, path)
+        return pa.map_(want.key_type, inner) if inner is not None else None
+    raise TableError(
+        f"column {path} is {type_text(have)} in the table and {type_text(want)} in the "
+        "pipeline file.\nChange `schema`, or choose another path."
+    )
 
 
 def _same(have: pa.DataType, want: pa.DataType) -> bool:
@@ -49,8 +64,8 @@ def _same(have: pa.DataType, want: pa.DataType) -> bool:
     return bool(Schema.from_arrow(pa.schema([("c", have)])) == Schema.from_arrow(pa.schema([("c", want)])))
 
 
-def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str, object]) -> None:
-    """Add columns, nested ones too, in one commit.
+def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str, object]) -> bool:
+    """Add columns, nested ones too, in one commit; False when another writer altered the table first.
 
     New columns are nullable, since old rows do not have them.
     """
@@ -59,7 +74,12 @@ def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str,
     def alter(delta: DeltaTable) -> None:
         delta.alter.add_columns(fields, commit_properties=commit_properties({}, account))
 
-    table.change(alter)
+    try:
+        table.change(alter)
+    except CommitFailedError:
+        table.refresh()
+        return False
+    return True
 
 
 def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mapping[str, object]) -> None:
@@ -83,4 +103,8 @@ def _nullable(field: pa.Field) -> pa.Field:
     kind = field.type
     if pa.types.is_struct(kind):
         kind = pa.struct([_nullable(inner) for inner in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(kind.key_type, _nullable(kind.item_field))
     return pa.field(field.name, kind, nullable=True)

@@ -44,6 +44,21 @@ def mark_id(pipeline: str, source: str, name: str) -> str:
     return f"{pipeline}/{source}/#{name}"
 
 
+def replay_id(pipeline: str, table: str | None = None) -> str:
+    """The `txn` application id that counts what a table has left to do with its dead letters.
+
+    In the table it counts replays and rewinds; in the dead-letter table, with `table`, those whose letters
+    are settled. No source is named `#replay`.
+    """
+    return f"{pipeline}/#replay/{table}" if table else f"{pipeline}/#replay"
+
+
+def named_partition(name: str) -> str | None:
+    """`source/partition` of an application id that holds a table's position, None of any other."""
+    parts = name.split("/")
+    return "/".join(parts[1:]) if len(parts) == 3 and "#" not in name and all(parts) else None
+
+
 def lowest(positions: Iterable[Positions]) -> Positions:
     """The lowest next offset of each partition over several tables."""
     merged: Positions = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lakefeed.errors import TableError
-from lakefeed.stores import delta_options, store_errors
+from lakefeed.stores import delta_options, store_errors, store_path
 from lakefeed.tables.transactions import read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
@@ -29,7 +30,7 @@ class LakeTable:
 
     def __init__(self, name: str, delta: DeltaTable, store: pafs.FileSystem) -> None:
         self.name = name
-        self.path = delta.table_uri
+        self.path = store_path(store)
         self.delta = delta
         self.store = store
         with store_errors(self.path):
@@ -38,15 +39,26 @@ class LakeTable:
 
     @classmethod
     def open(
-        cls, name: str, path: str, storage: Mapping[str, str], store: pafs.FileSystem
+        cls,
+        name: str,
+        path: str,
+        storage: Mapping[str, str],
+        store: pafs.FileSystem,
+        *,
+        foreign: bool = False,
     ) -> LakeTable | None:
-        """Open the table at `path`; None where there is none."""
+        """Open the table at `path`; None where there is none.
+
+        A `foreign` table is looked after but not fed: it may have features that Lakefeed does not write, and
+        each operation refuses those that it cannot keep.
+        """
         with store_errors(path):
             try:
                 delta = DeltaTable(path, storage_options=delta_options(path, storage))
             except TableNotFoundError:
                 return None
-            _refuse_foreign_protocol(delta, path)
+            if not foreign:
+                _refuse_foreign_protocol(delta, path)
             return cls(name, delta, store)
 
     @classmethod
@@ -105,6 +117,14 @@ class LakeTable:
         """The table properties."""
         return dict(self.delta.metadata().configuration)
 
+    def at(self, version: int | dt.datetime) -> DeltaTable:
+        """Another version of the table, by number or by moment, in a handle of its own."""
+        with store_errors(self.path):
+            # The options are kept by the handle, which has no public name for them.
+            delta = DeltaTable(self.path, storage_options=self.delta._storage_options)
+            delta.load_as_version(version)
+            return delta
+
     def refresh(self) -> dict[int, dict[str, Any]]:
         """Move to the newest version; answer the commit information of the versions passed, by version."""
         infos = {}
@@ -113,7 +133,13 @@ class LakeTable:
             # Counted one by one: a version whose entry could not be read must be read by the next call, or
             # its positions would never be known, and its events would be written again.
             while self._read_to < self.version:
-                entry = read_entry(self.store, self._read_to + 1)
+                try:
+                    entry = read_entry(self.store, self._read_to + 1)
+                except FileNotFoundError:
+                    # The log was cleaned past it; a checkpoint has its positions.
+                    self.transactions = read_transactions(self.store, self.version)
+                    self._read_to = self.version
+                    break
                 self._read_to += 1
                 self.transactions.update(entry.transactions)
                 infos[self._read_to] = entry.info
@@ -142,7 +168,12 @@ def only_known(properties: Mapping[str, str]) -> bool:
 def account_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Lakefeed's own account in a commit's information; empty for the commits of others."""
     text = info.get(COMMIT_KEY)
-    return json.loads(text) if isinstance(text, str) else {}
+    if isinstance(text, str):
+        return dict(json.loads(text))
+    # Spark's Delta has one text in which a commit may say something about itself.
+    told = info.get("userMetadata")
+    ours = isinstance(told, str) and told.startswith(f'{{"{COMMIT_KEY}":{{')
+    return dict(json.loads(told)[COMMIT_KEY]) if ours and isinstance(told, str) else {}
 
 
 def _refuse_foreign_protocol(delta: DeltaTable, path: str) -> None:

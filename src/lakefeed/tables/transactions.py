@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefeed.errors import TableError
+from lakefeed.stores import store_path
+
 _LOG = "_delta_log"
 
 
@@ -34,11 +37,51 @@ def read_entry(store: pafs.FileSystem, version: int) -> LogEntry:
     entry = LogEntry()
     for line in content.splitlines():
         if line.startswith(b'{"txn"'):
-            action = orjson.loads(line)["txn"]
+            action = _action(line, store, version)["txn"]
             entry.transactions[action["appId"]] = action["version"]
         elif line.startswith(b'{"commitInfo"'):
-            entry.info = orjson.loads(line)["commitInfo"]
+            entry.info = _action(line, store, version)["commitInfo"]
+    if missing := _promised(entry.info) - entry.transactions.keys():
+        raise _torn(store, version, f"it holds no position for {', '.join(sorted(missing)[:3])}")
     return entry
+
+
+def _transactions_in(content: bytes) -> dict[str, int]:
+    actions = (orjson.loads(line)["txn"] for line in content.splitlines() if line.startswith(b'{"txn"'))
+    return {action["appId"]: action["version"] for action in actions}
+
+
+def _action(line: bytes, store: pafs.FileSystem, version: int) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise _torn(store, version, str(error)) from error
+
+
+def _promised(info: dict[str, Any]) -> set[str]:
+    """The application ids that an entry must hold by its own account, which stands before them.
+
+    A disk that lost its power may have kept the beginning of an entry, rows included. Whoever believed it
+    would read the events of these rows again.
+    """
+    text = info.get("lakefeed")
+    account = json.loads(text) if isinstance(text, str) else {}
+    match account.get("kind"):
+        case "rows" | "position":
+            head = f"{account['pipeline']}/{account['source']}"
+            return {f"{head}/{partition}" for partition in account["ranges"]}
+        case "letters":
+            return set(account["letters"])
+        case _:
+            return set()
+
+
+def _torn(store: pafs.FileSystem, version: int, why: str) -> TableError:
+    return TableError(
+        f"{store_path(store)}: version {version} of the table's log is torn: {why}.\n"
+        f"Nothing was written. Bring {_LOG}/{version:020d}.json back from a backup; "
+        "if it is the newest version, you may delete it instead:\nits events are read again."
+    )
 
 
 def read_transactions(store: pafs.FileSystem, version: int) -> dict[str, int]:
@@ -54,6 +97,10 @@ def _from_checkpoint(store: pafs.FileSystem, version: int) -> tuple[dict[str, in
     paths = _checkpoint_paths(store, version)
     transactions: dict[str, int] = {}
     for path in paths:
+        if path.endswith(".json"):
+            with store.open_input_stream(path) as stream:
+                transactions.update(_transactions_in(stream.read()))
+            continue
         file = pq.ParquetFile(store.open_input_file(path))
         if "txn" not in file.schema_arrow.names:
             continue
@@ -72,7 +119,9 @@ def _checkpoint_paths(store: pafs.FileSystem, version: int) -> list[str]:
             for info in store.get_file_info(pafs.FileSelector(_LOG))
             if ".checkpoint." in info.base_name
         ]
-        found = [name for name in names if name.endswith(".parquet") and _version_of(name) <= version]
+        found = [
+            name for name in names if name.endswith((".parquet", ".json")) and _version_of(name) <= version
+        ]
         hint = max(map(_version_of, found), default=None)
         if hint is None:
             return []

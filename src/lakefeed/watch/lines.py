@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 
-from lakefeed.engine.report import BatchDone, Committed
+from lakefeed.engine.report import Committed, Quiet, Upkept
 from lakefeed.pipeline.units import readable_size
 from lakefeed.pipeline.wording import counted
 
 _log = logging.getLogger("lakefeed")
 
 
-class LogLines:
-    """Writes what happens to the log."""
+class LogLines(Quiet):
+    """Writes what happens to the log; where lines are JSON, with the figures as fields of their own."""
 
     def __init__(self) -> None:
         """Nothing has happened yet."""
@@ -33,13 +34,8 @@ class LogLines:
             letters,
             event.seconds * 1000,
             retries,
+            extra={"fields": {"event": "committed", **asdict(event)}},
         )
-
-    def batch_done(self, event: BatchDone) -> None:
-        """The commits have said it all."""
-
-    def lag(self, source: str, records: int) -> None:
-        """Not worth a line."""
 
     def trouble(self, source: str, text: str) -> None:
         """Say what is being retried, once for each text, and when it is over."""
@@ -47,14 +43,29 @@ class LogLines:
             return
         self._trouble[source] = text
         if text:
-            _log.warning("%s; trying again", text)
+            what, _, remedy = text.partition("\n")
+            said = f"{what}; trying again" + (f"\n{remedy}" if remedy else "")
+            _log.warning("%s", said, extra={"fields": {"event": "trouble", "source": source}})
         else:
-            _log.info("source %s: going on", source)
+            _log.info("source %s: going on", source, extra={"fields": {"event": "over", "source": source}})
 
     def stopped(self, what: str, text: str) -> None:
         """An error that ends a part of the run."""
-        _log.error("%s stopped: %s", what, text)
+        kind, _, name = what.partition(" ")
+        _log.error("%s stopped: %s", what, text, extra={"fields": {"event": "stopped", kind: name}})
 
     def changed(self, table: str, text: str) -> None:
         """A table was created or changed."""
-        _log.info("%s: %s", table, text)
+        _log.info("%s: %s", table, text, extra={"fields": {"event": "changed", "table": table}})
+
+    def upkept(self, event: Upkept) -> None:
+        """One line for an operation of upkeep."""
+        _log.info(
+            "%s: %s: %s to %s in %.1f s",
+            event.table,
+            event.operation,
+            counted(event.files_before, "file"),
+            counted(event.files_after, "file"),
+            event.seconds,
+            extra={"fields": {"event": "upkept", **asdict(event)}},
+        )

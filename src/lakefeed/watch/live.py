@@ -1,40 +1,33 @@
-"""Progress on a terminal: one live line a source and table, above it whatever needs to be read later."""
+"""Progress on a terminal: a live table of the tables, above it whatever needs to be read later."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import deque
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
-from lakefeed.engine.lake import LETTERS
-from lakefeed.engine.report import BatchDone, Committed
+from lakefeed.engine.report import Quiet, Upkept
 from lakefeed.pipeline.secrets import Redactor
+from lakefeed.watch.figures import ago
+from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.view import RunView, TableView
 
-_WINDOW = 10.0
+_LINES_BESIDE = 6
+"""Lines of the terminal that are left to headings, the sum and troubles."""
 
 
-class LiveProgress:
-    """A line for each source that is redrawn while it runs. Use it as a context manager."""
+class LiveProgress(Quiet):
+    """A table that is redrawn while the run goes on, from the logbook. Use it as a context manager."""
 
-    def __init__(self, name: str, redactor: Redactor, console: Console | None = None) -> None:
-        """Start with nothing read."""
-        self._name = name
+    def __init__(self, logbook: Logbook, redactor: Redactor, console: Console | None = None) -> None:
+        self._logbook = logbook
         self._redact = redactor.redact
         self._console = console or Console(stderr=True)
-        self._lock = threading.Lock()
-        self._rows = self._letters = self._commits = 0
-        self._read = 0
-        self._lag: dict[str, int] = {}
-        self._trouble: dict[str, str] = {}
-        self._recent: deque[tuple[float, int]] = deque()
-        self._began = time.monotonic()
         self._live = Live(
-            get_renderable=self._draw, console=self._console, refresh_per_second=5, transient=False
+            get_renderable=self._draw, console=self._console, refresh_per_second=4, transient=False
         )
 
     def __enter__(self) -> LiveProgress:
@@ -48,56 +41,64 @@ class LiveProgress:
         """Draw a last time."""
         self._live.stop()
 
-    def committed(self, event: Committed) -> None:
-        """Count a commit."""
-        with self._lock:
-            self._commits += 1
-            if event.table == LETTERS:
-                self._letters += event.rows
-            else:
-                self._rows += event.rows
-
-    def batch_done(self, event: BatchDone) -> None:
-        """Count a batch."""
-        with self._lock:
-            self._read += event.read
-            self._recent.append((time.monotonic(), event.read))
-            self._lag[event.source] = event.lag
-
-    def lag(self, source: str, records: int) -> None:
-        """Remember how much waits."""
-        with self._lock:
-            self._lag[source] = records
-
-    def trouble(self, source: str, text: str) -> None:
-        """Show what is being retried."""
-        with self._lock:
-            self._trouble[source] = self._redact(text)
-
     def stopped(self, what: str, text: str) -> None:
-        """Print an error above the line."""
+        """Print an error above the table."""
         self._console.print(Text(self._redact(f"{what} stopped: {text}"), style="red"))
 
     def changed(self, table: str, text: str) -> None:
-        """Print a change above the line."""
-        self._console.print(Text(f"{table}: {text}", style="dim"))
+        """Print a change above the table."""
+        self._console.print(Text(self._redact(f"{table}: {text}"), style="dim"))
 
-    def _draw(self) -> Group:
-        with self._lock:
-            now = time.monotonic()
-            while self._recent and now - self._recent[0][0] > _WINDOW:
-                self._recent.popleft()
-            span = min(_WINDOW, now - self._began) or 1.0
-            rate = sum(count for _, count in self._recent) / span
-            lag = sum(self._lag.values())
-            line = Text.assemble(
-                (f"{self._name}  ", "bold"),
-                (f"{self._rows:,} rows", "green"),
-                f"  {rate:,.0f} rows/s  lag {lag:,}  {self._commits:,} commits  ",
-                (f"{self._letters:,} dead letters", "yellow" if self._letters else "dim"),
-                (f"  {now - self._began:.0f} s", "dim"),
-            )
-            troubles = [
-                Text(f"{text}; trying again", style="yellow") for text in self._trouble.values() if text
-            ]
-            return Group(*troubles, line)
+    def upkept(self, event: Upkept) -> None:
+        """Print what upkeep did above the table."""
+        files = f"{event.files_before:,} to {event.files_after:,} files"
+        self._console.print(Text(f"{event.table}: {event.operation}: {files}", style="dim"))
+
+    def _draw(self) -> RenderableType:
+        view = self._logbook.view()
+        troubles = [
+            Text(f"{one.trouble}; trying again", style="yellow") for one in view.sources if one.trouble
+        ]
+        room = max(1, self._console.height - _LINES_BESIDE - len(troubles))
+        return Group(_tables(view, room), *troubles, _sum(view))
+
+
+def _tables(view: RunView, room: int) -> Table:
+    drawn = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("table", "rows/s", "rows", "lag", "last commit", "dead letters"):
+        drawn.add_column(name, justify="left" if name == "table" else "right", no_wrap=True)
+    shown = sorted(view.tables, key=_interest)[:room]
+    for table in view.tables:
+        if table in shown:
+            drawn.add_row(*_cells(table, view.now))
+    if len(view.tables) > len(shown):
+        drawn.add_row(Text(f"and {len(view.tables) - len(shown)} more", style="dim"))
+    return drawn
+
+
+def _interest(table: TableView) -> tuple[bool, int, float]:
+    """Where not all tables fit: the broken first, then those behind, then the busy."""
+    return not table.stopped, -(table.lag or 0), -table.rate
+
+
+def _cells(table: TableView, now: float) -> list[Text | str]:
+    if table.stopped:
+        return [Text(table.name, style="red"), "", f"{table.written:,}", "", Text("stopped", style="red"), ""]
+    last = "" if table.last_commit is None else f"{ago(now - table.last_commit)} ago"
+    lag = "?" if table.lag is None else f"{table.lag:,}"
+    letters = Text(f"{table.letters:,}", style="yellow" if table.letters else "dim")
+    return [table.name, f"{table.rate:,.0f}", f"{table.written:,}", lag, last, letters]
+
+
+def _sum(view: RunView) -> Text:
+    rows = sum(one.written for one in view.tables)
+    commits = sum(one.commits for one in [*view.tables, view.letters])
+    letters = view.letters.written
+    lag = view.lag or 0
+    return Text.assemble(
+        (f"{view.pipeline}  ", "bold"),
+        (f"{rows:,} rows", "green"),
+        f"  {sum(one.rate for one in view.sources):,.0f} rows/s  lag {lag:,}  {commits:,} commits  ",
+        (f"{letters:,} dead letters", "yellow" if letters else "dim"),
+        (f"  {view.now - view.began:.0f} s", "dim"),
+    )

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.errors import LakefeedError
 from lakefeed.pipeline.model import Pipeline
-from lakefeed.sources import Offsets, source_of
-from lakefeed.tables.positions import positions_of
+from lakefeed.sources import Offsets, SourceClient, source_of
+from lakefeed.tables.contents import contents_of
+from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.table import LakeTable
-
-_SMALL_SHARE = 0.5
-"""A file below this share of the target size counts as small."""
+from lakefeed.watch.figures import iso
+from lakefeed.watch.view import RunView, TableView
 
 
 @dataclass
@@ -64,57 +60,90 @@ def status(pipeline: Pipeline) -> PipelineStatus:
     """Look at every table's log and ask every source for its ends."""
     ends: dict[str, Offsets] = {}
     troubles: dict[str, str | None] = {}
-    for name in pipeline.sources:
-        try:
-            client = source_of(pipeline, name).client(pipeline.name, name)
+    clients: dict[str, SourceClient] = {}
+    with ExitStack() as opened:
+        for name in pipeline.sources:
             try:
-                ends[name], troubles[name] = client.latest(), None
-            finally:
-                client.close()
-        except LakefeedError as error:
-            troubles[name] = str(error)
-    lake = Lake(pipeline)
-    tables = [_table(pipeline, place, ends) for place in lake.places.values()]
-    return PipelineStatus(pipeline.name, tables, _table(pipeline, lake.letters, {}), troubles)
+                client = source_of(pipeline, name).client(pipeline.name, name)
+                opened.enter_context(closing(client))
+                ends[name], troubles[name], clients[name] = client.latest(), None, client
+            except LakefeedError as error:
+                troubles[name] = str(error)
+        lake = Lake(pipeline)
+        lake.find_routed()
+        tables = [_table(pipeline, place, clients, ends) for place in lake.places.values()]
+        letters = _table(pipeline, lake.letters, {}, {})
+    return PipelineStatus(pipeline.name, tables, letters, troubles)
 
 
-def _table(pipeline: Pipeline, place: Place, ends: dict[str, Offsets]) -> TableStatus:
+def status_of(view: RunView) -> PipelineStatus:
+    """The same of a run, from its logbook: nothing is read and nobody is asked."""
+    return PipelineStatus(
+        pipeline=view.pipeline,
+        tables=[_viewed(one) for one in view.tables],
+        dead_letters=_viewed(view.letters),
+        sources={one.name: one.stopped or one.trouble or None for one in view.sources},
+    )
+
+
+def _viewed(table: TableView) -> TableStatus:
+    offsets: dict[str, dict[str, PartitionStatus]] = {}
+    for one in table.partitions:
+        offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(one.next, one.end, one.lag)
+    return TableStatus(
+        name=table.name,
+        path=table.path,
+        version=table.version,
+        rows=table.rows,
+        files=table.files,
+        small_files=table.small_files,
+        bytes=table.size,
+        last_commit=None if table.last_commit is None else iso(table.last_commit),
+        offsets=offsets,
+        lag=table.lag,
+        error=table.stopped or None,
+    )
+
+
+def _table(
+    pipeline: Pipeline, place: Place, clients: dict[str, SourceClient], ends: dict[str, Offsets]
+) -> TableStatus:
     found = TableStatus(place.name, place.path)
     try:
         table = LakeTable.open(place.name, place.path, place.storage, place.store)
     except LakefeedError as error:
         found.error = str(error)
         return found
-    if table is None:
-        return found
-    target = place.spec.target_file_size if place.spec else 0
-    _describe(found, table, target * _SMALL_SHARE)
-    if place.spec is None:
-        return found
-    for source in place.spec.from_:
-        held = positions_of(table.transactions, pipeline.name, source)
+    if table is not None:
+        _describe(found, table, place.spec.target_file_size if place.spec else 0)
+    transactions = dict(table.transactions) if table else {}
+    for source in place.spec.from_ if place.spec else ():
+        held = positions_of(transactions, pipeline.name, source)
+        marks = marks_of(transactions, pipeline.name, source)
+        try:
+            if source in clients:
+                held = _reading_from(clients[source], held, marks)
+        except LakefeedError as error:
+            found.error = str(error)
         found.offsets[source] = {
             partition: _partition(at, ends.get(source, {}).get(partition))
             for partition, at in sorted(held.items())
         }
     lags = [one.lag for source in found.offsets.values() for one in source.values()]
-    found.lag = None if None in lags else sum(lag for lag in lags if lag is not None)
+    found.lag = None if None in lags or not lags else sum(lag for lag in lags if lag is not None)
     return found
 
 
-def _describe(found: TableStatus, table: LakeTable, small: float) -> None:
-    # `pa.table` would import pandas to see whether it is given a data frame.
-    adds: Any = pa.RecordBatchReader.from_stream(table.delta.get_add_actions(flatten=True)).read_all()
-    sizes = adds.column("size_bytes")
-    found.version = table.version
-    found.files = adds.num_rows
-    found.bytes = pc.sum(sizes).as_py() or 0
-    found.small_files = pc.sum(pc.less(sizes, small)).as_py() or 0
-    found.rows = pc.sum(adds.column("num_records")).as_py() or 0 if "num_records" in adds.schema.names else 0
-    last = table.delta.history(1)
-    if last and "timestamp" in last[0]:
-        moment = dt.datetime.fromtimestamp(last[0]["timestamp"] / 1000, dt.UTC)
-        found.last_commit = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _reading_from(client: SourceClient, held: Offsets, marks: dict[str, int]) -> Offsets:
+    """Where a run would go on: partitions that the table has never read are behind by all that they hold."""
+    return client.check(held, marks) if held else client.start()
+
+
+def _describe(found: TableStatus, table: LakeTable, target_file_size: int) -> None:
+    held = contents_of(table, target_file_size)
+    found.version, found.rows, found.files = held.version, held.rows, held.files
+    found.small_files, found.bytes = held.small_files, held.size
+    found.last_commit = None if held.last_commit is None else iso(held.last_commit)
 
 
 def _partition(at: int, end: int | None) -> PartitionStatus:

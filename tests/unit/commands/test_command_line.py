@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,10 +18,14 @@ import jsonschema
 import pytest
 import yaml
 
-from lakefeed import __version__
+from lakefeed import TableError, __version__
 from lakefeed.commands import demo
+from lakefeed.commands.app import _last_words
 
-COMMANDS = ("demo", "validate", "run", "status", "schema")
+COMMANDS = (
+    *("demo", "init", "validate", "test", "plan", "run", "status", "verify", "rewind", "dead-letters"),
+    *("doctor", "schema"),
+)
 GOOD = """
     name: shop
     sources: {clicks: {type: generate, rows: 10}}
@@ -61,6 +67,13 @@ def test_help_names_every_command_with_one_sentence() -> None:
         "run": "Run a pipeline until it is stopped",
         "status": "Show version, rows, files, last commit, offsets and lag",
         "schema": "Print the JSON Schema of the pipeline file, for editors.",
+        "init": "Write a commented pipeline that validates, and tests for it.",
+        "test": "Check a pipeline with sample events; connects to nothing.",
+        "doctor": "Look for what keeps a pipeline from running; starts no JVM.",
+        "plan": "Show what a run would create, alter and read.",
+        "verify": "Prove that nothing is lost and nothing is there twice.",
+        "rewind": "Bring a table and its positions back to an older version.",
+        "dead-letters": "Look at dead letters, send them through the",
     }.items():
         (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{name} ")]
         assert sentence in line
@@ -71,9 +84,16 @@ def test_help_names_every_command_with_one_sentence() -> None:
     [
         ("demo", ["[DIRECTORY]", "--rows"]),
         ("validate", ["FILE", "The pipeline file."]),
-        ("run", ["FILE", "--once", "--set", "KEY=VALUE", "--master"]),
-        ("status", ["FILE", "--json"]),
+        ("run", ["FILE", "--once", "--set", "KEY=VALUE", "--master", "--log-format", "--quiet"]),
+        ("status", ["FILE", "--json", "--watch"]),
         ("schema", ["Print the JSON Schema"]),
+        ("init", ["[DIR]", "--template"]),
+        ("test", ["FILE", "--spark", "--json"]),
+        ("doctor", ["[FILE]", "--json"]),
+        ("plan", ["FILE", "--json"]),
+        ("verify", ["FILE", "--deep", "--json"]),
+        ("rewind", ["FILE", "--table", "--to-version", "--to-time", "--dry-run", "--undo-others", "--json"]),
+        ("dead-letters", ["list", "show", "replay", "discard"]),
     ],
 )
 def test_help_of_a_command_tells_its_arguments(command: str, told: list[str]) -> None:
@@ -110,7 +130,7 @@ def test_wrong_command_line_exits_with_2_and_says_what_is_wrong(
 
 
 def test_missing_file_exits_with_2_and_names_it(tmp_path: Path) -> None:
-    for command in ("validate", "run", "status"):
+    for command in ("validate", "test", "run", "status", "doctor"):
         code, _, said = lakefeed(command, tmp_path / "gone.yaml")
 
         assert code == 2
@@ -236,6 +256,55 @@ def test_status_tells_tables_that_are_not_there_yet(written: Callable[[str], Pat
     assert found["pipeline"] == "shop"
     assert found["tables"][0]["version"] is None
     assert found["sources"] == {"clicks": None}
+
+
+def test_an_error_that_was_shown_when_it_happened_is_not_shown_again_at_the_end() -> None:
+    told, untold = TableError("table events: refused"), TableError("table events: refused")
+    told.told = True
+
+    assert _last_words(told) == "error: a part of the run has stopped; the lines above say why."
+    assert _last_words(untold) == "error: table events: refused"
+
+
+def test_status_that_watches_looks_again_until_it_is_interrupted(written: Callable[[str], Path]) -> None:
+    command = [sys.executable, "-m", "lakefeed", "status", str(written(GOOD)), "--watch", "--json"]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        code = process.wait(30)
+
+    assert [json.loads(line)["pipeline"] for line in lines] == ["shop", "shop"]
+    assert (code, said) == (0, "")
+
+
+def test_status_counts_what_a_table_that_is_not_there_yet_would_read(written: Callable[[str], Path]) -> None:
+    file = written(GOOD)
+
+    _, out, _ = lakefeed("status", file)
+
+    assert "events <- clicks 0: next 0, end 10, lag 10" in out
+
+
+def test_run_on_a_port_that_is_taken_ends_before_spark_starts(written: Callable[[str], Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        file = written(GOOD + f"    http: {{listen: {taken}}}\n")
+
+        plain = lakefeed("run", file, "--once")
+        as_json = lakefeed("run", file, "--once", "--log-format", "json")
+
+    assert plain == (
+        2,
+        "",
+        f"http: another program listens on {taken} already.\n"
+        "Stop it, or choose another address: --set http.listen=127.0.0.1:0 takes a free port.\n",
+    )
+    assert as_json[0] == 2
+    assert json.loads(as_json[2])["message"] == plain[2].rstrip("\n")
+    assert not (file.parent / ".lakefeed").exists()
 
 
 CANARIES = {

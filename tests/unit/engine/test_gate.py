@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from lakefeed.engine.stream import Gate
+from lakefeed.engine.gate import Gate
 from support.processes import wait_until
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefeed import GenerateSource, Pipeline, StoreUnavailable, Table, TableError
+from lakefeed import GenerateSource, Pipeline, StoreUnavailable, TableError
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.lake import Lake, refuse_made_columns
+from lakefeed.engine.lake import Lake
 from lakefeed.engine.landing import Landing, Outcome
 from lakefeed.engine.life import Life
 from lakefeed.engine.manifest import Manifest, TableManifest
@@ -89,6 +89,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed() -> None:
         pace=Pace(Flush(), hurry=True),
         stop=threading.Event(),
         watcher=watcher,
+        shaken=True,
     )
     life.gate.open_to = lambda end: life.take(frame, 0)  # type: ignore[method-assign]
 
@@ -110,35 +111,6 @@ def test_table_of_other_columns_is_not_taken_for_the_dead_letters(tmp_path: Path
     assert str(refused.value) == (
         f"{tmp_path / 'shop_dead_letters'} is not a table of dead letters.\n"
         "Choose another path for `dead_letters`."
-    )
-
-
-@pytest.mark.parametrize("metadata", [True, False])
-def test_field_by_the_name_of_a_column_that_is_made_is_refused_not_asked_for_again_and_again(
-    tmp_path: Path, metadata: bool
-) -> None:
-    place = Lake(
-        Pipeline(
-            name="shop",
-            sources={"clicks": GenerateSource()},
-            tables={
-                "events": Table.model_validate(
-                    {"path": str(tmp_path), "from": "clicks", "metadata": metadata}
-                    | ({} if metadata else {"partition_by": ["day(at) as day"]})
-                )
-            },
-        )
-    ).places["events"]
-
-    with pytest.raises(TableError) as refused:
-        refuse_made_columns(place, pa.schema([("_Topic" if metadata else "day", pa.string())]))
-
-    assert str(refused.value) == (
-        "table events: events have a field '_Topic', but `metadata` makes column _topic.\n"
-        "Turn `metadata` off."
-        if metadata
-        else "table events: events have a field 'day', but `partition_by` makes column day.\n"
-        "Name it otherwise, with `as NAME`."
     )
 
 

@@ -53,13 +53,15 @@ def zstd(content: bytes) -> bytes:
 def test_compressed_content_comes_back_whole(size: int) -> None:
     content = (b"0123456789abcdef" * (size // 16 + 1))[:size]
 
-    assert gunzip(gzip.compress(content), size or 1) == content
+    assert gunzip(gzip.compress(content, mtime=0), size or 1) == content
     assert unzstd(zstd(content), size or 1) == content
     assert unzstd(streamed(content), size or 1) == content
 
 
 def test_members_and_frames_that_follow_each_other_are_one_content() -> None:
-    members = gzip.compress(b"a") + gzip.compress(b"") + gzip.compress(b"b") + b"\0" * 9
+    members = (
+        gzip.compress(b"a", mtime=0) + gzip.compress(b"", mtime=0) + gzip.compress(b"b", mtime=0) + b"\0" * 9
+    )
     frames = zstd(b"a") + zstd(b"") + streamed(b"b") + zstd(b"c")
 
     assert gunzip(members, 10) == b"ab"
@@ -67,7 +69,7 @@ def test_members_and_frames_that_follow_each_other_are_one_content() -> None:
 
 
 def test_many_small_members_take_no_more_than_their_time() -> None:
-    assert gunzip(gzip.compress(b"a") * 50_000, 50_000) == b"a" * 50_000
+    assert gunzip(gzip.compress(b"a", mtime=0) * 50_000, 50_000) == b"a" * 50_000
 
 
 TEXT = {"data": "string"}
@@ -77,7 +79,7 @@ TEXT = {"data": "string"}
     ("kind", "payload", "code", "error"),
     [
         ("gzip", b"", "bad_compression", "expected gzip, got an empty payload"),
-        ("gzip", gzip.compress(b"hello")[:-3], "bad_compression", "cut off after 22 bytes of gzip"),
+        ("gzip", gzip.compress(b"hello", mtime=0)[:-3], "bad_compression", "cut off after 22 bytes of gzip"),
         (
             "gzip",
             b"plain text",
@@ -86,12 +88,12 @@ TEXT = {"data": "string"}
         ),
         (
             "gzip",
-            gzip.compress(b"hello") + b"junk",
+            gzip.compress(b"hello", mtime=0) + b"junk",
             "bad_compression",
             "byte 26 and after: not gzip: Error -3 while decompressing data: incorrect header check",
         ),
-        ("gzip", gzip.compress(b"x" * 2000), "too_large", "1KB"),
-        ("gzip", gzip.compress(b"x" * 600) * 2, "too_large", "1KB"),
+        ("gzip", gzip.compress(b"x" * 2000, mtime=0), "too_large", "1KB"),
+        ("gzip", gzip.compress(b"x" * 600, mtime=0) * 2, "too_large", "1KB"),
         ("zstd", b"", "bad_compression", "expected zstd, got an empty payload"),
         ("zstd", zstd(b"hello" * 9)[:-3], "bad_compression", "not zstd: Truncated compressed stream"),
         ("zstd", streamed(b"hello")[:-3], "bad_compression", "not zstd: Truncated compressed stream"),
@@ -136,8 +138,8 @@ def test_a_payload_is_at_most_64_mb_unless_said_otherwise() -> None:
 
 def test_payloads_that_grow_beyond_what_is_decoded_together_keep_their_order() -> None:
     names = [json.dumps({"name": letter * 30_000_000, letter: 1}).encode() for letter in "abcde"]
-    packed: list[bytes | None] = [gzip.compress(name, 1) for name in names]
-    payloads = [packed[0], b"broken", *packed[1:], None, gzip.compress(b"{")]
+    packed: list[bytes | None] = [gzip.compress(name, 1, mtime=0) for name in names]
+    payloads = [packed[0], b"broken", *packed[1:], None, gzip.compress(b"{", mtime=0)]
 
     decoded = JsonFormat(decompress="gzip").decoder(declared_schema({"name": "string"})).decode(payloads)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefeed.formats import Decoded
+from lakefeed.formats import DEFAULT_RULES, Decoded, Rules
 from lakefeed.formats.json import CODES, JsonFormat
 from lakefeed.formats.json_block import Block, BlockReader
 from lakefeed.formats.json_strict import StrictReader
@@ -251,9 +251,11 @@ def damage(text: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
-def strictly(columns: dict[str, str], payloads: list[bytes]) -> Decoded:
-    _, rows, refused = StrictReader(declared_schema(columns)).read(payloads, range(len(payloads)))
-    return Decoded(pa.RecordBatch.from_struct_array(rows), refused)
+def strictly(columns: dict[str, str], payloads: list[bytes], rules: Rules = DEFAULT_RULES) -> Decoded:
+    judged = StrictReader(declared_schema(columns), rules).read(payloads, range(len(payloads)))
+    rescued = [judged.rescued.get(index) for index in judged.good] if judged.rescued else None
+    rows = pa.RecordBatch.from_struct_array(judged.rows)
+    return Decoded(rows, judged.refused, rescued=None if rescued is None else pa.array(rescued, pa.string()))
 
 
 def fields(schema: pa.Schema | None) -> dict[str, str]:
@@ -306,6 +308,54 @@ def test_payloads_read_together_become_what_the_strict_path_makes_of_them(
     assert decoded.refused == expected.refused
     assert decoded.rows.schema.equals(stored(declared_schema(columns)))
     assert decoded.rows.equals(expected.rows), (decoded.rows.to_pylist(), expected.rows.to_pylist())
+
+
+RULES = [
+    Rules(new_column="ignore"),
+    Rules(new_column="dead_letter"),
+    Rules(new_column="rescue"),
+    Rules(new_column="rescue", type_change="rescue"),
+    Rules(new_column="add", type_change="rescue", taken=frozenset({"new", "id"})),
+    Rules(dropped=frozenset({"new", "extra", "price"}), renamed=frozenset({"a b"})),
+    Rules(new_column="rescue", dropped=frozenset({"new", "extra"})),
+]
+
+
+@pytest.mark.parametrize("columns", [RICH, MAPPED], ids=["rich", "mapped"])
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: f"{rules.new_column}-{rules.type_change}")
+@bounded
+@given(data=st.data())
+def test_fast_and_strict_path_keep_every_rule_alike(
+    data: st.DataObject, columns: dict[str, str], rules: Rules
+) -> None:
+    columns = {name: kind for name, kind in columns.items() if name not in rules.dropped}
+    payloads = data.draw(st.lists(documents(columns), max_size=8))
+
+    decoded = JsonFormat().decoder(declared_schema(columns), rules).decode(payloads)
+
+    expected = strictly(columns, payloads, rules)
+    assert decoded.refused == expected.refused
+    assert decoded.rows.equals(expected.rows), (decoded.rows.to_pylist(), expected.rows.to_pylist())
+    assert decoded.rescued == expected.rescued
+    assert rules.new_column == "add" or decoded.unknown is None
+
+
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: f"{rules.new_column}-{rules.type_change}")
+@pytest.mark.parametrize("kind", ["long", "array<long>", "struct<a: long, new: string>", None])
+def test_every_awkward_value_in_an_unknown_field_is_judged_alike(kind: str | None, rules: Rules) -> None:
+    columns = {"id": "long not null"} | ({"value": kind} if kind else {})
+    payloads = [f'{{"id": 1, "new": {value}, "value": {value}}}'.encode() for value in EVERY]
+
+    together = JsonFormat().decoder(declared_schema(columns), rules).decode(payloads)
+    alone = [JsonFormat().decoder(declared_schema(columns), rules).decode([one]) for one in payloads]
+
+    expected = strictly(columns, payloads, rules)
+    assert together.refused == expected.refused
+    assert together.rows.equals(expected.rows)
+    assert together.rescued == expected.rescued
+    assert [not one.refused for one in alone] == [
+        index not in {each.index for each in expected.refused} for index in range(len(payloads))
+    ]
 
 
 @pytest.mark.parametrize("columns", [RICH, MAPPED, {}], ids=["rich", "mapped", "unknown"])

@@ -196,5 +196,6 @@ def test_every_code_is_explained() -> None:
     outside = "bad_compression too_large bad_framing unknown_schema bad_schema"
     decode = f"null_payload {outside} empty_payload not_utf8 bad_json not_an_object duplicate_key too_deep"
     schema = "wrong_type out_of_range bad_timestamp bad_date bad_decimal bad_base64 missing_value bad_name"
+    rules = "new_column"
 
-    assert " ".join(CODES) == f"{decode} {schema} new_column"
+    assert " ".join(CODES) == f"{decode} {schema} {rules}"

@@ -81,7 +81,8 @@ http: {listen: here}
         "each needs its own",
         "shop.yaml:27: tables.again.from: names 'clicks' twice",
         "shop.yaml:28: tables.again.create: expected true or false, got 'maybe'",
-        "shop.yaml:29: tables.again.metadata: expected true or false, got a list",
+        "shop.yaml:29: tables.again.metadata: unknown metadata column 'a'; known are _topic, _partition, "
+        "_offset, _timestamp, _key and _headers",
         "shop.yaml:30: tables.third.from: required, but missing",
         "shop.yaml:30: tables.third.path: expected a local path, file:///path or s3://bucket/path, "
         "got one of gs://",
@@ -89,7 +90,7 @@ http: {listen: here}
         "shop.yaml:31: flush.rows: expected a number greater than 0, got 0",
         "shop.yaml:32: spark: expected keys and values, got 'local'",
         "shop.yaml:33: http: unknown key; known are name, sources, tables, flush, dead_letters, storage, "
-        "spark, state, stop_timeout and give_up_after",
+        "upkeep, spark, state, stop_timeout, give_up_after and tests",
     ]
 
 
@@ -159,6 +160,49 @@ tables:
     ]
 
 
+def test_names_that_contradict_each_other_are_reported_with_their_line(problems: Problems) -> None:
+    text = """\
+name: shop
+sources: {a: {type: queue, brokers: here}}
+tables:
+  one:
+    path: t
+    from: a
+    evolve: rescue
+    schema: {_rescued: string, old: long, gone: long, where: string}
+    metadata: {_topic: where}
+    drop: [gone, other]
+    rename:
+      old: new
+      older: NEW
+      other: another
+  two: {path: u, from: a, evolve: {new_column: rescued}, metadata: {_topik: x}}
+  three: {path: v, from: a, metadata: {as: a b}, rename: {a: "b c"}, drop: [a, a]}
+  four: {path: w, from: a, metadata: {_topic: x, _key: X}, schema: guess, evolve: {type_change: add}}
+"""
+
+    assert problems(text) == [
+        "shop.yaml:8: tables.one.schema._rescued: `evolve` adds a column '_rescued' already; "
+        "rename this one, or change `evolve`",
+        "shop.yaml:8: tables.one.schema.gone: no event fills it, as it is in `drop`",
+        "shop.yaml:8: tables.one.schema.old: no event fills it, as `rename` calls 'old' 'new'; declare that",
+        "shop.yaml:8: tables.one.schema.where: `metadata` adds a column 'where' already; rename this one, or "
+        "change `metadata`",
+        "shop.yaml:13: tables.one.rename.older: 'NEW' is the new name of 'old' already",
+        "shop.yaml:14: tables.one.rename.other: 'other' is in `drop` as well; remove it from one of them",
+        "shop.yaml:15: tables.two.evolve.new_column: expected 'add', 'ignore', 'rescue', 'dead_letter' or "
+        "'fail', got 'rescued'",
+        "shop.yaml:15: tables.two.metadata: unknown metadata column '_topik', did you mean '_topic'?",
+        "shop.yaml:16: tables.three.drop: names 'a' twice",
+        "shop.yaml:16: tables.three.metadata: 'a b': a column name may not contain a space",
+        "shop.yaml:16: tables.three.rename.a: a column name may not contain a space",
+        "shop.yaml:16: tables.three.rename.a: 'a' is in `drop` as well; remove it from one of them",
+        "shop.yaml:17: tables.four.evolve.type_change: expected 'dead_letter', 'rescue' or 'fail', got 'add'",
+        "shop.yaml:17: tables.four.metadata: makes two columns 'X', which are one in a table",
+        "shop.yaml:17: tables.four.schema: expected keys and values, got 'guess'",
+    ]
+
+
 def test_a_column_may_not_take_the_name_of_a_metadata_column(problems: Problems) -> None:
     text = """\
 name: shop
@@ -173,8 +217,8 @@ tables:
 """
 
     assert problems(text) == [
-        "shop.yaml:8: tables.one.schema._offset: `metadata: true` adds a column '_offset' already; "
-        "rename one or turn it off",
+        "shop.yaml:8: tables.one.schema._offset: `metadata` adds a column '_offset' already; "
+        "rename this one, or change `metadata`",
         "shop.yaml:9: tables.one.partition_by.2: a table cannot be partitioned by a column of type binary",
     ]
 

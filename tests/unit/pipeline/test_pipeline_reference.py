@@ -29,4 +29,4 @@ def test_the_reference_page_is_up_to_date() -> None:
 
     written = reference_markdown()
 
-    assert page.read_text() == written, "run: python -m lakefeed.pipeline.reference > docs/reference.md"
+    assert page.read_text() == written, "run: make docs"

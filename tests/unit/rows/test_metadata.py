@@ -4,6 +4,7 @@ import datetime as dt
 
 import pyarrow as pa
 
+from lakefeed.pipeline.metadata import metadata_columns
 from lakefeed.pipeline.types import METADATA
 from lakefeed.rows.metadata import add_metadata
 from lakefeed.sources import ORIGIN
@@ -20,7 +21,7 @@ def test_metadata_columns_come_after_the_columns_of_the_payload() -> None:
         schema=ORIGIN,
     )
 
-    found = add_metadata(rows, origin)
+    found = add_metadata(rows, origin, metadata_columns(True))
 
     assert found.schema == pa.schema([("id", pa.int64()), *METADATA])
     assert found.to_pylist() == [
@@ -42,4 +43,35 @@ def test_metadata_columns_come_after_the_columns_of_the_payload() -> None:
             "_key": None,
             "_headers": [{"key": "h", "value": b"\xff"}],
         },
+    ]
+
+
+def test_metadata_columns_may_be_chosen_renamed_or_put_into_one_document() -> None:
+    rows = pa.record_batch({"id": [1, 2]})
+    at = dt.datetime(2026, 11, 15, 10, 0, 0, 250, tzinfo=dt.UTC)
+    origin = pa.RecordBatch.from_pylist(
+        [
+            {
+                "topic": 'a"b',
+                "partition": 3,
+                "offset": 7,
+                "timestamp": at,
+                "key": b"k",
+                "headers": [{"key": "h", "value": b"\xff"}, {"key": "n", "value": None}],
+            },
+            {"offset": 8},
+        ],
+        schema=ORIGIN,
+    )
+
+    chosen = add_metadata(rows, origin, metadata_columns(("_offset", "_topic")))
+    renamed = add_metadata(rows, origin, metadata_columns({"_offset": "position"}))
+    documents = add_metadata(rows, origin, metadata_columns({"as": "origin"}))
+
+    assert chosen.to_pylist()[0] == {"id": 1, "_topic": 'a"b', "_offset": 7}
+    assert renamed.to_pylist()[1] == {"id": 2, "position": 8}
+    assert documents.column("origin").to_pylist() == [
+        '{"topic":"a\\"b","partition":3,"offset":7,"timestamp":"2026-11-15T10:00:00.000250Z",'
+        '"key":"aw==","headers":[{"key":"h","value":"/w=="},{"key":"n","value":null}]}',
+        '{"topic":null,"partition":null,"offset":8,"timestamp":null,"key":null,"headers":null}',
     ]

@@ -47,5 +47,7 @@ def test_timestamp_that_no_calendar_holds_is_null_and_stops_nothing(
     events = KafkaEvents([Message(moment)], "clicks-0")
 
     origin = events.origin()
+    newest = events.newest()
 
     assert origin.column("timestamp").cast("int64").to_pylist() == [microseconds]
+    assert newest == (None if microseconds is None else microseconds / 1_000_000)

@@ -1,0 +1,148 @@
+"""What looking costs: four sources into fifty tables, with and without somebody who looks, in one run.
+
+`python bench/run.py --watching`. The page and the metrics are asked for all the time, from another thread.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from lakefeed import Pipeline
+from lakefeed.engine.report import BatchDone, Quiet
+from lakefeed.watch.run import run
+
+TABLES = 50
+SOURCES = 4
+COLUMNS = {
+    "event_id": "long not null",
+    "event_time": "timestamp",
+    "event_type": "string",
+    "product_id": "long",
+    "category_id": "long",
+    "category_code": "string",
+    "brand": "string",
+    "price": "double",
+    "user_id": "long",
+    "user_session": "string",
+}
+
+
+def pipeline(folder: Path, rows: int, batch: int, port: int | None) -> dict[str, object]:
+    return {
+        "name": "watched",
+        "sources": {
+            f"s{at}": {"type": "generate", "rows": rows // SOURCES, "partitions": 4, "seed": at}
+            for at in range(SOURCES)
+        },
+        "tables": {
+            f"t{at:02}": {"path": str(folder / f"t{at:02}"), "from": f"s{at % SOURCES}", "schema": COLUMNS}
+            for at in range(TABLES)
+        },
+        "flush": {"rows": batch},
+        "state": str(folder / "state"),
+        **({"http": {"listen": f"127.0.0.1:{port}"}} if port else {}),
+    }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows a second from the first commit to the last, CPU seconds of all processes, and of the server."""
+
+    rate: float
+    cpu: float
+    serving: float
+
+
+def measure(rows: int, batch: int, took: dict[str, list[float]] | None) -> Measured:
+    """One run; with `took` it is looked at, and that fills with how long answers took, in milliseconds."""
+    from support.processes import free_port
+
+    port = None if took is None else free_port()
+    over = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
+        told = json.dumps(pipeline(Path(folder), rows, batch, port))
+        if port is not None and took is not None:
+            threading.Thread(target=_look, args=(port, over, took), daemon=True).start()
+        done = subprocess.run(
+            [sys.executable, __file__, told], stdout=subprocess.PIPE, text=True, timeout=1200, check=True
+        )
+        over.set()
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _look(port: int, over: threading.Event, took: dict[str, list[float]]) -> None:
+    """As a browser and as Prometheus do it, but more often than Prometheus: every two seconds."""
+    while not over.wait(2.0):
+        for path, times in took.items():
+            began = time.perf_counter()
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10).read()
+            except OSError:
+                continue
+            times.append((time.perf_counter() - began) * 1000)
+
+
+def compare(rows: int, batch: int, rounds: int) -> None:
+    """Turn by turn, as the machine is never the same for long.
+
+    On a machine that others use, rows a second differ by more than looking costs; the share of the CPU does
+    not.
+    """
+    alone: list[Measured] = []
+    watched: list[Measured] = []
+    took: dict[str, list[float]] = {"/": [], "/metrics": []}
+    for turn in range(2 * rounds):
+        looked_at = turn % 2 == 1
+        found = measure(rows, batch, took if looked_at else None)
+        (watched if looked_at else alone).append(found)
+        name = "looked at" if looked_at else "alone"
+        print(f"  {name:<10}{found.rate:>12,.0f} rows/s {found.cpu:>8.1f} CPU s", file=sys.stderr, flush=True)
+    answers = {
+        path: {"p50_ms": round(statistics.median(times)), "max_ms": round(max(times)), "asked": len(times)}
+        for path, times in took.items()
+    }
+    share = sum(one.serving for one in watched) / sum(one.cpu for one in watched)
+    rates = [round(statistics.median(one.rate for one in runs)) for runs in (alone, watched)]
+    print(f"serving takes {share:.2%} of the CPU; answers: {answers}", file=sys.stderr)
+    print(json.dumps({"alone": rates[0], "looked_at": rates[1], "cpu_share": share, "answers": answers}))
+
+
+class _Times(Quiet):
+    """When batches were done, and the CPU time of the server's thread by then."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[float, int]] = []
+        self.serving = 0.0
+
+    def batch_done(self, event: BatchDone) -> None:
+        self.done.append((time.monotonic(), event.read))
+        ids = {thread.native_id for thread in threading.enumerate() if thread.name == "http"}
+        for one in psutil.Process().threads():
+            if one.id in ids:
+                self.serving = one.user_time + one.system_time
+
+
+def _run(told: str) -> None:
+    watcher = _Times()
+    run(Pipeline.model_validate(json.loads(told)), once=True, watcher=watcher)
+    first, last = watcher.done[SOURCES - 1][0], watcher.done[-1][0]
+    rate = sum(read for _, read in watcher.done[SOURCES:]) / (last - first)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(one.ru_utime + one.ru_stime for one in used)
+    print(json.dumps({"rate": rate, "cpu": cpu, "serving": watcher.serving}))
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1])

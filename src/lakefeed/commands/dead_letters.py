@@ -1,0 +1,244 @@
+"""`lakefeed dead-letters`: look at records that could not become rows, send them again, or drop them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from lakefeed.engine.discard import Discard
+    from lakefeed.engine.letters import LetterFilter, LetterSummary
+    from lakefeed.engine.replay import TableReplay
+    from lakefeed.pipeline.model import Pipeline
+
+dead_letters = typer.Typer(
+    name="dead-letters",
+    help="Look at dead letters, send them through the pipeline again, or discard them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
+Table = Annotated[str | None, typer.Option("--table", help="Only letters of this table.")]
+Source = Annotated[str | None, typer.Option("--source", help="Only letters of this source.")]
+Stage = Annotated[str | None, typer.Option("--stage", help="Only letters of this stage, such as decode.")]
+Code = Annotated[str | None, typer.Option("--code", help="Only letters with this code.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only letters of this topic.")]
+Partition = Annotated[int | None, typer.Option("--partition", help="Only letters of this partition.")]
+Offset = Annotated[int | None, typer.Option("--offset", help="Only letters of this offset.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", help="Only letters since: 2026-11-15, 2026-11-15T10:00:00Z, or 2h for so long ago."
+    ),
+]
+Until = Annotated[str | None, typer.Option("--until", help="Only letters before: as for --since.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen, change nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@dead_letters.command("list")
+def list_letters(
+    file: File,
+    table: Table = None,
+    source: Source = None,
+    stage: Stage = None,
+    code: Code = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    offset: Offset = None,
+    since: Since = None,
+    until: Until = None,
+    as_json: Json = False,
+) -> None:
+    """Count dead letters by table, source, stage and code."""
+    from lakefeed.engine.lake import Lake
+    from lakefeed.engine.letters import summaries
+
+    wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
+    _answer(file, lambda pipeline: summaries(Lake(pipeline), wanted), _list_lines, as_json)
+
+
+@dead_letters.command("show")
+def show(
+    file: File,
+    table: Table = None,
+    source: Source = None,
+    stage: Stage = None,
+    code: Code = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    offset: Offset = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most, the newest first.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Show dead letters one by one, with their payloads, the newest first."""
+    from lakefeed.commands.letters import letter_lines, letter_records
+    from lakefeed.engine.lake import Lake
+    from lakefeed.engine.letters import newest_letters
+
+    wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
+    _answer(
+        file,
+        lambda pipeline: letter_records(newest_letters(Lake(pipeline), wanted, limit)),
+        lambda found: [line for one in found for line in letter_lines(one)] or ["no dead letters"],
+        as_json,
+    )
+
+
+@dead_letters.command("replay")
+def replay(
+    file: File,
+    table: Table = None,
+    source: Source = None,
+    stage: Stage = None,
+    code: Code = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    offset: Offset = None,
+    since: Since = None,
+    until: Until = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Send dead letters through today's pipeline into their tables, exactly once; also while it runs."""
+    from lakefeed.engine.replay import replay as send
+
+    wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
+    _answer(
+        file,
+        lambda pipeline: send(pipeline, wanted, dry_run=dry_run),
+        lambda found: _replay_lines(found, dry_run),
+        as_json,
+    )
+
+
+@dead_letters.command("discard")
+def discard(
+    file: File,
+    table: Table = None,
+    source: Source = None,
+    stage: Stage = None,
+    code: Code = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    offset: Offset = None,
+    since: Since = None,
+    until: Until = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why; it is kept in the commit, with your user name.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it: without, it is only shown.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Delete dead letters for good; needs --yes, and a --reason that the commit keeps."""
+    from lakefeed.commands.output import operator
+    from lakefeed.engine.discard import discard as drop
+    from lakefeed.errors import UsageError
+
+    if yes and not (reason or "").strip():
+        raise UsageError("--reason: say why these dead letters are discarded; the commit keeps it")
+    wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
+    only_shown = dry_run or not yes
+    _answer(
+        file,
+        lambda pipeline: drop(
+            pipeline, wanted, who=operator(), reason=(reason or "").strip(), dry_run=only_shown
+        ),
+        lambda found: _discard_lines(found, only_shown),
+        as_json,
+    )
+
+
+def _filter(
+    table: str | None,
+    source: str | None,
+    stage: str | None,
+    code: str | None,
+    topic: str | None,
+    partition: int | None,
+    offset: int | None,
+    since: str | None,
+    until: str | None,
+) -> LetterFilter:
+    from lakefeed.commands.moments import moment
+    from lakefeed.engine.letters import LetterFilter
+
+    first, last = moment(since, "--since"), moment(until, "--until")
+    return LetterFilter(table, source, stage, code, topic, partition, offset, first, last)
+
+
+def _answer(
+    file: Path, work: Callable[[Pipeline], Any], lines: Callable[[Any], list[str]], as_json: bool
+) -> None:
+    from lakefeed.commands.output import json_text
+    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.secrets import Redactor
+
+    pipeline = Pipeline.from_file(file)
+    redactor = Redactor.of(pipeline)
+    with redactor.guarding():
+        found = work(pipeline)
+    typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(lines(found))))
+
+
+def _list_lines(found: list[LetterSummary]) -> list[str]:
+    from lakefeed.commands.letters import in_utc, printable
+    from lakefeed.pipeline.wording import counted
+
+    lines = []
+    for one in found:
+        lines.append(
+            f"{one.table} <- {one.source}  {one.stage}/{one.code}: {counted(one.letters, 'letter')}, "
+            f"{in_utc(one.first)} to {in_utc(one.last)}"
+        )
+        lines.append(f"  such as: {printable(one.example)}")
+    total = sum(one.letters for one in found)
+    return [*lines, f"{counted(total, 'dead letter')}" if total else "no dead letters"]
+
+
+def _replay_lines(found: list[TableReplay], dry_run: bool) -> list[str]:
+    from lakefeed.commands.letters import printable
+    from lakefeed.pipeline.wording import counted
+
+    lines = []
+    for one in found:
+        again = sum(refusal.letters for refusal in one.again)
+        became = "would become rows" if dry_run else "became rows"
+        lines.append(f"{one.table}: {counted(one.rows, 'dead letter')} {became}, {again:,} failed again")
+        lines += [f"  new column {text}" for text in one.new_columns]
+        for refusal in one.again:
+            told = printable(refusal.example)
+            lines.append(
+                f"  {refusal.stage}/{refusal.code}: {counted(refusal.letters, 'letter')}, such as: {told}"
+            )
+        if one.left_out:
+            lines.append(f"  {one.left_out:,} left out by the table's filter")
+        if one.waiting:
+            lines.append(
+                f"  {one.waiting:,} wait: the table has not passed their events yet; run the pipeline first"
+            )
+        if one.stranded:
+            lines.append(f"  {one.stranded:,} are of a source that no longer feeds this table")
+    lines = lines or ["no dead letters"]
+    return [*lines, *(["Nothing was changed (--dry-run)."] if dry_run else [])]
+
+
+def _discard_lines(found: Discard, only_shown: bool) -> list[str]:
+    from lakefeed.pipeline.wording import counted
+
+    letters = counted(found.letters, "dead letter")
+    lines = [f"{letters} would be discarded" if only_shown else f"{letters} discarded"]
+    if found.waiting:
+        lines.append(
+            f"{found.waiting:,} wait: their tables have not passed their events yet; run the pipeline first"
+        )
+    if only_shown:
+        lines.append("Nothing was changed; add --yes and --reason to discard them.")
+    return lines

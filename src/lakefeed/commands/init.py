@@ -1,0 +1,70 @@
+"""`lakefeed init`: writes a commented pipeline file, with tests beside it, to start from."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakefeed.errors import UsageError
+from lakefeed.pipeline.wording import did_you_mean, listed
+
+
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Where the files go; the pipeline gets its name.")
+    ] = Path(),
+    template: Annotated[str, typer.Option(help="What to start from: kafka or generate.")] = "kafka",
+) -> None:
+    """Write a commented pipeline that validates, and tests for it. Overwrites nothing."""
+    name = _name(directory)
+    found = _templates()
+    if template not in found:
+        near = did_you_mean(template, found)
+        raise UsageError(f"there is no template '{template}'; there are {listed(found)}{near}")
+    texts = {
+        directory / f"{name}{suffix}": (found[template] / f"{template}{suffix}").read_text()
+        for suffix in (".yaml", ".test.yaml")
+    }
+    taken = next((file for file in texts if file.exists()), None)
+    if taken:
+        raise UsageError(
+            f"{taken} exists and is not overwritten.\nChoose another directory, or remove the file."
+        )
+    pipeline, tests = _write(directory, name, texts)
+    typer.echo(f"wrote {pipeline} and {tests}\n\nTry next:")
+    for command in (f"test {pipeline}", f"doctor {pipeline}", f"run {pipeline} --once"):
+        typer.echo(f"  lakefeed {command}")
+
+
+def _write(directory: Path, name: str, texts: dict[Path, str]) -> list[Path]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            # Only where there is none: it may have come since we looked.
+            with file.open("x") as opened:
+                opened.write(text.replace("NAME", name).replace("FILE", f"{name}.yaml"))
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or directory} cannot be written: {error.strerror}.\nChoose another directory."
+        ) from error
+    return list(texts)
+
+
+def _name(directory: Path) -> str:
+    """The name of the directory, as far as a pipeline can have it."""
+    return (
+        re.sub(r"[^A-Za-z0-9_\-]+", "-", directory.absolute().resolve().name).strip("-")[:100] or "pipeline"
+    )
+
+
+def _templates() -> dict[str, Traversable]:
+    folder = files("lakefeed.commands") / "templates"
+    names = (
+        file.name.removesuffix(".test.yaml") for file in folder.iterdir() if file.name.endswith(".test.yaml")
+    )
+    return dict.fromkeys(sorted(names), folder)

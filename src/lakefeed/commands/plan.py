@@ -1,0 +1,60 @@
+"""`lakefeed plan`: what a run would do, without doing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lakefeed.watch.forecast import Forecast, PartitionForecast, TableForecast
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show what a run would create, alter and read.
+
+    Tells where each source goes on and how far behind it is, and warns of what may hurt. Changes nothing.
+    """
+    from lakefeed.commands.output import json_text
+    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.secrets import Redactor
+    from lakefeed.watch.forecast import forecast
+
+    pipeline = Pipeline.from_file(file)
+    redactor = Redactor.of(pipeline)
+    with redactor.guarding():
+        found = forecast(pipeline)
+    typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(_lines(found))))
+
+
+def _lines(found: Forecast) -> list[str]:
+    lines = [line for one in found.tables for line in _table(one)]
+    lines += [f"source {name}: {trouble}" for name, trouble in found.sources.items() if trouble]
+    return [*lines, "Nothing was changed."]
+
+
+def _table(one: TableForecast) -> list[str]:
+    what = {"create": f"create at {one.path}", "alter": "alter", "nothing": "nothing to change"}[one.action]
+    lines = [f"{one.name}: {what}" if not one.refused else f"{one.name}: would stop: {one.refused}"]
+    if one.columns:
+        seen = f", as {one.sampled:,} waiting events show them" if one.inferred else ""
+        lines.append(f"  {'columns' if one.action == 'create' else 'new columns'}{seen}:")
+        lines += [f"    + {column}" for column in one.columns]
+    elif one.action == "create" and not one.refused:
+        lines.append("  columns: as the first events show them; none wait yet")
+    lines += [f"  property {name} = {value}" for name, value in one.properties.items()]
+    for source, partitions in one.resumes.items():
+        lines += [_resume(source, name, at) for name, at in partitions.items()]
+    if one.sampled_dead_letters:
+        dead = ", ".join(f"{count:,} {code}" for code, count in one.sampled_dead_letters.items())
+        lines.append(f"  of {one.sampled:,} sampled events would be dead letters: {dead}")
+    return lines + [f"  warning: {text}" for text in one.warnings]
+
+
+def _resume(source: str, name: str, at: PartitionForecast) -> str:
+    how = "begins at" if at.begins else "goes on at"
+    return f"  {source} {name}: {how} {at.next:,}, end {at.end:,}, lag {at.lag:,}"

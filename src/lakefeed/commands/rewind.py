@@ -1,0 +1,88 @@
+"""`lakefeed rewind`: brings a table and its positions back to an older version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lakefeed.engine.rewind import RewindReport
+
+
+def rewind(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    table: Annotated[str, typer.Option("--table", help="The table to rewind, by its name in the file.")],
+    to_version: Annotated[
+        int | None, typer.Option("--to-version", help="The version that comes back.")
+    ] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option(
+            "--to-time", help="The version of that time: 2026-11-15T10:00:00Z, or 2h for so long ago."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would happen, change nothing.")
+    ] = False,
+    undo_others: Annotated[
+        bool,
+        typer.Option("--undo-others", help="Also undo what others wrote, and deletions on purpose."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Bring a table and its positions back to an older version.
+
+    The next run reads the events since then again. Refused while the pipeline runs.
+    """
+    from lakefeed.commands.moments import moment
+    from lakefeed.commands.output import json_text, operator
+    from lakefeed.engine.rewind import rewind as go_back
+    from lakefeed.errors import UsageError
+    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.secrets import Redactor
+
+    if (to_version is None) == (to_time is None):
+        raise UsageError("give either --to-version or --to-time")
+    pipeline = Pipeline.from_file(file)
+    redactor = Redactor.of(pipeline)
+    with redactor.guarding():
+        report = go_back(
+            pipeline,
+            table,
+            to_version=to_version,
+            to_time=moment(to_time, "--to-time"),
+            who=operator(),
+            undo_others=undo_others,
+            dry_run=dry_run,
+        )
+    typer.echo(redactor.redact(json_text(report) if as_json else "\n".join(_lines(report, file))))
+
+
+def _lines(report: RewindReport, file: Path) -> list[str]:
+    done = report.version is not None
+    of_time = f" of {report.to_time}" if report.to_time else ""
+    lines = [
+        f"{report.table}: {'rewound' if done else 'would go'} from version {report.from_version} "
+        f"to what version {report.to_version}{of_time} held"
+        + (f"; that is version {report.version} now" if done else ""),
+        f"  rows: {_number(report.rows_now)} -> {_number(report.rows_then)}",
+    ]
+    for one in report.partitions:
+        again = f"{one.events:,} offsets to read again" if one.events else "nothing to read again"
+        lines.append(f"  {one.partition}: next {one.now} -> {one.then}, {again}")
+    if report.letters_kept:
+        lines.append(
+            f"  {report.letters_kept:,} dead letters of these offsets stay dead letters; after the next run, "
+            f"`lakefeed dead-letters replay {file} --table {report.table}` sends them again"
+        )
+    if report.letters_returned:
+        lines.append(f"  {report.letters_returned:,} replayed dead letters become dead letters again")
+    lines += [f"  undone: {text}" for text in report.undone]
+    lines += [f"  note: {text}" for text in report.notes]
+    return [*lines, *([] if done else ["Nothing was changed (--dry-run)."])]
+
+
+def _number(rows: int | None) -> str:
+    return "?" if rows is None else f"{rows:,}"

@@ -1,0 +1,42 @@
+"""`lakefeed table delete`: rows that meet a condition are taken out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+
+
+def delete(
+    path: At,
+    where: Annotated[str, typer.Option(help="A SQL condition; rows for which it is true go.")],
+    yes: Yes = False,
+    reason: Reason = None,
+    file: File = None,
+    storage: Storage = None,
+    as_json: Json = False,
+) -> None:
+    """Delete the rows that meet a condition. Old versions keep them until a vacuum."""
+    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.pipeline.wording import counted
+    from lakefeed.tables import deletion
+    from lakefeed.tables.operation import operation_account
+
+    with desk(path, file, storage, as_json) as at:
+        table = at.table()
+        plan = deletion.plan(table, where)
+        lines = [
+            f"{at.path}, version {plan.version}: {plan.table}",
+            f"{counted(plan.rows, 'row')} would be deleted from at most {plan.touched}",
+        ]
+        data = {
+            "version": plan.version,
+            "rows": plan.rows,
+            "touched": plain(plan.touched),
+            "table": plain(plan.table),
+        }
+        nothing = None if plan.rows else "Nothing to do: no row meets the condition."
+        account = operation_account("delete", by="command", reason=reason)
+        at.settle(Told(lines, data, nothing), yes, lambda: deletion.run(table, plan, account))

@@ -1,0 +1,72 @@
+"""`lakefeed table detail`: a table at one glance, with advice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakefeed.commands.table.options import At, File, Json, Storage
+
+if TYPE_CHECKING:
+    from lakefeed.commands.table.desk import Desk
+    from lakefeed.tables.description import Description
+
+
+def detail(
+    path: At,
+    filters: Annotated[
+        str | None,
+        typer.Option(help="Columns that queries filter by, such as user_id,country: asks for advice."),
+    ] = None,
+    file: File = None,
+    storage: Storage = None,
+    as_json: Json = False,
+) -> None:
+    """Show schema, partitions, files, features, properties, owner, last commits, and what could be better."""
+    from lakefeed.commands.table.desk import desk, names, plain
+    from lakefeed.tables.description import describe
+
+    with desk(path, file, storage, as_json) as at:
+        found = describe(at.table(), names(filters))
+        if as_json:
+            at.show(plain(found))
+        else:
+            _print(at, found)
+
+
+def _print(at: Desk, found: Description) -> None:
+    from lakefeed.pipeline.units import readable_size
+    from lakefeed.pipeline.wording import listed
+
+    at.say(
+        f"{found.path}",
+        f"  version {found.version}, created {found.created}, id {found.id}",
+        f"  {found.table}; {found.small_files:,} small (target {readable_size(found.target_file_size)})",
+        f"  protocol: reader {found.reader_version}, writer {found.writer_version}"
+        + (f", {listed(found.features)}" if found.features else ""),
+        *([f"  description: {found.description}"] if found.description else []),
+        *(f"  owner: {owner}" for owner in found.owners),
+    )
+    _section(at, "columns", [f"{name}: {kind}" for name, kind in found.schema.items()])
+    _section(at, "properties", [f"{name} = {value}" for name, value in found.properties.items()])
+    _section(
+        at,
+        f"partitions by {listed(found.partition_by)} ({found.partition_count:,}, the largest)",
+        [f"{one.partition}: {one.extent}" for one in found.partitions],
+    )
+    _section(
+        at,
+        "last commits",
+        [
+            f"{one.version}  {one.timestamp}  {one.operation}  {one.by}"
+            + (f"  ({one.reason})" if one.reason else "")
+            for one in found.commits
+        ],
+    )
+    _section(at, "advice", list(found.advice) or ["none: the table is in good shape"])
+
+
+def _section(at: Desk, title: str, lines: list[str]) -> None:
+    if lines:
+        at.say("", f"{title}:", *(f"  {line}" for line in lines))

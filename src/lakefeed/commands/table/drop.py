@@ -1,0 +1,43 @@
+"""`lakefeed table drop`: a table is deleted with its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lakefeed.commands.table.options import At, File, Json, Storage, Yes
+
+
+def drop(
+    path: At, yes: Yes = False, file: File = None, storage: Storage = None, as_json: Json = False
+) -> None:
+    """Delete a table: data of all versions and the log, and nothing else that lies there."""
+    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.tables import drop as operation
+
+    with desk(path, file, storage, as_json) as at:
+        table = at.table()
+        plan = operation.plan(table)
+        lines = [
+            f"{at.path}, version {plan.version}: {plan.table}",
+            f"{plan.deleted.files:,} files, all versions and the log, would be deleted for good",
+        ]
+        if plan.positions:
+            lines.append(
+                f"The positions of {len(plan.positions)} source partitions go with them: the next run of the "
+                "pipeline makes the table anew and reads from its start."
+            )
+        if plan.left_alone:
+            lines.append(f"Left alone: {', '.join(plan.left_alone[:10])}, which are not the table's.")
+        data = {
+            "version": plan.version,
+            "table": plain(plan.table),
+            "deleted": plain(plan.deleted),
+            "left_alone": list(plan.left_alone),
+            "positions": list(plan.positions),
+        }
+
+        def run() -> dict[str, Any]:
+            count = operation.run(table, plan)
+            return {"deleted_files": count, "told": f"Done: {count:,} files deleted."}
+
+        at.settle(Told(lines, data), yes, run)

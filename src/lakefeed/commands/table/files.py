@@ -1,0 +1,60 @@
+"""`lakefeed table files`: the files of a table's newest version."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakefeed.commands.table.options import At, File, Json, Storage
+
+
+def files(
+    path: At,
+    where: Annotated[
+        str | None, typer.Option(help="A SQL condition: only files that may hold such rows.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many files, smallest first.")] = 50,
+    file: File = None,
+    storage: Storage = None,
+    as_json: Json = False,
+) -> None:
+    """Show the files of the newest version with size, rows and partition, smallest first."""
+    from lakefeed.commands.table.desk import desk
+    from lakefeed.tables.description import instant
+    from lakefeed.tables.snapshot import data_files, extent, partition_text
+
+    with desk(path, file, storage, as_json) as at:
+        found = sorted(data_files(at.table().delta, where), key=lambda one: (one.size, one.path))
+        shown = found[:limit]
+        if as_json:
+            at.show(
+                {
+                    "files": [
+                        {
+                            "path": one.path,
+                            "bytes": one.size,
+                            "rows": one.rows,
+                            "partition": dict(one.partition),
+                            "modified": instant(one.modified),
+                        }
+                        for one in shown
+                    ],
+                    "total": len(found),
+                }
+            )
+            return
+        rows = [
+            (
+                f"{one.size:,}",
+                "?" if one.rows is None else f"{one.rows:,}",
+                instant(one.modified) or "",
+                partition_text(one.partition),
+                one.path,
+            )
+            for one in shown
+        ]
+        at.rows(
+            ("bytes", "rows", "modified", "partition", "path"), rows, left=("modified", "partition", "path")
+        )
+        at.say(f"{len(shown):,} of {extent(found)}")

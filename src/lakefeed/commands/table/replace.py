@@ -1,0 +1,130 @@
+"""`lakefeed table replace`: rows that meet a condition give way to others, or the layout to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakefeed.commands.table.desk import Desk, Told
+    from lakefeed.tables.operation import Report
+    from lakefeed.tables.table import LakeTable
+
+
+def replace(
+    path: At,
+    where: Annotated[str | None, typer.Option(help="A SQL condition; rows for which it is true go.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="A Delta table or Parquet files whose rows take their place.")
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        typer.Option(
+            help="Lay the table out anew: columns, or day(column) as in a pipeline file; '' for none."
+        ),
+    ] = None,
+    yes: Yes = False,
+    reason: Reason = None,
+    file: File = None,
+    storage: Storage = None,
+    as_json: Json = False,
+) -> None:
+    """Replace rows (--where, --from) to repair a table, or its layout (--partition-by)."""
+    from lakefeed.commands.table.desk import desk
+    from lakefeed.errors import UsageError
+
+    rows = where is not None and from_ is not None and partition_by is None
+    layout = partition_by is not None and where is None and from_ is None
+    if not rows and not layout:
+        raise UsageError("replace takes either --where and --from, or --partition-by.")
+    with desk(path, file, storage, as_json) as at:
+        table = at.table()
+        if layout:
+            told, run = _layout(at, table, partition_by or "", reason)
+        else:
+            told, run = _rows(at, table, where or "", from_ or "", reason)
+        at.settle(told, yes, run)
+
+
+def _rows(
+    at: Desk, table: LakeTable, where: str, source: str, reason: str | None
+) -> tuple[Told, Callable[[], Report]]:
+    from lakefeed.commands.table.desk import Told, plain
+    from lakefeed.pipeline.wording import counted
+    from lakefeed.tables import replacement
+    from lakefeed.tables.operation import operation_account
+
+    plan = replacement.plan(table, where, replacement.Rows.at(source, at.storage))
+    lines = [
+        f"{at.path}, version {plan.version}: {plan.table}",
+        f"{counted(plan.removed_rows, 'row')} would go from at most {plan.touched}",
+        f"{counted(plan.source.count, 'row')} of {source} would come",
+    ]
+    data = {
+        "version": plan.version,
+        "table": plain(plan.table),
+        "removed_rows": plan.removed_rows,
+        "added_rows": plan.source.count,
+        "touched": plain(plan.touched),
+    }
+    account = operation_account("replace", by="command", reason=reason)
+    return Told(lines, data), lambda: replacement.run(table, plan, account)
+
+
+def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[Told, Callable[[], Report]]:
+    import pyarrow as pa
+
+    from lakefeed.commands.table.desk import Told, plain
+    from lakefeed.errors import UsageError
+    from lakefeed.pipeline.partitioning import parse_partition_field, partition_problems
+    from lakefeed.rows.partition import add_partition_columns
+    from lakefeed.tables import layout
+    from lakefeed.tables.operation import operation_account
+
+    try:
+        fields = [parse_partition_field(part) for part in _parts(text)]
+    except ValueError as error:
+        raise UsageError(f"--partition-by: {error}") from None
+    for at_field, problem in partition_problems(fields, table.schema):
+        raise UsageError(f"--partition-by {fields[at_field].text}: {problem}")
+    derived = [field for field in fields if field.derived and field.name not in table.schema.names]
+    added = pa.schema([(one.name, one.arrow_type(table.schema.field(one.column).type)) for one in derived])
+    plan = layout.plan(table, [field.name for field in fields], added)
+    lines = [
+        f"{at.path}, version {plan.version}: {plan.table}",
+        f"partitioned by {_listed(plan.was)}, would be partitioned by {_listed(plan.partition_by)}",
+        "Every row is written again in one commit, and streaming readers of the table see all of them anew.",
+    ]
+    if table.transactions:
+        lines.append(
+            "Stop the pipeline first, and give its file the same `partition_by` before it runs again."
+        )
+    data = {
+        "version": plan.version,
+        "table": plain(plan.table),
+        "partition_by": list(plan.partition_by),
+        "was": list(plan.was),
+        "added_columns": added.names,
+    }
+    nothing = "Nothing to do: the table is laid out so already." if plan.nothing else None
+    account = operation_account("replace", by="command", reason=reason)
+    return Told(lines, data, nothing), lambda: layout.run(
+        table, plan, account, lambda rows: add_partition_columns(rows, derived)
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _parts(text: str) -> list[str]:
+    """The entries of a list, at commas that are in no parentheses and in no quotes."""
+    import re
+
+    found = re.findall(r"(?:[^,('\"]|\([^)]*\)|'[^']*'|\"[^\"]*\")+", text)
+    return [part.strip() for part in found if part.strip()]

@@ -1,0 +1,74 @@
+"""`lakefeed table restore`: a table becomes again what an older version was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+
+def restore(
+    path: At,
+    version: Annotated[int | None, typer.Option(min=0, help="The version to go back to.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="The moment to go back to, such as 2026-11-15T10:30:00Z.")
+    ] = None,
+    keep_positions: Annotated[
+        bool,
+        typer.Option("--keep-positions", help="Restore a pipeline's table though positions do not go back."),
+    ] = False,
+    yes: Yes = False,
+    reason: Reason = None,
+    file: File = None,
+    storage: Storage = None,
+    as_json: Json = False,
+) -> None:
+    """Bring back an older version as a new one. A pipeline's table is better taken back with rewind."""
+    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.errors import UsageError
+    from lakefeed.tables import restore as operation
+    from lakefeed.tables.operation import operation_account
+
+    if (version is None) == (time is None):
+        raise UsageError("restore takes either --version or --time.")
+    with desk(path, file, storage, as_json) as at:
+        table = at.table()
+        plan = operation.plan(table, _moment(time) if version is None else version)
+        if not keep_positions:
+            operation.refuse_moved(table, plan)
+        lines = [
+            f"{at.path}, version {plan.version}: {plan.table}",
+            f"version {plan.to_version} would come back: {plan.brought_back} return, {plan.taken_away} go",
+        ]
+        if plan.moved:
+            lines.append(
+                f"Positions of {len(plan.moved)} partitions stay where they are; events between are lost."
+            )
+        data = {
+            "version": plan.version,
+            "to_version": plan.to_version,
+            "table": plain(plan.table),
+            "brought_back": plain(plan.brought_back),
+            "taken_away": plain(plan.taken_away),
+            "moved_positions": {name: list(moved) for name, moved in plan.moved.items()},
+        }
+        nothing = "Nothing to do: that is the newest version." if plan.version == plan.to_version else None
+        account = operation_account("restore", by="command", reason=reason)
+        at.settle(Told(lines, data, nothing), yes, lambda: operation.run(table, plan, account))
+
+
+def _moment(text: str | None) -> dt.datetime:
+    import datetime as dt
+
+    from lakefeed.errors import UsageError
+
+    try:
+        moment = dt.datetime.fromisoformat(text or "")
+    except ValueError:
+        raise UsageError(f"--time: expected a moment such as 2026-11-15T10:30:00Z, got {text!r}") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

@@ -1,0 +1,64 @@
+"""`lakefeed table vacuum`: files that no version within the retention needs are deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+
+_SHOWN = 10
+
+
+def vacuum(
+    path: At,
+    retain: Annotated[
+        str | None,
+        typer.Option(
+            help="How long old files are kept, such as 30d; by default as the table says, at least 7d."
+        ),
+    ] = None,
+    allow_short_retention: Annotated[
+        bool, typer.Option("--allow-short-retention", help="Let --retain be shorter than that.")
+    ] = False,
+    yes: Yes = False,
+    reason: Reason = None,
+    file: File = None,
+    storage: Storage = None,
+    as_json: Json = False,
+) -> None:
+    """Delete files that have been unneeded for as long as the retention. Shows them first."""
+    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.errors import UsageError
+    from lakefeed.pipeline.units import format_duration, parse_duration, readable_size
+    from lakefeed.tables import vacuum as operation
+    from lakefeed.tables.operation import operation_account
+
+    try:
+        seconds = None if retain is None else parse_duration(retain)
+    except ValueError as error:
+        raise UsageError(f"--retain: {error}") from None
+    with desk(path, file, storage, as_json) as at:
+        table = at.table()
+        plan = operation.plan(table, retain=seconds, allow_short=allow_short_retention)
+        kept = format_duration(plan.retain)
+        lines = [f"{at.path}, version {plan.version}: {plan.deleted} unneeded for longer than {kept}"]
+        lines += [f"  {one.path} ({readable_size(one.size)})" for one in plan.files[:_SHOWN]]
+        if len(plan.files) > _SHOWN:
+            lines.append(f"  ... and {len(plan.files) - _SHOWN:,} more")
+        if plan.young.files:
+            lines.append(f"  kept for now: {plan.young} unneeded for a shorter time")
+        if plan.left_alone:
+            lines.append(f"  left alone: {', '.join(plan.left_alone[:_SHOWN])}, which are not the table's")
+        data = {
+            "version": plan.version,
+            "retain_seconds": plan.retain,
+            "deleted": plain(plan.deleted),
+            "files": [one.path for one in plan.files],
+            "kept_for_now": plain(plan.young),
+            "left_alone": list(plan.left_alone),
+        }
+        nothing = None if plan.files else "Nothing to do."
+        account = operation_account("vacuum", by="command", reason=reason)
+        at.settle(Told(lines, data, nothing), yes, lambda: operation.run(table, plan, account))

@@ -1,0 +1,83 @@
+"""`lakefeed test`: sends the sample events of a pipeline's tests through it, and compares what lands."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lakefeed.testing import Verdict
+
+
+def test(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Run on Spark, as `run` does; some seconds slower.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Check a pipeline with sample events; connects to nothing.
+
+    The events are sent through the pipeline and what lands is compared with what is expected. Tests are in
+    the file under `tests`, or beside it: shop.test.yaml for shop.yaml. The exit code is 3 when something
+    differs.
+    """
+    from lakefeed.errors import UsageError
+    from lakefeed.pipeline.companion import companion_of
+    from lakefeed.pipeline.load import load
+    from lakefeed.testing import check
+
+    pipeline = load(file, with_tests=True).pipeline
+    if not pipeline.tests:
+        raise UsageError(
+            f"{file}: there are no tests.\nAdd some under `tests` in the file, or in {companion_of(file)}."
+        )
+    verdicts = []
+    for verdict in check(pipeline, spark=spark):
+        verdicts.append(verdict)
+        if not as_json:
+            _print(verdict)
+    failed = sum(not verdict.passed for verdict in verdicts)
+    if as_json:
+        typer.echo(_json(verdicts))
+    else:
+        typer.echo(f"{len(verdicts) - failed} passed, {failed} failed")
+    raise typer.Exit(3 if failed else 0)
+
+
+def _json(verdicts: list[Verdict]) -> str:
+    from dataclasses import asdict
+
+    import orjson
+
+    found = [{**asdict(verdict), "passed": verdict.passed} for verdict in verdicts]
+    return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()
+
+
+def _print(verdict: Verdict) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    word = Text("ok    ", "green") if verdict.passed else Text("FAILED", "red")
+    console.print(Text.assemble(word, "  ", verdict.name))
+    if verdict.error:
+        console.print(Text(f"        the run failed: {verdict.error}"))
+    if not verdict.differences:
+        return
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("        table", "", "column", "expected", "got"):
+        shown.add_column(name, overflow="fold")
+    above = ("", "")
+    for one in verdict.differences:
+        here = (one.table, one.place)
+        told = ("", "") if here == above else here
+        missing = "nothing" if one.got is None else one.got
+        wanted = "nothing" if one.expected is None else one.expected
+        shown.add_row(f"        {told[0]}", told[1], *map(Text, (one.column, wanted, missing)))
+        above = here
+    console.print(shown)

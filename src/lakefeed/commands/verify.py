@@ -1,0 +1,67 @@
+"""`lakefeed verify`: proves from the tables' own logs that nothing is lost and nothing is there twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lakefeed.watch.verify import PipelineProof, TableProof
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read the data too, and look for repeated events in it.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Prove that nothing is lost and nothing is there twice.
+
+    Reads the tables' own logs. Each finding names version and offsets, and the exit code is 3.
+    """
+    from lakefeed.commands.output import json_text
+    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.secrets import Redactor
+    from lakefeed.watch.verify import verify as prove
+
+    pipeline = Pipeline.from_file(file)
+    redactor = Redactor.of(pipeline)
+    with redactor.guarding():
+        found = prove(pipeline, deep=deep)
+    typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(_lines(found))))
+    if not found.sound:
+        raise typer.Exit(3)
+
+
+def _lines(found: PipelineProof) -> list[str]:
+    from lakefeed.pipeline.wording import counted
+
+    lines = [line for one in (*found.tables, found.dead_letters) for line in _table(one)]
+    count = sum(len(one.findings) for one in (*found.tables, found.dead_letters))
+    verdict = f"{counted(count, 'finding')}, marked with !" if count else "sound: nothing lost, nothing twice"
+    return [*lines, f"{found.pipeline}: {verdict}"]
+
+
+def _table(one: TableProof) -> list[str]:
+    from lakefeed.pipeline.wording import counted
+
+    if one.version is None:
+        state = "not created yet" if not one.findings else "could not be read"
+        return [f"{one.name}: {state}", *(f"  ! {finding}" for finding in one.findings)]
+    rows = "rows unknown" if one.rows is None else counted(one.rows, "row")
+    lines = [
+        f"{one.name}: {rows} in {counted(one.files, 'file')}, versions {one.checked_from} to {one.version}"
+    ]
+    for at in one.partitions:
+        lines.append(
+            f"  {at.partition}: offsets {at.first} to {at.next - 1}, {counted(at.read, 'event')} read, "
+            f"{counted(at.dead_letters, 'dead letter')}"
+            if at.next > at.first
+            else f"  {at.partition}: nothing read yet, {at.next} is next"
+        )
+    lines += [f"  note: {note}" for note in one.notes]
+    lines += [f"  not checked: {text}" for text in one.unchecked]
+    return lines + [f"  ! {finding}" for finding in one.findings]

@@ -1,0 +1,26 @@
+"""The doctor: looks at everything that a run needs, and says what to do about what is not well.
+
+Nothing is changed, no JVM is started, and what is written to try a store is deleted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lakefeed.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.model import Pipeline
+
+__all__ = ["Finding", "examine"]
+
+
+def examine(pipeline: Pipeline | None = None) -> Iterator[Finding]:
+    """Look at this machine and, with a pipeline, at all that it reads from and writes to, one by one."""
+    from lakefeed.doctor import machine, services, stores
+
+    yield from machine.examine(pipeline)
+    if pipeline is not None:
+        yield from services.examine(pipeline)
+        yield from stores.examine(pipeline)

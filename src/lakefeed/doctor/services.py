@@ -1,0 +1,128 @@
+"""What a pipeline talks to: the Spark master, its own port, and its sources with their formats."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import socket
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefeed.doctor.finding import Finding
+from lakefeed.engine.plan import format_of
+from lakefeed.errors import DataLoss, LakefeedError
+from lakefeed.pipeline.wording import counted
+from lakefeed.sources import OffsetRange, Offsets, Source, SourceClient, source_of
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.model import Pipeline
+
+_PATIENCE = 5.0
+_MOST_PARTITIONS = 5
+_TOLERATED = dt.timedelta(minutes=1)
+
+
+def examine(pipeline: Pipeline) -> Iterator[Finding]:
+    """Everything that is reached over the network, but for the stores."""
+    master = re.fullmatch(r"spark://([^:/]+):(\d+).*", pipeline.spark.master)
+    if master:
+        yield spark_master(master[1], int(master[2]))
+    listen = getattr(getattr(pipeline, "http", None), "listen", None)
+    if listen:
+        yield port(str(listen))
+    for name in pipeline.sources:
+        yield from source(pipeline.name, name, source_of(pipeline, name))
+
+
+def spark_master(host: str, number: int) -> Finding:
+    """Whether a standalone master takes connections."""
+    try:
+        socket.create_connection((host, number), _PATIENCE).close()
+    except OSError as error:
+        text = f"{host}:{number} does not answer: {error.strerror or error}"
+        return Finding("Spark master", "fail", text, "Start it, or correct `spark.master`")
+    return Finding("Spark master", "ok", f"{host}:{number} answers")
+
+
+def port(listen: str) -> Finding:
+    """Whether the port of the status page is free, or taken by a run of Lakefeed."""
+    host, _, number = listen.rpartition(":")
+    try:
+        with socket.create_server((host.strip("[]"), int(number))):
+            return Finding("port", "ok", f"{listen} is free")
+    except (OSError, OverflowError) as error:
+        if _is_alive(host, int(number)):
+            return Finding("port", "ok", f"{listen} is in use by a run that is alive")
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        text = f"{listen} cannot be listened on: {reason}"
+        return Finding("port", "fail", text, "Set `http.listen` to a free port of this machine")
+
+
+def source(pipeline: str, name: str, spec: Source) -> Iterator[Finding]:
+    """Whether a source answers, has what the file names, and lets its events be read."""
+    check = f"source {name}"
+    try:
+        client = spec.client(pipeline, name)
+        try:
+            ends = client.latest()
+            read = _newest(spec, client, ends)
+        finally:
+            client.close()
+    except LakefeedError as error:
+        yield Finding.of(check, error)
+    else:
+        events = "nothing to read yet" if read is None else "an event was read"
+        yield Finding(check, "ok", f"{counted(len(ends), 'partition')}, {events}")
+        if read is not None:
+            yield from _future(check, read)
+    yield from _format(name, spec)
+
+
+def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch | None:
+    """Where the last event of a partition came from. To read one needs another right than to ask for ends."""
+    filled = [(partition, end) for partition, end in ends.items() if end]
+    # Retention may have emptied some of them; to ask about thousands would take long.
+    for partition, end in filled[:_MOST_PARTITIONS]:
+        try:
+            if client.check({partition: end - 1}, {})[partition] == end - 1:
+                for events in spec.read([OffsetRange(partition, end - 1, end)]):
+                    return events.origin()
+        except DataLoss:
+            continue
+    return None
+
+
+def _future(check: str, origin: pa.RecordBatch) -> Iterator[Finding]:
+    """An event that has not happened yet shows that a clock is wrong: the producer's, or this one."""
+    now = dt.datetime.now(dt.UTC)
+    moment = origin.column("timestamp").cast(pa.int64())[0].as_py()
+    ahead = dt.timedelta(microseconds=(moment or 0) - int(now.timestamp() * 1_000_000))
+    if ahead > _TOLERATED:
+        text = f"the newest event is {ahead.total_seconds():,.0f} s in the future"
+        yield Finding(check, "warn", text, "Set the clock of this machine, or of the producer, by NTP")
+
+
+def _format(name: str, spec: Source) -> Iterator[Finding]:
+    check = f"format of {name}"
+    try:
+        told = format_of(spec).probe()
+    except LakefeedError as error:
+        yield Finding.of(check, error)
+    else:
+        if told:
+            yield Finding(check, "ok", told)
+
+
+def _is_alive(host: str, number: int) -> bool:
+    connection = HTTPConnection(host.strip("[]"), number, timeout=1)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,194 @@
+"""The stores of a pipeline's tables: tried with a table of our own, which is deleted again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakefeed.doctor.finding import Finding
+from lakefeed.engine.lake import Lake, Place
+from lakefeed.errors import LakefeedError
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.pipeline.units import readable_size
+from lakefeed.pipeline.wording import listed
+from lakefeed.stores import open_store, store_errors
+from lakefeed.tables.table import LakeTable, commit_properties
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.model import Pipeline
+
+_COLUMNS = pa.schema([("probe", pa.int64())])
+_PATIENCE = {"retry_timeout": "5s"}
+"""A store that is away is to be told soon; a run waits longer."""
+_RACES = 3
+_LEAST_SPACE = 1024**3
+_TOLERATED_SKEW = 60.0
+_HARMLESS = {"appendOnly", "invariants"}
+"""Features that every table of the writer versions before features has."""
+
+
+def examine(pipeline: Pipeline) -> Iterator[Finding]:
+    """Every table's store, then the table itself if there is one."""
+    try:
+        lake = Lake(pipeline)
+    except LakefeedError as error:
+        yield Finding.of("stores", error)
+        return
+    for place in (*lake.places.values(), *lake.routes.values(), lake.letters):
+        check = "dead letters" if place is lake.letters else f"table {place.name}"
+        found = list(store(check, place.path, place.storage))
+        yield from found
+        if not any(each.state == "fail" for each in found):
+            yield from protocol(check, place)
+
+
+def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding]:
+    """Write, read, let two commits race, and delete, all inside the path of the table."""
+    # Names that begin with an underscore are no data of the table, whoever reads it.
+    probe = f"{path.rstrip('/')}/_lakefeed_probe_{uuid4().hex}"
+    options = storage if "://" not in path else {**_PATIENCE, **storage}
+    try:
+        with _removed(path, probe, options), store_errors(path):
+            skew = _write_and_read(probe, options)
+            apart = _keeps_commits_apart(probe, options)
+    except LakefeedError as error:
+        yield Finding.of(check, type(error)(str(error).replace(probe, path)))
+        return
+    if not apart:
+        text = f"{path}: the store takes two commits of one version, so two writers could undo each other"
+        yield Finding(check, "fail", text, "Use a store that knows conditional writes (If-None-Match)")
+    else:
+        yield Finding(check, "ok", f"{path} can be written, read, committed to and deleted from")
+    if abs(skew) > _TOLERATED_SKEW:
+        order = "ahead of" if skew > 0 else "behind"
+        text = f"the clock of the store is {abs(skew):,.0f} s {order} this machine's"
+        yield Finding(
+            check, "warn", text, "Set the clock of this machine by NTP: S3 refuses one that is far off"
+        )
+    yield from _room(check, path)
+
+
+def protocol(check: str, place: Place) -> Iterator[Finding]:
+    """Whether the table is one that Lakefeed may write to."""
+    try:
+        table = LakeTable.open(place.name, place.path, place.storage, place.store)
+    except LakefeedError as error:
+        yield Finding.of(check, error)
+        return
+    if table is None:
+        if place.spec is not None and not place.spec.create:
+            text = f"there is no Delta table at {place.path} and `create` is false"
+            yield Finding(check, "fail", text, "Create the table, correct `path`, or set `create: true`")
+        return
+    asked = table.delta.protocol()
+    text = f"version {table.version}, protocol {asked.min_reader_version}/{asked.min_writer_version}"
+    unusual = sorted({*(asked.reader_features or ()), *(asked.writer_features or ())} - _HARMLESS)
+    if unusual:
+        remedy = "Try a run on a copy first: a commit fails where delta-rs cannot keep a feature"
+        yield Finding(check, "warn", f"{text}, the table uses {listed(unusual)}", remedy)
+    else:
+        yield Finding(check, "ok", text)
+
+
+@contextmanager
+def _removed(path: str, probe: str, storage: Mapping[str, str]) -> Iterator[None]:
+    """Delete everything that lies under the probe at the end, and the directories that it brought."""
+    local = None if "://" in path else Path(path)
+    missing = [each for each in (local, *local.parents) if not each.exists()] if local else []
+    try:
+        yield
+    finally:
+        if local is None:
+            _delete_objects(open_store(probe, storage))
+        else:
+            shutil.rmtree(probe, ignore_errors=True)
+            for each in missing:
+                # Not if something else has come to lie there meanwhile.
+                with suppress(OSError):
+                    each.rmdir()
+
+
+def _delete_objects(objects: pafs.FileSystem) -> None:
+    """Delete what is there; a store that cannot be written has nothing of ours."""
+    with suppress(Exception):
+        for found in objects.get_file_info(pafs.FileSelector("", recursive=True, allow_not_found=True)):
+            if found.type == pafs.FileType.File:
+                objects.delete_file(found.path)
+
+
+def _write_and_read(probe: str, storage: Mapping[str, str]) -> float:
+    """Write a data file as a task does and read it; answers the seconds that the store's clock is ahead."""
+    files = open_store(probe, storage)
+    began = time.time()
+    writer = TableWriter(files, FileTarget(_COLUMNS))
+    writer.write(pa.record_batch([pa.array([1])], schema=_COLUMNS))
+    (written,) = writer.close()
+    ended = time.time()
+    assert pq.ParquetFile(files.open_input_file(written.path)).read().num_rows == 1
+    modified: dt.datetime = files.get_file_info(written.path).mtime
+    files.delete_file(written.path)
+    # Object stores tell whole seconds.
+    moment = modified.timestamp()
+    return moment - ended if moment > ended else min(0.0, moment + 1 - began)
+
+
+def _keeps_commits_apart(probe: str, storage: Mapping[str, str]) -> bool:
+    """Whether two commits at the same moment become two versions.
+
+    Without conditional writes the later one takes the place of the earlier, and both believe to have landed.
+    A writer looks for new versions before it commits, so only a race shows it.
+    """
+    objects = open_store(probe, storage)
+    LakeTable.create(
+        "probe",
+        probe,
+        storage,
+        objects,
+        schema=_COLUMNS,
+        partition_by=(),
+        properties={},
+        transactions={},
+        account={},
+    )
+    for _ in range(_RACES):
+        racers = [_opened(probe, storage) for _ in range(2)]
+        start = threading.Barrier(len(racers))
+        with ThreadPoolExecutor(len(racers)) as pool:
+            list(pool.map(_commit, racers, ("probe/one", "probe/other"), [start] * len(racers)))
+        if _opened(probe, storage).version != racers[0].version + len(racers):
+            return False
+    return True
+
+
+def _opened(probe: str, storage: Mapping[str, str]) -> LakeTable:
+    table = LakeTable.open("probe", probe, storage, open_store(probe, storage))
+    assert table is not None
+    return table
+
+
+def _commit(table: LakeTable, name: str, start: threading.Barrier) -> None:
+    start.wait()
+    table.delta.create_write_transaction(
+        [], "append", table.delta.schema(), commit_properties=commit_properties({name: 1}, {})
+    )
+
+
+def _room(check: str, path: str) -> Iterator[Finding]:
+    if "://" in path:
+        return
+    nearest = next(each for each in (Path(path), *Path(path).parents) if each.exists())
+    free = shutil.disk_usage(nearest).free
+    if free < _LEAST_SPACE:
+        yield Finding(check, "warn", f"{readable_size(free)} free on the disk of {path}", "Free some space")

@@ -1,0 +1,72 @@
+"""The agenda of upkeep: when each operation was last done for each table, kept over restarts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_log = logging.getLogger("lakefeed")
+
+
+class Agenda:
+    """Remembers in a file of the state folder; where that is lost, every interval begins anew.
+
+    So a pipeline that is restarted each night still vacuums once a day, and nothing is done in the first
+    moments of a new one.
+    """
+
+    def __init__(self, file: Path, now: Callable[[], float] = time.time) -> None:
+        self._file = file
+        self._now = now
+        self._done: dict[str, float] = {}
+        self._ordered: dict[str, dict[str, float]] = {}
+        try:
+            kept = json.loads(file.read_text())
+            self._done = {str(name): float(at) for name, at in kept["done"].items()}
+            self._ordered = {
+                str(table): {str(key): float(at) for key, at in keys.items()}
+                for table, keys in kept["ordered"].items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            _log.debug("no agenda of upkeep at %s; intervals begin now", file)
+
+    def seconds_until(self, table: str, operation: str, every: float) -> float:
+        """How long until an operation is due, at most `every`; negative when it is overdue."""
+        name, now = f"{table} {operation}", self._now()
+        if name not in self._done:
+            self._done[name] = now
+            self._keep()
+        # A clock that was set back must not put an operation off for longer than its interval.
+        return min(self._done[name], now) + every - now
+
+    def done(self, table: str, operation: str) -> None:
+        """Count the interval of an operation from now on."""
+        self._done[f"{table} {operation}"] = self._now()
+        self._keep()
+
+    def postpone(self, table: str, operation: str, every: float, seconds: float) -> None:
+        """Let an operation that could not be done be due again after some seconds, or its interval."""
+        self._done[f"{table} {operation}"] = self._now() - every + min(every, seconds)
+        self._keep()
+
+    def ordered(self, table: str) -> dict[str, float] | None:
+        """By partition, when the newest file was added that is in order; None where nothing is known."""
+        return self._ordered.get(table)
+
+    def set_ordered(self, table: str, partitions: dict[str, float]) -> None:
+        """Remember for each partition of a table up to which file it is in order, in seconds since 1970."""
+        self._ordered[table] = dict(partitions)
+        self._keep()
+
+    def _keep(self) -> None:
+        """Write the file; what cannot be written is only done again sooner or later than it should be."""
+        part = self._file.with_suffix(".part")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps({"done": self._done, "ordered": self._ordered}))
+            part.replace(self._file)
+        except OSError as error:
+            _log.debug("the agenda of upkeep cannot be written", exc_info=error)

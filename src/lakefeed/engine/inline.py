@@ -1,0 +1,90 @@
+"""A run without Spark: the same flows, their tasks one after the other in this process, for small inputs.
+
+Only the scheduling differs. Batches are planned, cut into tasks, fetched, decoded, written and committed by
+the code that a run on Spark uses, and what passes between driver and worker is packed and unpacked as there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakefeed.engine.flow import Flow
+from lakefeed.engine.gate import Gate
+from lakefeed.engine.lake import Lake
+from lakefeed.engine.life import Life
+from lakefeed.engine.plan import FlowPlan, split
+from lakefeed.engine.report import Quiet, Watcher
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.engine.task import run_task
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.sources import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def run_inline(pipeline: Pipeline, watcher: Watcher | None = None) -> None:
+    """Read what is there now and land it, without a JVM. Raises what a run would raise."""
+    lake, told = Lake(pipeline), watcher or Quiet()
+    checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
+    flows: list[Flow] = [InlineFlow(lake, name, checkpoints, told) for name in pipeline.sources]
+    Supervisor(pipeline, flows, told, threading.Event()).run()
+
+
+class InlineLife(Life):
+    """A life whose batches run as soon as the gate opens, in the thread that opens it."""
+
+    def begin(self, spark: SparkSession | None, checkpoint: Path) -> None:
+        """Take the place of Spark behind the gate."""
+        self.gate.close()
+        self.gate = _InlineGate(self)
+
+
+class InlineFlow(Flow):
+    """A flow that needs no session."""
+
+    life_kind = InlineLife
+
+    def __init__(self, lake: Lake, source: str, state: Path, watcher: Watcher) -> None:
+        no_session: Any = None
+        super().__init__(lake, source, no_session, state, watcher, once=True)
+
+    @property
+    def cores(self) -> int:
+        """One task at a time."""
+        return 1
+
+
+class _InlineGate(Gate):
+    """Runs the tasks of a batch when it is opened, instead of telling Spark that it may."""
+
+    def __init__(self, life: InlineLife) -> None:
+        self._life = life
+        self._stands = dict(life.start)
+        self._packed = pickle.dumps(life.plan)
+
+    def open_to(self, end: Offsets) -> None:
+        """Run the batch up to `end`, and land it."""
+        plan: FlowPlan = pickle.loads(self._packed)
+        rows = [(run_task(plan, ranges).to_json(),) for ranges in split(self._stands, end, plan)]
+        self._stands = dict(end)
+        frame: Any = _Collected(rows)
+        landed: DataFrame = frame
+        self._life.take(landed, 0)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class _Collected:
+    """What a data frame of manifests is asked for."""
+
+    rows: list[tuple[str]]
+
+    def collect(self) -> list[tuple[str]]:
+        return self.rows

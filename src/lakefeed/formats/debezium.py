@@ -1,0 +1,131 @@
+"""The `debezium` format: one change of a database row per payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from lakefeed.formats import Decoded, Decoder, Format, Rules
+from lakefeed.formats.avro import CODES as AVRO_CODES
+from lakefeed.formats.debezium_envelope import Opener
+from lakefeed.formats.debezium_registry import FramedDecoder
+from lakefeed.formats.debezium_rows import row_text, unwrapped
+from lakefeed.formats.debezium_schema import Meaning, NotUnderstood, envelope_meaning
+from lakefeed.formats.fitting import Fitted, Fitting, Misfits, decoded
+from lakefeed.formats.joining import joined
+from lakefeed.formats.json import CODES as JSON_CODES
+from lakefeed.formats.json import JsonDecoder
+from lakefeed.formats.refusal import Misfit, codes
+from lakefeed.pipeline.registry import RegistryField
+
+CODES = codes("not_an_envelope", "no_row", *JSON_CODES, *AVRO_CODES)
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+_MOST_READERS = 100
+
+
+class DebeziumFormat(Format):
+    """Change events of Debezium, one per payload; tombstones are skipped."""
+
+    type: Literal["debezium"] = "debezium"
+    unwrap: bool = Field(
+        default=False,
+        description="Whether the columns are those of the changed row, with `__op`, `__deleted` and "
+        "`__ts_ms` beside them, instead of `before`, `after`, `op`, `source` and so on.",
+    )
+
+    registry: RegistryField | None = Field(
+        default=None,
+        description="The schema registry of events in Confluent's wire format, Avro or JSON: its URL, or a "
+        "mapping. Left out: events are JSON from the first byte.",
+        examples=["http://localhost:8081"],
+    )
+
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
+        """A decoder of events that are JSON as they are, or in frames."""
+        plain = DebeziumDecoder(schema, rules, self.unwrap)
+        if self.registry is None:
+            return plain
+        return FramedDecoder(plain, self.registry, schema, rules, self.unwrap)
+
+
+class DebeziumDecoder(Decoder):
+    """Decodes change events in JSON, each by the schema that comes with it, if one does."""
+
+    def __init__(self, schema: pa.Schema, rules: Rules, unwrap: bool) -> None:
+        self._schema = schema
+        self._rules = rules
+        self._unwrap = unwrap
+        self._opener = Opener()
+        self._plain = JsonDecoder(schema, rules)
+        self._typed: dict[bytes, _Typed | None] = {}
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """A payload becomes a row or a refusal or is skipped; which of them does not depend on the others."""
+        groups: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
+        refused: Misfits = {}
+        skipped: list[int] = []
+        for index, payload in enumerate(payloads):
+            try:
+                envelope = self._opener.open(payload)
+                if envelope is None:
+                    skipped.append(index)
+                    continue
+                schema = envelope.schema if self._reader(envelope.schema) else None
+                text = row_text(envelope) if self._unwrap and schema is None else envelope.text
+            except Misfit as misfit:
+                refused[index] = misfit
+                continue
+            indexes, texts = groups.setdefault(schema, ([], []))
+            indexes.append(index)
+            texts.append(text)
+        parts = [
+            (indexes, (self._reader(schema) or self._plain).decode(texts))
+            for schema, (indexes, texts) in groups.items()
+        ]
+        return joined(len(payloads), parts or [([], self._plain.decode([]))], refused, skipped)
+
+    def _reader(self, schema: bytes | None) -> _Typed | None:
+        """The reader of events with this schema; None for those that are read as if they had none."""
+        if schema is None:
+            return None
+        if schema not in self._typed:
+            if len(self._typed) >= _MOST_READERS:
+                self._typed.clear()
+            try:
+                meaning = envelope_meaning(schema)
+                self._typed[schema] = _Typed(meaning, self._schema, self._rules, self._unwrap)
+            except NotUnderstood:
+                self._typed[schema] = None
+        return self._typed[schema]
+
+
+class _Typed:
+    """Reads events that came with the same schema."""
+
+    def __init__(self, meaning: Meaning, schema: pa.Schema, rules: Rules, unwrap: bool) -> None:
+        self._convert = meaning.convert
+        self._unwrap = unwrap
+        self._json = JsonDecoder(pa.schema(list(meaning.read)), Rules(new_column="ignore"))
+        self._fitting = Fitting(schema, rules)
+
+    def decode(self, payloads: Sequence[bytes]) -> Decoded:
+        read = self._json.decode(payloads)
+        refused: Misfits = {one.index: Misfit(one.code, one.error) for one in read.refused}
+        places = [place for place in range(len(payloads)) if place not in refused]
+        return decoded(len(payloads), [(places, self._fitted(read.rows.to_struct_array()))], refused)
+
+    def _fitted(self, events: pa.StructArray) -> Fitted:
+        misfits: Misfits = {}
+        if self._convert:
+            events, wrong = self._convert(events)
+            message = "a decimal has more digits than the schema of the event allows"
+            misfits = {place: Misfit("out_of_range", message) for place in np.flatnonzero(wrong).tolist()}
+        if self._unwrap:
+            events, without = unwrapped(events)
+            misfits = without | misfits
+        return self._fitting.fit(events, misfits)

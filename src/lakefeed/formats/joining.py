@@ -1,0 +1,50 @@
+"""What became of payloads that were decoded in groups, put together in the order of the payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+
+from lakefeed.formats import Decoded
+from lakefeed.formats.fitting import Misfits
+from lakefeed.pipeline.widening import merge_proposals
+
+
+def joined(
+    count: int, parts: Sequence[tuple[Sequence[int], Decoded]], refused: Misfits, skipped: Sequence[int] = ()
+) -> Decoded:
+    """What became of `count` payloads, of which each part has those at its indexes, at least one part."""
+    gone = [misfit.refused(index) for index, misfit in refused.items()]
+    indexes: list[int] = []
+    for places, part in parts:
+        gone += [replace(one, index=places[one.index]) for one in part.refused]
+        refused_here = {one.index for one in part.refused}
+        indexes += [index for place, index in enumerate(places) if place not in refused_here]
+    rows = [part.rows.to_struct_array() for _, part in parts]
+    together = rows[0] if len(rows) == 1 else pa.concat_arrays(rows)
+    order = pa.array(np.argsort(indexes, kind="stable")) if len(rows) > 1 else None
+    proposals = [part.unknown for _, part in parts if part.unknown is not None]
+    assert len(together) + len(gone) + len(skipped) == count, "every payload is a row, a refusal or skipped"
+    rescued = _rescued([part for _, part in parts])
+    return Decoded(
+        pa.RecordBatch.from_struct_array(together if order is None else together.take(order)),
+        sorted(gone, key=lambda one: one.index),
+        reduce(merge_proposals, proposals) if proposals else None,
+        rescued if order is None or rescued is None else rescued.take(order),
+        sorted(skipped),
+    )
+
+
+def _rescued(parts: list[Decoded]) -> pa.Array | None:
+    if all(part.rescued is None for part in parts):
+        return None
+    return pa.concat_arrays(
+        [
+            pa.nulls(part.rows.num_rows, pa.string()) if part.rescued is None else part.rescued
+            for part in parts
+        ]
+    )

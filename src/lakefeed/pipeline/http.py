@@ -1,0 +1,64 @@
+"""Where a running pipeline can be looked at, and when it counts as ready."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.wording import shown
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})")
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:8088` or `[::1]:8088`; ValueError for anything else."""
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or int(match["port"]) > 65_535:
+        raise ValueError(f"expected an address such as 127.0.0.1:8088 or 0.0.0.0:8088, got {shown(text)}")
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _checked(text: str) -> str:
+    split_address(text)
+    return text.strip()
+
+
+class Http(Section):
+    """The page of a running pipeline, its metrics and its health."""
+
+    listen: Annotated[str, AfterValidator(_checked)] = Field(
+        default="127.0.0.1:8088",
+        description="The address to listen on. Port 0 takes a free one, which the log tells.",
+        examples=["127.0.0.1:8088", "0.0.0.0:8088"],
+    )
+    token: str | None = Field(
+        default=None,
+        min_length=8,
+        description="Whoever asks for anything but `/healthz` must know it: `Authorization: Bearer ...`, or "
+        "`?token=...` once in a browser. Left out: everybody who reaches the address may look.",
+        examples=["${LAKEFEED_TOKEN}"],
+    )
+
+
+class Ready(Section):
+    """When `/readyz` says no, apart from what is broken."""
+
+    max_lag: int | None = Field(
+        default=None,
+        gt=0,
+        description="The most events of one source that may wait before the pipeline is not ready. "
+        "Left out: any number.",
+        examples=[1_000_000],
+    )

@@ -1,0 +1,100 @@
+"""Rows are parted by the table that they belong to, and cut to the columns of that table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakefeed.pipeline.route import Key, Route, can_route, safe_value
+
+
+@dataclass(frozen=True)
+class Unroutable:
+    """A row that has no table: its place among the rows, and why."""
+
+    place: int
+    error: str
+
+
+def part(rows: pa.RecordBatch, route: Route) -> tuple[list[tuple[Key, pa.RecordBatch]], list[Unroutable]]:
+    """The rows of each table, and those that belong to none."""
+    texts = [_texts(rows, name).dictionary_encode() for name in route.columns]
+    codes = np.stack([each.indices.fill_null(-1).to_numpy() for each in texts])
+    distinct, numbers = np.unique(codes, axis=1, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    words = [each.dictionary.to_pylist() for each in texts]
+    by_key: dict[Key, list[int]] = {}
+    unroutable: list[Unroutable] = []
+    for number in range(distinct.shape[1]):
+        values = [words[at][code] if code >= 0 else None for at, code in enumerate(distinct[:, number])]
+        key, error = _key(values, route)
+        if key is None:
+            unroutable += [Unroutable(int(place), error) for place in np.flatnonzero(numbers == number)]
+        else:
+            by_key.setdefault(key, []).append(number)
+    parts = [(key, _rows(rows, numbers, chosen)) for key, chosen in by_key.items()]
+    return parts, sorted(unroutable, key=lambda one: one.place)
+
+
+def _rows(rows: pa.RecordBatch, numbers: np.ndarray, chosen: list[int]) -> pa.RecordBatch:
+    mask = np.isin(numbers, chosen)
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def _texts(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """The values of a column as text; what has no text, or no column, is null."""
+    if name not in rows.schema.names or not can_route(rows.schema.field(name).type):
+        return pa.nulls(rows.num_rows, pa.string())
+    return rows.column(name).cast(pa.string())
+
+
+def _key(values: list[str | None], route: Route) -> tuple[Key | None, str]:
+    for name, value in zip(route.columns, values, strict=True):
+        if value is None:
+            return None, f"{name}: no value that says which table the event belongs to"
+        if safe_value(value) is None:
+            return None, f"{name}: expected 1 to 100 characters for the path of a table, got {len(value)}"
+    key = tuple(safe_value(value or "") or "" for value in values)
+    if route.is_hidden(key):
+        return None, f"{', '.join(route.columns)}: the path would begin with '_' or '.', got {key[0]!r}"
+    return key, ""
+
+
+def lacking(rows: pa.RecordBatch, columns: pa.Schema) -> pa.Schema | None:
+    """The columns in which these rows have values and which are not among the given ones; None if none."""
+    found = list(_lacking(zip(rows.schema, rows.columns, strict=True), columns))
+    return pa.schema(found) if found else None
+
+
+def _lacking(members: Iterable[tuple[pa.Field, pa.Array]], known: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    types = {field.name: field.type for field in known}
+    for field, column in members:
+        if column.null_count == len(column):
+            continue
+        if pa.types.is_struct(field.type):
+            inner = list(_lacking(_members(column), types.get(field.name, ())))
+            if inner:
+                yield pa.field(field.name, pa.struct(inner), field.nullable)
+        elif field.name not in types or not field.type.equals(types[field.name]):
+            yield field
+
+
+def _members(column: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
+    return list(zip(column.type, column.flatten(), strict=True))
+
+
+def cut(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows under the schema of their table; what it lacks is null in all of them."""
+    columns = [_cut(rows.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cut(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if column.type.equals(wanted) or not pa.types.is_struct(wanted):
+        return column
+    members = {field.name: member for field, member in _members(column)}
+    kept = [_cut(members[field.name], field.type) for field in wanted]
+    return pa.StructArray.from_arrays(kept, fields=list(wanted), mask=column.is_null())

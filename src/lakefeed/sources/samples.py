@@ -1,0 +1,143 @@
+"""Samples: events that are given beforehand, in the place of a real source; for tests of a pipeline."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import Field, SerializeAsAny
+
+from lakefeed.pipeline.tests import Sample
+from lakefeed.sources import ORIGIN, Events, OffsetRange, Offsets, Source, SourceClient
+
+
+@dataclass(frozen=True)
+class SampleEvent:
+    """One given event at its place in the source."""
+
+    topic: str | None
+    number: int
+    offset: int
+    timestamp: dt.datetime | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] | None
+    payload: bytes | None
+
+
+class SampleSource(Source):
+    """Given events under the name of a real source, whose format and names of partitions they keep.
+
+    No pipeline file can name it; it is put in the place of the source that a test has events for.
+    """
+
+    type: Literal["samples"] = "samples"
+    original: SerializeAsAny[Source] = Field(description="The source that it stands for.")
+    events: tuple[SampleEvent, ...] = Field(repr=False, description="The events, in order.")
+
+    @classmethod
+    def of(cls, original: Source, name: str, samples: Sequence[Sample]) -> SampleSource:
+        """Number the samples, each partition from 0, as the source called `name` would have them."""
+        counted: Counter[tuple[str | None, int]] = Counter()
+        events = []
+        for sample in samples:
+            topic = sample.topic or _first_topic(original, name)
+            place = (topic, sample.partition)
+            events.append(
+                SampleEvent(
+                    topic,
+                    sample.partition,
+                    counted[place],
+                    sample.timestamp,
+                    sample.key,
+                    None if sample.headers is None else tuple(sample.headers.items()),
+                    sample.payload,
+                )
+            )
+            counted[place] += 1
+        return cls(original=original, events=tuple(events), format=original.format)
+
+    def client(self, pipeline: str, name: str) -> SourceClient:
+        """Knows how many events there are."""
+        return SampleClient(self)
+
+    def partition_of(self, topic: str | None, number: int) -> str:
+        """The name that the real source gives the partition."""
+        return self.original.partition_of(topic, number)
+
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
+        """The given events of the ranges, as one block."""
+        wanted = {span.partition: span for span in ranges}
+        found = [
+            event
+            for event in self.events
+            if (span := wanted.get(self.partition_of(event.topic, event.number))) is not None
+            and span.start <= event.offset < span.end
+        ]
+        if found:
+            yield SampleEvents(self, found)
+
+
+class SampleClient(SourceClient):
+    """The partitions of the given events; there is one even where nothing was given."""
+
+    def __init__(self, source: SampleSource) -> None:
+        names = (source.partition_of(event.topic, event.number) for event in source.events)
+        self._ends = dict(Counter(names)) or {source.partition_of(None, 0): 0}
+
+    def start(self) -> Offsets:
+        """Everything is read from its beginning."""
+        return dict.fromkeys(self._ends, 0)
+
+    def latest(self) -> Offsets:
+        """How many events each partition has."""
+        return dict(self._ends)
+
+    def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """Positions are always served."""
+        return self.start() | positions
+
+
+class SampleEvents(Events):
+    """Some of the given events."""
+
+    def __init__(self, source: SampleSource, events: list[SampleEvent]) -> None:
+        self._source = source
+        self._events = events
+        self.payloads = [event.payload for event in events]
+
+    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """Where the events say that they came from."""
+        events = self._chosen(rows)
+        columns = [
+            [event.topic for event in events],
+            [event.number for event in events],
+            [event.offset for event in events],
+            [event.timestamp for event in events],
+            [event.key for event in events],
+            [_headers(event) for event in events],
+        ]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, ORIGIN, strict=True)]
+        return pa.record_batch(arrays, schema=ORIGIN)
+
+    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many events of each partition there are."""
+        return Counter(self._source.partition_of(event.topic, event.number) for event in self._chosen(rows))
+
+    def _chosen(self, rows: Sequence[int] | None) -> list[SampleEvent]:
+        return self._events if rows is None else [self._events[row] for row in rows]
+
+
+def _first_topic(original: Source, name: str) -> str | None:
+    """The topic of a sample that names none: the first of a source that has topics."""
+    topics: tuple[str, ...] | None = getattr(original, "topics", None)
+    return None if topics is None else next(iter(topics), name)
+
+
+def _headers(event: SampleEvent) -> list[dict[str, object]] | None:
+    if event.headers is None:
+        return None
+    return [{"key": key, "value": value} for key, value in event.headers]

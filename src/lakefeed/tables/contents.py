@@ -1,0 +1,48 @@
+"""What a table holds: rows, files and bytes, counted in a snapshot that is in memory already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.tables.table import LakeTable
+
+_SMALL_SHARE = 0.5
+
+
+def small_below(target_file_size: int) -> float:
+    """The size below which a file counts as small: half of what files are meant to have."""
+    return target_file_size * _SMALL_SHARE
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The files of one version of a table."""
+
+    version: int
+    rows: int
+    files: int
+    small_files: int
+    size: int
+    last_commit: float | None
+    """Seconds since 1970; None when the log does not tell."""
+
+
+def contents_of(table: LakeTable, target_file_size: int) -> Contents:
+    """Count the files of the snapshot; reads one entry of the log, for the time of the last commit."""
+    # `pa.table` would import pandas to see whether it is given a data frame.
+    adds: Any = pa.RecordBatchReader.from_stream(table.delta.get_add_actions(flatten=True)).read_all()
+    sizes = adds.column("size_bytes")
+    rows = adds.column("num_records") if "num_records" in adds.schema.names else None
+    last = table.delta.history(1)
+    return Contents(
+        version=table.version,
+        rows=0 if rows is None else pc.sum(rows).as_py() or 0,
+        files=adds.num_rows,
+        small_files=pc.sum(pc.less(sizes, small_below(target_file_size))).as_py() or 0,
+        size=pc.sum(sizes).as_py() or 0,
+        last_commit=last[0]["timestamp"] / 1000 if last and "timestamp" in last[0] else None,
+    )

@@ -1,0 +1,146 @@
+"""A table at one glance: what it is, what it holds, who writes it, and what could be better."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakefeed.pipeline.types import type_text
+from lakefeed.stores import store_errors
+from lakefeed.tables.advice import advice
+from lakefeed.tables.compaction import SMALL_SHARE, target_of
+from lakefeed.tables.operation import Extent, place
+from lakefeed.tables.protocol import features
+from lakefeed.tables.snapshot import DataFile, by_partition, data_files, extent, partition_text
+from lakefeed.tables.table import LakeTable, account_of
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version, as its log entry tells it."""
+
+    version: int
+    timestamp: str
+    operation: str
+    by: str
+    reason: str | None
+    metrics: Mapping[str, Any]
+    account: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PartitionSize:
+    """One partition and how much is in it."""
+
+    partition: str
+    extent: Extent
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `lakefeed table detail` shows."""
+
+    path: str
+    id: str
+    name: str | None
+    description: str | None
+    version: int
+    created: str | None
+    schema: Mapping[str, str]
+    partition_by: Sequence[str]
+    table: Extent
+    small_files: int
+    target_file_size: int
+    partition_count: int
+    partitions: Sequence[PartitionSize]
+    """The largest ones."""
+    reader_version: int
+    writer_version: int
+    features: Sequence[str]
+    properties: Mapping[str, str]
+    owners: Sequence[str]
+    """Who has positions in the log (pipelines and their sources), and the engines of the last commits."""
+    positions: Mapping[str, int]
+    commits: Sequence[Commit]
+    advice: Sequence[str]
+
+
+def describe(
+    table: LakeTable, filters: Sequence[str] = (), *, commits: int = 5, partitions: int = 10
+) -> Description:
+    """Look at the newest version; reads the log and no data."""
+    with store_errors(table.path):
+        files = data_files(table.delta)
+        told, protocol = table.delta.metadata(), table.delta.protocol()
+        target = target_of(table)
+        last = history(table, commits)
+        return Description(
+            path=place(table),
+            id=str(told.id),
+            name=told.name,
+            description=told.description,
+            version=table.version,
+            created=instant(told.created_time),
+            schema={
+                field.name: type_text(field.type) + ("" if field.nullable else " not null")
+                for field in table.schema
+            },
+            partition_by=table.partition_columns,
+            table=extent(files),
+            small_files=sum(file.size < target * SMALL_SHARE for file in files),
+            target_file_size=target,
+            partition_count=len(by_partition(files)) if table.partition_columns else 0,
+            partitions=_largest(files, partitions) if table.partition_columns else [],
+            reader_version=protocol.min_reader_version,
+            writer_version=protocol.min_writer_version,
+            features=features(table.delta),
+            properties=dict(sorted(table.properties.items())),
+            owners=_owners(table, last),
+            positions=dict(sorted(table.transactions.items())),
+            commits=last,
+            advice=advice(table, filters),
+        )
+
+
+def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
+    """The last versions that the log still tells about, newest first."""
+    with store_errors(table.path):
+        return [_commit(info) for info in table.delta.history(limit)]
+
+
+def instant(milliseconds: int | None) -> str | None:
+    """A moment as people and programs read it: `2026-11-15T10:30:00.123Z`."""
+    if milliseconds is None:
+        return None
+    moment = dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _commit(info: Mapping[str, Any]) -> Commit:
+    account = account_of(info)
+    metrics = info.get("operationMetrics")
+    pipeline = account.get("pipeline")
+    by = f"pipeline {pipeline}" if pipeline else str(account.get("by") or info.get("engineInfo") or "unknown")
+    return Commit(
+        version=info["version"],
+        timestamp=instant(info.get("timestamp")) or "",
+        operation=str(account.get("kind") or info.get("operation") or "unknown"),
+        by=f"lakefeed {by}" if account else by,
+        reason=account.get("reason"),
+        metrics=metrics if isinstance(metrics, dict) else {},
+        account=account,
+    )
+
+
+def _largest(files: list[DataFile], count: int) -> list[PartitionSize]:
+    groups = [PartitionSize(partition_text(at), extent(group)) for at, group in by_partition(files).items()]
+    return sorted(groups, key=lambda group: -group.extent.bytes)[:count]
+
+
+def _owners(table: LakeTable, last: list[Commit]) -> list[str]:
+    feeds = {tuple(name.split("/")[:2]) for name in table.transactions if name.count("/") > 1}
+    pipelines = [f"pipeline {pipeline}, source {source}" for pipeline, source in sorted(feeds)]
+    engines = list(dict.fromkeys(commit.by for commit in last if not commit.account))
+    return [*pipelines, *engines]

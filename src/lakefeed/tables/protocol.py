@@ -1,0 +1,121 @@
+"""Which features of a table an operation keeps; a table with any other feature is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from deltalake import DeltaTable
+
+from lakefeed.errors import TableError
+from lakefeed.pipeline.wording import listed
+from lakefeed.tables.operation import place
+from lakefeed.tables.table import LakeTable
+
+_PLAIN = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "deletionVectors",
+        "generatedColumns",
+        "invariants",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+_WITH_MAPPING = _PLAIN | {"columnMapping"}
+_ONLY_IN_THE_LOG = {
+    "allowColumnDefaults",
+    "clustering",
+    "domainMetadata",
+    "identityColumns",
+    "inCommitTimestamp",
+    "rowTracking",
+}
+
+# Tested against tables that Spark wrote: what is named here keeps its content and its promises.
+_KEPT: dict[str, frozenset[str]] = {
+    "compact": _PLAIN,
+    "cluster": _PLAIN,
+    "delete": _PLAIN,
+    "replace": _PLAIN,
+    "restore": _WITH_MAPPING,
+    "properties": _WITH_MAPPING,
+    "vacuum": _WITH_MAPPING,
+    "layout": _PLAIN - {"generatedColumns"},
+    "checkpoint": _WITH_MAPPING
+    | {
+        "clustering",
+        "domainMetadata",
+        "rowTracking",
+        "identityColumns",
+        "allowColumnDefaults",
+        "inCommitTimestamp",
+    },
+}
+
+# Before features had names, a version stood for all of those up to it.
+_OF_WRITER_VERSION = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+_IN_USE = {
+    "columnMapping": "delta.columnMapping.mode",
+    "generatedColumns": "delta.generationExpression",
+    "identityColumns": "delta.identity.",
+}
+
+
+def features(delta: DeltaTable) -> list[str]:
+    """The features that a table has, by name.
+
+    Of an old protocol version, which stands for features whether or not they are used, only those in use
+    count where the two differ.
+    """
+    protocol = delta.protocol()
+    named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    if protocol.min_writer_version < 7:
+        implied = {
+            name
+            for version, names in _OF_WRITER_VERSION.items()
+            for name in names
+            if version <= protocol.min_writer_version
+        }
+        named |= {name for name in implied if name not in _IN_USE or _in_use(delta, _IN_USE[name])}
+    return sorted(named)
+
+
+def refuse_unkept(table: LakeTable, operation: str) -> None:
+    """Raise TableError when the table has a feature that the operation would break or ignore."""
+    unkept = [name for name in features(table.delta) if name not in _KEPT[operation]]
+    if unkept:
+        raise TableError(
+            f"{place(table)}: the table uses {listed(unkept)}, which `table {_command(operation)}` "
+            "cannot keep.\nUse the engine that set the feature, such as Spark, or drop the feature there."
+        )
+
+
+def refuse_append_only(table: LakeTable, operation: str) -> None:
+    """Raise TableError when the table promises that rows are never taken away."""
+    if table.properties.get("delta.appendOnly", "").lower() == "true":
+        raise TableError(
+            f"{place(table)}: delta.appendOnly is true, and `table {_command(operation)}` takes rows away.\n"
+            f"If that is meant: lakefeed table properties {place(table)} --set delta.appendOnly=false --yes"
+        )
+
+
+def _command(operation: str) -> str:
+    return {"compact": "optimize", "cluster": "optimize --z-order", "layout": "replace --partition-by"}.get(
+        operation, operation
+    )
+
+
+def _in_use(delta: DeltaTable, sign: str) -> bool:
+    configured: Iterable[str] = (
+        name for name, value in delta.metadata().configuration.items() if value != "none"
+    )
+    return any(name.startswith(sign) for name in configured) or f'"{sign}' in delta.schema().to_json()

@@ -1,0 +1,106 @@
+"""Samples sent through a pipeline into tables of their own, and what those tables hold then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
+
+from lakefeed.engine.inline import run_inline
+from lakefeed.pipeline.model import DeadLetters, Pipeline, Table
+from lakefeed.pipeline.tests import Sample
+from lakefeed.sources import source_of
+from lakefeed.sources.samples import SampleSource
+
+_PATIENCE = 10.0
+"""Seconds: in a folder of its own a run has nothing to wait for."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The tables after the events have landed. They lie in the folder that was given."""
+
+    folder: Path
+
+    def path(self, table: str) -> str:
+        """Where a table of the pipeline is now."""
+        return str(self.folder / "tables" / table)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a table, none where it was not created."""
+        return read_rows(self.path(table))[1]
+
+    def dead_letters(self, table: str) -> list[dict[str, Any]]:
+        """The dead letters of a table."""
+        letters = read_rows(str(self.folder / "dead_letters"))[1]
+        return [letter for letter in letters if letter["table"] == table]
+
+
+def run_samples(
+    pipeline: Pipeline | str | Path,
+    events: Mapping[str, Sequence[Sample]],
+    folder: Path,
+    *,
+    spark: bool = False,
+) -> Landed:
+    """Send events through a pipeline, given by source, as if they were all that its sources hold.
+
+    Every table is made anew in `folder`, whatever its path in the file. With `spark` the run is one of
+    Structured Streaming, some seconds slower; else its tasks run in this process, without a JVM. Raises
+    what a run would raise.
+    """
+    chosen = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_file(pipeline)
+    unknown = sorted(set(events) - set(chosen.sources))
+    if unknown:
+        raise ValueError(f"the pipeline has no source {unknown[0]!r}; it has {', '.join(chosen.sources)}")
+    moved = _moved(chosen, events, folder)
+    if spark:
+        moved.run(once=True)
+    else:
+        run_inline(moved)
+    return Landed(folder)
+
+
+def read_rows(path: str, storage: Mapping[str, str] | None = None) -> tuple[pa.Schema, list[dict[str, Any]]]:
+    """The columns and rows of a Delta table; neither where there is none."""
+    try:
+        table = DeltaTable(path, storage_options=dict(storage) if storage else None)
+    except TableNotFoundError:
+        return pa.schema([]), []
+    schema = pa.schema(table.schema().to_arrow())
+    # By delta-rs's own engine, as Arrow's reader of directories imports pandas.
+    found: Any = QueryBuilder().register("landed", table).execute("select * from landed")
+    rows = pa.RecordBatchReader.from_stream(found).read_all()
+    return schema, rows.select(schema.names).cast(schema).to_pylist()
+
+
+def _moved(pipeline: Pipeline, events: Mapping[str, Sequence[Sample]], folder: Path) -> Pipeline:
+    """The pipeline with the events for its sources, and all that it writes in the folder."""
+    sources = {
+        name: SampleSource.of(source_of(pipeline, name), name, events.get(name, ()))
+        for name in pipeline.sources
+    }
+    tables = {name: _table(table, folder / "tables" / name) for name, table in pipeline.tables.items()}
+    return pipeline.model_copy(
+        update={
+            "sources": sources,
+            "tables": tables,
+            "dead_letters": DeadLetters(path=str(folder / "dead_letters")),
+            "storage": {},
+            "state": str(folder / "state"),
+            "give_up_after": _PATIENCE,
+        }
+    )
+
+
+def _table(table: Table, path: Path) -> Table:
+    place = {"path": str(path)}
+    if table.routed:
+        # By value alone, so that `events/view` is where the table of that value lies.
+        place = {"route": "/".join([str(path), *(f"{{{column}}}" for column in table.routed.columns)])}
+    return table.model_copy(update={**place, "create": True, "storage": None})

@@ -1,0 +1,114 @@
+"""Verdicts: the tests of a pipeline, run and compared."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lakefeed.errors import LakefeedError
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable
+from lakefeed.testing.difference import Cell, Difference, differences, shown
+from lakefeed.testing.landed import Landed, read_rows, run_samples
+from lakefeed.testing.values import row_cells
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one test. `error` is why its run failed; the tables are compared all the same."""
+
+    name: str
+    differences: tuple[Difference, ...] = ()
+    error: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything is as expected."""
+        return not self.differences and self.error is None
+
+
+def check(pipeline: Pipeline, *, spark: bool = False) -> Iterator[Verdict]:
+    """Run the tests of a pipeline one after the other, each on tables of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="lakefeed-test-") as folder,
+        _session(pipeline, spark, Path(folder)),
+    ):
+        for number, (name, case) in enumerate(pipeline.tests.items()):
+            yield _verdict(pipeline, name, case, Path(folder) / str(number), spark)
+
+
+def assert_rows(
+    path: str | Path, expected: Sequence[Mapping[str, Any]], storage: Mapping[str, str] | None = None
+) -> None:
+    """Fail unless a Delta table holds exactly these rows, in any order.
+
+    Only the columns that a row names are compared. Values are written as in a pipeline's tests, or as
+    Python's own: a decimal as `"9.90"` or `Decimal("9.90")`.
+    """
+    schema, got = read_rows(str(path), storage)
+    found = list(_rows(str(path), ExpectedTable(rows=tuple(map(dict, expected))), schema, got))
+    if found:
+        raise AssertionError("\n".join([f"{path} does not hold what is expected", *map(str, found)]))
+
+
+def _session(pipeline: Pipeline, spark: bool, folder: Path) -> Any:
+    """One Spark for all tests, where they want one."""
+    if not spark:
+        return nullcontext()
+    from lakefeed.engine.session import spark_session
+
+    return spark_session(pipeline.name, pipeline.spark.master, pipeline.spark.conf, folder / "spark.log")
+
+
+def _verdict(pipeline: Pipeline, name: str, case: Case, folder: Path, spark: bool) -> Verdict:
+    error = None
+    try:
+        run_samples(pipeline, case.events, folder, spark=spark)
+    except LakefeedError as failed:
+        error = str(failed)
+    landed = Landed(folder)
+    found = [
+        difference
+        for table, expected in case.tables.items()
+        for difference in _compared(landed, table, expected)
+    ]
+    return Verdict(name, tuple(found), error)
+
+
+def _compared(landed: Landed, table: str, expected: ExpectedTable) -> Iterator[Difference]:
+    schema, rows = read_rows(landed.path(table))
+    yield from _rows(table, expected, schema, rows)
+    letters = landed.dead_letters(table)
+    yield from differences(table, "dead letter", expected.dead_letters, letters, _letter_cells, _letter)
+
+
+def _rows(
+    table: str, expected: ExpectedTable, schema: Any, rows: list[dict[str, Any]]
+) -> Iterator[Difference]:
+    def compare(one: dict[str, Any], other: dict[str, Any] | None) -> list[Cell]:
+        return row_cells(schema, one, other)
+
+    yield from differences(table, "row", expected.rows, rows, compare, _without_nulls)
+
+
+def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None} or row
+
+
+def _letter_cells(expected: ExpectedLetter, got: dict[str, Any] | None) -> list[Cell]:
+    cells = []
+    for name in ("code", "stage", "error"):
+        wanted = getattr(expected, name)
+        if wanted is not None:
+            found = None if got is None else got[name]
+            equal = found is not None and (wanted in found if name == "error" else wanted == found)
+            cells.append(Cell(name, shown(wanted), shown(found), equal))
+    return cells
+
+
+def _letter(letter: dict[str, Any]) -> dict[str, Any]:
+    return {name: letter[name] for name in ("code", "error", "payload")}

@@ -1,0 +1,189 @@
+"""The pipeline as a drawing, and small charts: SVG without anything from elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakefeed.watch.figures import per_second, short
+from lakefeed.watch.markup import Markup, join, tag
+from lakefeed.watch.view import FlowView, RunView, SourceView, TableView
+
+_MANY = 14
+"""With more tables than these, each gets a low row."""
+_SOURCE_HEIGHT = 54.0
+_GAP = 14.0
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where things go: a wide drawing for a desk, a narrow one for a phone."""
+
+    width: float
+    left: float
+    right: float
+    row: float
+
+    @property
+    def right_x(self) -> float:
+        return self.width - self.right
+
+
+def chart(points: list[float], label: str, cls: str = "spark") -> Markup:
+    """A line over the last hour, or since the beginning of the run, with its area below."""
+    top = max([*points, 1e-9])
+    step = 100 / max(1, len(points) - 1)
+    places = [f"{at * step:.1f} {22 - 20 * value / top:.1f}" for at, value in enumerate(points)]
+    line = "M" + "L".join(places) if len(places) > 1 else "M0 22L100 22"
+    return tag(
+        "svg",
+        tag("path", d=f"{line}L100 24L0 24Z", cls="area"),
+        tag("path", d=line, cls="line"),
+        cls=cls,
+        viewBox="0 0 100 24",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
+    )
+
+
+def drawing(view: RunView) -> Markup:
+    """The pipeline twice: CSS shows the one that fits."""
+    many = len(view.tables) > _MANY
+    wide = _Frame(width=960, left=230, right=300, row=20 if many else 44)
+    narrow = _Frame(width=390, left=128, right=170, row=20 if many else 44)
+    return join(_draw(view, wide, "drawing wide"), _draw(view, narrow, "drawing narrow"))
+
+
+def _draw(view: RunView, frame: _Frame, cls: str) -> Markup:
+    tables_height = len(view.tables) * (frame.row + _gap(frame))
+    sources_height = len(view.sources) * (_SOURCE_HEIGHT + _GAP)
+    height = max(tables_height, sources_height) + frame.row + 26
+    sources_at = _spread(len(view.sources), _SOURCE_HEIGHT, height - frame.row - 26)
+    rows_at = {
+        one.name: at + frame.row / 2
+        for one, at in zip(
+            view.tables, _spread(len(view.tables), frame.row, height - frame.row - 26), strict=True
+        )
+    }
+    middles = {one.name: at + _SOURCE_HEIGHT / 2 for one, at in zip(view.sources, sources_at, strict=True)}
+    letters_at = height - frame.row - 4
+    lettering = [one for one in view.sources if one.letters]
+    return tag(
+        "svg",
+        *(_edge(frame, flow, middles[flow.source], rows_at[flow.table]) for flow in view.flows),
+        *(_letter_edge(frame, one, middles[one.name], letters_at + frame.row / 2) for one in lettering),
+        *(_source(frame, one, at) for one, at in zip(view.sources, sources_at, strict=True)),
+        *(_table(frame, one, rows_at[one.name] - frame.row / 2) for one in view.tables),
+        *(_rate(frame, one, rows_at[one.name]) for one in view.tables),
+        _letters(frame, view, letters_at),
+        cls=cls,
+        viewBox=f"0 0 {frame.width:.0f} {height:.0f}",
+        role="img",
+        aria_label=f"{len(view.sources)} sources into {len(view.tables)} tables",
+    )
+
+
+def _gap(frame: _Frame) -> float:
+    return 4.0 if frame.row < 40 else 12.0
+
+
+def _spread(count: int, size: float, height: float) -> list[float]:
+    """Where boxes begin that are spread evenly over a height."""
+    free = (height - count * size) / max(1, count)
+    return [free / 2 + at * (size + free) for at in range(count)]
+
+
+def _curve(frame: _Frame, start: float, end: float) -> str:
+    left, right = frame.left, frame.right_x
+    bend = (right - left) / 2
+    control = f"{left + bend:.0f} {start:.1f} {right - bend:.0f} {end:.1f}"
+    return f"M{left:.0f} {start:.1f}C{control} {right:.0f} {end:.1f}"
+
+
+def _edge(frame: _Frame, flow: FlowView, start: float, end: float) -> Markup:
+    state = "broken" if not flow.up else "moving" if flow.rate > 0 else "still"
+    return tag("path", d=_curve(frame, start, end), cls=f"edge {state}")
+
+
+def _rate(frame: _Frame, table: TableView, middle: float) -> Markup:
+    """What flows into a table, written on its arrow; a low row has no room for it."""
+    if frame.width < 500 or frame.row < 40 or table.stopped:
+        return Markup("")
+    return tag(
+        "text", per_second(table.rate), x=f"{frame.right_x - 12:.0f}", y=f"{middle - 7:.1f}", cls="rate"
+    )
+
+
+def _letter_edge(frame: _Frame, source: SourceView, start: float, end: float) -> Markup:
+    state = "moving" if source.letter_rate else "still"
+    return tag("path", d=_curve(frame, start, end), cls=f"edge letters {state}")
+
+
+def _box(x: float, y: float, width: float, height: float, cls: str) -> Markup:
+    return tag("rect", x=f"{x:.1f}", y=f"{y:.1f}", width=width - 2, height=height, rx="9", cls=f"box {cls}")
+
+
+def _source(frame: _Frame, source: SourceView, y: float) -> Markup:
+    state = "down" if source.stopped or source.trouble else "up" if source.seen_at else "new"
+    if source.stopped or source.trouble:
+        said = "stopped" if source.stopped else "does not answer"
+    else:
+        said = (
+            f"{per_second(source.rate)} · lag {short(source.lag)}" if source.lag is not None else "starting"
+        )
+    room = int(frame.left / 8.2)
+    return tag(
+        "g",
+        tag("title", f"source {source.name} ({source.kind}): {source.trouble or source.stopped or said}"),
+        _box(1, y, frame.left, _SOURCE_HEIGHT, state),
+        _dot(18, y + 19, state),
+        tag("text", cut(source.name, room - 4), x="32", y=f"{y + 24:.1f}", cls="name"),
+        tag("text", cut(f"{source.kind} · {said}", room + 2), x="14", y=f"{y + 43:.1f}", cls="said"),
+        cls=f"node {state}",
+    )
+
+
+def _table(frame: _Frame, table: TableView, y: float) -> Markup:
+    state = "down" if table.stopped else "up" if table.version is not None else "new"
+    middle = y + frame.row / 2 + 4.5
+    x, width = frame.right_x, frame.right
+    said = "refused" if table.stopped else "not yet" if table.version is None else _rows(frame, table)
+    room = int((width - 40) / 8.2) - len(said)
+    return tag(
+        "g",
+        tag("title", f"table {table.name}: {table.stopped or said}"),
+        _box(x, y, width, frame.row, state),
+        _dot(x + 17, y + frame.row / 2, state),
+        tag("text", cut(table.name, room), x=f"{x + 30:.0f}", y=f"{middle:.1f}", cls="name"),
+        tag("text", said, x=f"{x + width - 14:.0f}", y=f"{middle:.1f}", cls="said end"),
+        cls=f"node {state}",
+    )
+
+
+def _rows(frame: _Frame, table: TableView) -> str:
+    if frame.row < 40:
+        return per_second(table.rate)
+    return f"{short(table.rows)} rows" if frame.width > 500 else short(table.rows)
+
+
+def _letters(frame: _Frame, view: RunView, y: float) -> Markup:
+    count = sum(one.letters for one in view.tables)
+    state = "letters" if count else "new"
+    x, middle = frame.right_x, y + frame.row / 2 + 4.5
+    return tag(
+        "g",
+        tag("title", f"dead letters: {view.letters.path}"),
+        _box(x, y, frame.right, frame.row, state),
+        tag("text", "dead letters", x=f"{x + 14:.0f}", y=f"{middle:.1f}", cls="name"),
+        tag("text", short(count), x=f"{x + frame.right - 14:.0f}", y=f"{middle:.1f}", cls="said end"),
+        cls=f"node {state}",
+    )
+
+
+def _dot(x: float, y: float, state: str) -> Markup:
+    return tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="4.5", cls=f"dot {state}")
+
+
+def cut(text: str, room: int) -> str:
+    """A name that fits; the whole of it is in the title beside it."""
+    return text if len(text) <= room else text[: max(1, room - 1)] + "…"

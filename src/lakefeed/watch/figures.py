@@ -1,0 +1,43 @@
+"""Numbers as people read them at a glance: `1.2M`, `340/s`, `3 min`."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+
+
+def short(number: float) -> str:
+    """`950`, `12,300`, `1.2M`: exact as long as it is short."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if abs(number) >= size:
+            return f"{number / size:.1f}{unit}" if number / size < 100 else f"{number / size:.0f}{unit}"
+    return f"{number:,.0f}"
+
+
+def per_second(rate: float) -> str:
+    """`0/s`, `0.4/s`, `1,200/s`."""
+    return f"{rate:.1f}/s" if 0 < rate < 10 else f"{short(rate)}/s"
+
+
+def ago(seconds: float) -> str:
+    """How long something took or lies back: `0.4 s`, `12 s`, `3 min`, `5 h`, `2 days`."""
+    seconds = max(0.0, seconds)
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds / _DAY:,.0f} days"
+
+
+def clock(moment: float) -> str:
+    """`14:03:59`, in UTC."""
+    return dt.datetime.fromtimestamp(moment, dt.UTC).strftime("%H:%M:%S")
+
+
+def iso(moment: float) -> str:
+    """`2026-11-15T14:03:59.120Z`."""
+    text = dt.datetime.fromtimestamp(moment, dt.UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

@@ -1,0 +1,103 @@
+"""Health: what is wrong with a run, in words, and what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.units import format_duration
+from lakefeed.pipeline.wording import listed
+from lakefeed.watch.view import RunView, SourceView, TableView
+
+DOWN = "down"
+WARN = "warn"
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Concern:
+    """Something that somebody should look at. `down` makes the run not ready, `warn` does not."""
+
+    level: str
+    what: str
+    text: str
+    remedy: str
+    since: float | None = None
+
+
+def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
+    """Everything that is wrong, the worst first."""
+    found = [
+        *(one for source in view.sources for one in _of_source(source, pipeline)),
+        *(_refused(table) for table in view.tables if table.stopped),
+        *_letters([table for table in view.tables if table.letters_hour], view.letters.path),
+    ]
+    return sorted(found, key=lambda one: one.level != DOWN)
+
+
+def reasons(view: RunView, pipeline: Pipeline) -> list[str]:
+    """Why the run is not ready, a line each; empty when it is."""
+    waiting = [one.name for one in view.sources if one.seen_at is None and not (one.trouble or one.stopped)]
+    starting = [f"starting: source {name} has not been read yet" for name in waiting]
+    return starting + [f"{one.what}: {one.text}" for one in concerns(view, pipeline) if one.level == DOWN]
+
+
+def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
+    what = f"source {source.name}"
+    if source.stopped:
+        text, remedy = _parts(source.stopped, what)
+        remedy = remedy or "Correct what is wrong, then start the pipeline again: it goes on from the tables."
+        yield Concern(DOWN, what, f"has stopped: {text}", remedy, source.stopped_at)
+    elif source.trouble:
+        text, remedy = _parts(source.trouble, what)
+        patience = format_duration(pipeline.give_up_after)
+        kept = f"Nothing is lost: it is tried again until it works, for at most {patience}."
+        yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
+    limit = pipeline.ready.max_lag
+    if limit is not None and (source.lag or 0) > limit:
+        text = f"{source.lag:,} events wait, more than ready.max_lag: {limit:,}"
+        remedy = "Give the pipeline more cores (--master), or larger batches (flush.rows, flush.bytes)."
+        yield Concern(DOWN, what, text, remedy)
+
+
+def _refused(table: TableView) -> Concern:
+    text, remedy = _parts(table.stopped, f"table {table.name}")
+    again = "Then start the pipeline again: the table goes on from where it is. The other tables go on now."
+    said = f"takes no events: {text}"
+    return Concern(DOWN, f"table {table.name}", said, f"{remedy} {again}".strip(), table.stopped_at)
+
+
+def _letters(tables: list[TableView], path: str) -> Iterator[Concern]:
+    """One for all tables: what one producer breaks is broken in each of them."""
+    if not tables:
+        return
+    letters, read = sum(one.letters_hour for one in tables), sum(one.read_hour for one in tables)
+    codes = Counter[str]()
+    for one in tables:
+        codes.update(one.codes)
+    often = codes.most_common(1)[0][0]
+    text = (
+        f"{letters / read:.1%} of the records of the last hour became dead letters ({letters:,.0f} of "
+        f"{read:,.0f}), most often {often}"
+    )
+    remedy = (
+        f"The other records land. Each dead letter is in {path} with its bytes, its place and "
+        "the reason; the newest are below. Correct the producer or the table's schema."
+    )
+    names = listed(one.name for one in tables)
+    what = f"{len(tables)} tables" if len(tables) > _MOST_NAMED else f"table{'s' * (len(tables) > 1)} {names}"
+    yield Concern(WARN, what, text, remedy)
+
+
+def _parts(text: str, what: str) -> tuple[str, str]:
+    """What happened and what to do: messages say the one in their first line, the other in the rest."""
+    first, _, rest = text.partition("\n")
+    return first.removeprefix(f"{what}: ").rstrip("."), " ".join(rest.split())
+
+
+def _advice(text: str) -> str:
+    if "Spark lost a batch" in text:
+        return "The batch runs again from the tables; spark.err in the state folder says more."
+    return "Check that it runs, and that this machine reaches it."

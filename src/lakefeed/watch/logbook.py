@@ -1,0 +1,212 @@
+"""The logbook of a run: listens to everything, and answers at any time what the run looks like."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from lakefeed.engine.lake import LETTERS
+from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Upkept
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.secrets import Redactor, mask_urls
+from lakefeed.pipeline.units import readable_size
+from lakefeed.pipeline.wording import counted as count_of
+from lakefeed.watch.notes import SourceNotes, TableNotes
+from lakefeed.watch.series import Rate, Series
+from lakefeed.watch.view import FlowView, Happening, LetterView, RunView
+
+_SHORTEST_WINDOW = 10.0
+_LETTERS_KEPT = 30
+_HAPPENINGS_KEPT = 40
+
+
+class Logbook:
+    """A watcher that remembers, within bounds. Whatever it is told, it keeps without secrets."""
+
+    def __init__(self, pipeline: Pipeline, clock: Callable[[], float] = time.time) -> None:
+        self._pipeline = pipeline
+        self._clock = clock
+        self._redact = Redactor.of(pipeline).redact
+        self._lock = threading.Lock()
+        self._began = clock()
+        self._sources = {name: self._new_source(name) for name in pipeline.sources}
+        self._tables = {
+            name: self._new_table(name, table.route or table.path, table.from_)
+            for name, table in pipeline.tables.items()
+        }
+        self._letters = self._new_table(LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources))
+        self._recent: deque[LetterView] = deque(maxlen=_LETTERS_KEPT)
+        self._happenings: deque[Happening] = deque(maxlen=_HAPPENINGS_KEPT)
+        self._rate = Series()
+        self._lag = Series(level=True)
+
+    def _new_source(self, name: str) -> SourceNotes:
+        window = self._window(name)
+        kind = str(getattr(self._pipeline.sources[name], "type", ""))
+        return SourceNotes(name, kind, Rate(window, self._began), Rate(window, self._began))
+
+    def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableNotes:
+        rates = {source: Rate(self._window(source), self._began) for source in sources}
+        return TableNotes(name, mask_urls(path), sources, rates)
+
+    def _window(self, source: str) -> float:
+        """Rates go over some batches, or they would jump between nothing and much."""
+        return max(_SHORTEST_WINDOW, 2 * self._pipeline.flush_for(source).interval)
+
+    def _table(self, name: str) -> TableNotes:
+        """The notes of a table; one of a route is met here when it is first told of."""
+        if name == LETTERS:
+            return self._letters
+        if name not in self._tables:
+            table, *key = name.split("/")
+            spec = self._pipeline.tables[table]
+            path = spec.routed.path(tuple(key)) if spec.routed else spec.path
+            self._tables[name] = self._new_table(name, path, spec.from_)
+        return self._tables[name]
+
+    def committed(self, event: Committed) -> None:
+        """Count a commit."""
+        with self._lock:
+            now = self._clock()
+            self._table(event.table).add(event, now)
+            if event.table != LETTERS:
+                self._rate.add(now, event.rows)
+
+    def failed(self, table: str, source: str, text: str) -> None:
+        """Keep what a commit failed with."""
+        self._happen("failed", table, f"a commit failed: {text}")
+
+    def lettered(self, event: Lettered) -> None:
+        """Count dead letters, and keep the samples."""
+        with self._lock:
+            now, many = self._clock(), sum(event.counts.values())
+            table, source = self._table(event.table), self._sources[event.source]
+            table.letters += many
+            table.letters_hour.add(now, many)
+            source.letters += many
+            source.letter_rate.add(now, many)
+            for (_, code), count in event.counts.items():
+                table.codes[code] = table.codes.get(code, 0) + count
+            for one in event.samples:
+                error = self._redact(one.error)
+                self._recent.appendleft(
+                    LetterView(
+                        now,
+                        event.table,
+                        event.source,
+                        one.partition,
+                        one.offset,
+                        one.stage,
+                        one.code,
+                        error,
+                    )
+                )
+
+    def batch_done(self, event: BatchDone) -> None:
+        """Count what was read."""
+        with self._lock:
+            source = self._sources[event.source]
+            source.read += event.read
+            source.rate.add(self._clock(), event.read)
+
+    def seen(self, source: str, ends: Mapping[str, int]) -> None:
+        """Keep where a source ends."""
+        with self._lock:
+            notes = self._sources[source]
+            notes.ends, notes.seen_at = dict(ends), self._clock()
+            notes.behind = sum(self._lags(notes).values())
+            notes.lag.add(notes.seen_at, notes.behind)
+            self._lag.add(notes.seen_at, sum(one.behind for one in self._sources.values()))
+
+    def reached(self, table: str, source: str, positions: Mapping[str, int]) -> None:
+        """Keep how far a table is."""
+        with self._lock:
+            self._table(table).positions[source] = dict(positions)
+
+    def counted(self, event: Counted) -> None:
+        """Keep what a table holds."""
+        with self._lock:
+            self._table(event.table).count(event)
+
+    def trouble(self, source: str, text: str) -> None:
+        """Keep what is being retried, and since when."""
+        text = self._redact(text)
+        with self._lock:
+            notes = self._sources[source]
+            if text and not notes.trouble:
+                notes.trouble_since = self._clock()
+            news = "over" if notes.trouble and not text else "trouble" if text and not notes.trouble else ""
+            notes.trouble = text
+        if news:
+            self._happen(news, source, text or "goes on")
+
+    def stopped(self, what: str, text: str) -> None:
+        """Keep what has stopped for good."""
+        kind, _, name = what.partition(" ")
+        with self._lock:
+            notes: SourceNotes | TableNotes = self._sources[name] if kind == "source" else self._tables[name]
+            notes.stopped, notes.stopped_at = self._redact(text), self._clock()
+        self._happen("stopped", name, text)
+
+    def changed(self, table: str, text: str) -> None:
+        """Keep a change of a table."""
+        self._happen("changed", table, text)
+
+    def upkept(self, event: Upkept) -> None:
+        """Keep what upkeep did; the files that it changed are counted at the next census."""
+        with self._lock:
+            table = self._table(event.table)
+            table.files = max(0, table.files + event.files_after - event.files_before)
+            table.small_files = min(table.small_files, table.files)
+            table.size = max(0, table.size + event.bytes_after - event.bytes_before)
+        files = f"{event.files_before:,} to {count_of(event.files_after, 'file')}"
+        sizes = f"{readable_size(event.bytes_before)} to {readable_size(event.bytes_after)}"
+        self._happen("upkeep", event.table, f"{event.operation}: {files}, {sizes}, in {event.seconds:.1f} s")
+
+    def view(self) -> RunView:
+        """What the run looks like now; the caller may keep it."""
+        with self._lock:
+            now, began = self._clock(), self._began
+            ends = {name: notes.ends for name, notes in self._sources.items() if notes.seen_at}
+            return RunView(
+                pipeline=self._pipeline.name,
+                now=now,
+                began=began,
+                sources=tuple(one.view(now, began, self._lags(one)) for one in self._sources.values()),
+                tables=tuple(one.view(now, began, ends) for one in self._tables.values()),
+                letters=self._letters.view(now, began, {}),
+                flows=tuple(self._flows(now)),
+                recent_letters=tuple(self._recent),
+                happenings=tuple(self._happenings),
+                rate_points=self._rate.points(now, began),
+                lag_points=self._lag.points(now, began),
+                letter_points=self._letters.rows_hour.points(now, began),
+            )
+
+    def _flows(self, now: float) -> list[FlowView]:
+        return [
+            FlowView(source, table.name, rate.now(now), self._is_up(self._sources[source], table))
+            for table in self._tables.values()
+            for source, rate in table.rates.items()
+        ]
+
+    def _is_up(self, source: SourceNotes, table: TableNotes) -> bool:
+        return source.seen_at is not None and not (source.trouble or source.stopped or table.stopped)
+
+    def _lags(self, source: SourceNotes) -> dict[str, int]:
+        """Events that wait in each partition, for the slowest of the tables that are still fed."""
+        fed = [
+            table.positions[source.name]
+            for table in self._tables.values()
+            if source.name in table.positions and not table.stopped
+        ]
+        return {
+            partition: max(0, end - min((at.get(partition, end) for at in fed), default=end))
+            for partition, end in source.ends.items()
+        }
+
+    def _happen(self, kind: str, what: str, text: str) -> None:
+        with self._lock:
+            self._happenings.appendleft(Happening(self._clock(), kind, what, self._redact(text)))

@@ -1,0 +1,170 @@
+"""Metrics for Prometheus: counters and histograms from what happens, gauges from the logbook when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from lakefeed.engine.report import BatchDone, Committed, Lettered, Quiet, Upkept
+from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.view import RunView
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_MOST_PARTITIONS = 500
+"""Beyond it, the partitions of a source share one series: a label must not have endless values."""
+
+_TABLE = ("pipeline", "source", "table")
+_SOURCE = ("pipeline", "source")
+_COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
+_BATCH_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_BATCH_RECORDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+
+
+class Metrics(Quiet):
+    """A watcher with a registry of its own, so that two runs in one program do not mix."""
+
+    def __init__(self, logbook: Logbook) -> None:
+        self._pipeline = logbook.view().pipeline
+        self._registry = CollectorRegistry()
+        count, histogram = self._counter, self._histogram
+        self._read = count("records_read", "Events read from a source.", _SOURCE)
+        self._written = count("records_written", "Rows committed to a table.")
+        self._letters = count("dead_letters", "Records that became dead letters.", (*_TABLE, "stage"))
+        self._bytes = count("bytes_written", "Bytes of the files committed to a table.")
+        self._files = count("files_written", "Files committed to a table.")
+        self._commits = count("commits", "Versions of a table made.")
+        self._failures = count("commit_failures", "Commits that did not land, after all their retries.")
+        self._retries = count("commit_retries", "Further attempts that commits needed.")
+        self._upkeep = count("upkeep_runs", "Operations of upkeep.", ("pipeline", "table", "operation"))
+        self._commit_seconds = histogram("commit_seconds", "How long a commit took.", _TABLE, _COMMIT_SECONDS)
+        self._batch_seconds = histogram(
+            "batch_seconds",
+            "How long a batch took, from its plan to its last commit.",
+            _SOURCE,
+            _BATCH_SECONDS,
+        )
+        self._batch_records = histogram("batch_records", "Events in a batch.", _SOURCE, _BATCH_RECORDS)
+        self._registry.register(_Gauges(logbook))
+
+    def _counter(self, name: str, about: str, labels: tuple[str, ...] = _TABLE) -> Counter:
+        return Counter(f"lakefeed_{name}", about, labels, registry=self._registry)
+
+    def _histogram(
+        self, name: str, about: str, labels: tuple[str, ...], buckets: tuple[float, ...]
+    ) -> Histogram:
+        return Histogram(f"lakefeed_{name}", about, labels, buckets=buckets, registry=self._registry)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus's text format."""
+        return generate_latest(_Plain(self._registry))
+
+    def committed(self, event: Committed) -> None:
+        """Count a commit."""
+        labels = (self._pipeline, event.source, event.table)
+        self._commits.labels(*labels).inc()
+        self._written.labels(*labels).inc(event.rows)
+        self._bytes.labels(*labels).inc(event.size)
+        self._files.labels(*labels).inc(event.files)
+        self._retries.labels(*labels).inc(event.retries)
+        self._commit_seconds.labels(*labels).observe(event.seconds)
+
+    def failed(self, table: str, source: str, text: str) -> None:
+        """Count a commit that did not land."""
+        self._failures.labels(self._pipeline, source, table).inc()
+
+    def lettered(self, event: Lettered) -> None:
+        """Count dead letters."""
+        for (stage, _), count in event.counts.items():
+            self._letters.labels(self._pipeline, event.source, event.table, stage).inc(count)
+
+    def batch_done(self, event: BatchDone) -> None:
+        """Count a batch."""
+        labels = (self._pipeline, event.source)
+        self._read.labels(*labels).inc(event.read)
+        self._batch_seconds.labels(*labels).observe(event.seconds)
+        self._batch_records.labels(*labels).observe(event.read)
+
+    def upkept(self, event: Upkept) -> None:
+        """Count an operation of upkeep."""
+        self._upkeep.labels(self._pipeline, event.table, event.operation).inc()
+
+
+class _Plain(CollectorRegistry):
+    """A registry without the series that tell when each counter was made: half a page that nobody reads."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._whole = registry
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._whole.collect():
+            metric.samples = [one for one in metric.samples if not one.name.endswith("_created")]
+            yield metric
+
+
+class _Gauges(Collector):
+    """What is true now, asked of the logbook at each scrape; nothing is read from a table's log for it."""
+
+    def __init__(self, logbook: Logbook) -> None:
+        self._logbook = logbook
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        view = self._logbook.view()
+        yield _up(view)
+        yield _lag(view)
+        yield _freshness(view)
+        tables = [*view.tables, view.letters]
+        for name, about, values in (
+            ("lakefeed_table_files", "Files of a table.", {one.name: one.files for one in tables}),
+            (
+                "lakefeed_table_small_files",
+                "Files of a table that are below half of its target_file_size.",
+                {one.name: one.small_files for one in tables},
+            ),
+            ("lakefeed_table_version", "The newest version.", {one.name: one.version for one in tables}),
+        ):
+            yield _by_table(view.pipeline, name, about, values)
+
+
+def _by_table(pipeline: str, name: str, about: str, values: Mapping[str, float | None]) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(name, about, labels=("pipeline", "table"))
+    for table, value in values.items():
+        if value is not None:
+            found.add_metric((pipeline, table), value)
+    return found
+
+
+def _up(view: RunView) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(
+        "lakefeed_up",
+        "1 while the source answers and the table takes its events, else 0.",
+        labels=_TABLE,
+    )
+    for flow in view.flows:
+        found.add_metric((view.pipeline, flow.source, flow.table), float(flow.up))
+    return found
+
+
+def _lag(view: RunView) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(
+        "lakefeed_source_lag_records",
+        "Events that wait in a source partition for the slowest table that is still fed.",
+        labels=(*_SOURCE, "partition"),
+    )
+    for source in view.sources:
+        lags = source.lags if len(source.lags) <= _MOST_PARTITIONS else {"all": sum(source.lags.values())}
+        for partition, lag in lags.items():
+            found.add_metric((view.pipeline, source.name, partition), lag)
+    return found
+
+
+def _freshness(view: RunView) -> GaugeMetricFamily:
+    ages = {one.name: max(0.0, view.now - one.newest) for one in view.tables if one.newest is not None}
+    about = "Seconds since the newest event that was committed in this run happened."
+    return _by_table(view.pipeline, "lakefeed_freshness_seconds", about, ages)

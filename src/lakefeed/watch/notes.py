@@ -1,0 +1,137 @@
+"""What the logbook keeps about each source and each table while a run lasts."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from lakefeed.engine.report import Committed, Counted
+from lakefeed.watch.series import Rate, Series
+from lakefeed.watch.view import CommitView, PartitionView, SourceView, TableView
+
+_COMMITS_KEPT = 8
+
+
+@dataclass
+class SourceNotes:
+    """One source. Changed by the logbook only, under its lock."""
+
+    name: str
+    kind: str
+    rate: Rate
+    letter_rate: Rate
+    read: int = 0
+    letters: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    behind: int = 0
+    seen_at: float | None = None
+    trouble: str = ""
+    trouble_since: float = 0.0
+    stopped: str = ""
+    stopped_at: float = 0.0
+    lag: Series = field(default_factory=lambda: Series(level=True))
+
+    def view(self, now: float, began: float, lags: dict[str, int]) -> SourceView:
+        """The source as it is now."""
+        return SourceView(
+            name=self.name,
+            kind=self.kind,
+            read=self.read,
+            rate=self.rate.now(now),
+            lags=lags,
+            seen_at=self.seen_at,
+            trouble=self.trouble,
+            trouble_since=self.trouble_since,
+            stopped=self.stopped,
+            stopped_at=self.stopped_at,
+            letters=self.letters,
+            letter_rate=self.letter_rate.now(now),
+            lag_points=self.lag.points(now, began),
+        )
+
+
+@dataclass
+class TableNotes:
+    """One table. Changed by the logbook only, under its lock."""
+
+    name: str
+    path: str
+    sources: tuple[str, ...]
+    rates: dict[str, Rate]
+    version: int | None = None
+    rows: int = 0
+    files: int = 0
+    small_files: int = 0
+    size: int = 0
+    last_commit: float | None = None
+    newest: float | None = None
+    written: int = 0
+    commits: int = 0
+    letters: int = 0
+    codes: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, dict[str, int]] = field(default_factory=dict)
+    history: deque[CommitView] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
+    stopped: str = ""
+    stopped_at: float = 0.0
+    rows_hour: Series = field(default_factory=Series)
+    letters_hour: Series = field(default_factory=Series)
+
+    def add(self, event: Committed, now: float) -> None:
+        """Count a commit."""
+        self.version, self.last_commit = event.version, now
+        self.rows += event.rows
+        self.files += event.files
+        self.small_files += event.small_files
+        self.size += event.size
+        self.written += event.rows
+        self.commits += 1
+        if event.rows:
+            # Without times of their own, events are as old as their commit.
+            self.newest = max(self.newest or 0.0, event.newest or now)
+        self.rows_hour.add(now, event.rows)
+        self.history.appendleft(
+            CommitView(now, event.version, event.source, event.rows, event.files, event.size, event.seconds)
+        )
+        if event.source in self.rates:
+            self.rates[event.source].add(now, event.rows)
+
+    def count(self, event: Counted) -> None:
+        """Take what was counted in place of what was added up."""
+        if self.version is not None and event.version < self.version:
+            return
+        self.version, self.rows, self.files = event.version, event.rows, event.files
+        self.small_files, self.size = event.small_files, event.size
+        self.last_commit = event.last_commit or self.last_commit
+
+    def view(self, now: float, began: float, ends: dict[str, dict[str, int]]) -> TableView:
+        """The table as it is now."""
+        partitions = tuple(
+            PartitionView(source, partition, at, ends.get(source, {}).get(partition))
+            for source, positions in self.positions.items()
+            for partition, at in sorted(positions.items())
+        )
+        letters_hour = self.letters_hour.total(now)
+        return TableView(
+            name=self.name,
+            path=self.path,
+            sources=self.sources,
+            version=self.version,
+            rows=self.rows,
+            files=self.files,
+            small_files=self.small_files,
+            size=self.size,
+            last_commit=self.last_commit,
+            newest=self.newest,
+            written=self.written,
+            commits=self.commits,
+            letters=self.letters,
+            rate=sum(rate.now(now) for rate in self.rates.values()),
+            read_hour=self.rows_hour.total(now) + letters_hour,
+            letters_hour=letters_hour,
+            codes=dict(self.codes),
+            points=self.rows_hour.points(now, began),
+            partitions=partitions,
+            history=tuple(self.history),
+            stopped=self.stopped,
+            stopped_at=self.stopped_at,
+        )

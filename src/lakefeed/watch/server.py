@@ -1,0 +1,140 @@
+"""What a running pipeline serves: the page, its metrics, its health, its status."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import orjson
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from lakefeed import __version__
+from lakefeed.errors import UsageError
+from lakefeed.pipeline.http import Http, is_loopback, split_address
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.watch.guard import Guard
+from lakefeed.watch.health import concerns, reasons
+from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
+from lakefeed.watch.page import StatusPage
+from lakefeed.watch.status import status_of
+
+_STOP_SECONDS = 5.0
+_log = logging.getLogger("lakefeed")
+
+
+class Pages:
+    """The answers, each from the logbook: nothing here reads a table or asks a source."""
+
+    def __init__(self, pipeline: Pipeline, logbook: Logbook, metrics: Metrics) -> None:
+        self._pipeline = pipeline
+        self._logbook = logbook
+        self._metrics = metrics
+        self._status_page = StatusPage(pipeline, __version__)
+
+    def routes(self) -> list[Route]:
+        """Every path that is served."""
+        return [
+            Route("/", self._page),
+            Route("/live", self._live),
+            Route("/metrics", self._scrape),
+            Route("/healthz", self._healthz),
+            Route("/readyz", self._readyz),
+            Route("/api/status", self._status),
+        ]
+
+    async def _page(self, request: Request) -> Response:
+        return HTMLResponse(self._status_page.whole(self._logbook.view(), request.scope["nonce"]))
+
+    async def _live(self, request: Request) -> Response:
+        opened = request.query_params.getlist("open")
+        return HTMLResponse(self._status_page.live(self._logbook.view(), opened))
+
+    async def _scrape(self, request: Request) -> Response:
+        return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _healthz(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _readyz(self, request: Request) -> Response:
+        found = reasons(self._logbook.view(), self._pipeline)
+        return PlainTextResponse("\n".join([*found, ""]) if found else "ready\n", 503 if found else 200)
+
+    async def _status(self, request: Request) -> Response:
+        view = self._logbook.view()
+        run = {
+            "seconds": view.now - view.began,
+            "ready": not reasons(view, self._pipeline),
+            "concerns": [asdict(one) for one in concerns(view, self._pipeline)],
+            "rows_per_second": {one.name: one.rate for one in view.tables},
+            "recent_dead_letters": [asdict(one) for one in view.recent_letters],
+        }
+        answer = asdict(status_of(view)) | {"run": run}
+        return Response(orjson.dumps(answer, option=orjson.OPT_INDENT_2), media_type="application/json")
+
+
+@contextmanager
+def serving(pipeline: Pipeline, logbook: Logbook, metrics: Metrics) -> Iterator[str]:
+    """Serve in a thread of its own until the block ends; gives the address of the page.
+
+    Raises UsageError before anything else is started when the address cannot be had.
+    """
+    assert pipeline.http is not None
+    host, _ = split_address(pipeline.http.listen)
+    bound = _bind(pipeline.http)
+    port = bound.getsockname()[1]
+    app = Guard(Starlette(routes=Pages(pipeline, logbook, metrics).routes()), host, port, pipeline.http.token)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            access_log=False,
+            server_header=False,
+            log_level="critical",
+            timeout_graceful_shutdown=1,
+        )
+    )
+    thread = threading.Thread(target=server.run, args=([bound],), name="http", daemon=True)
+    thread.start()
+    shown = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    if not is_loopback(host) and pipeline.http.token is None:
+        _log.warning("whoever reaches %s can look at this pipeline; set http.token", shown)
+    try:
+        yield shown
+    finally:
+        server.should_exit = True
+        thread.join(_STOP_SECONDS)
+        bound.close()
+
+
+def _bind(http: Http) -> socket.socket:
+    host, port = split_address(http.listen)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(128)
+        return found
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"http: another program listens on {http.listen} already.\n"
+                "Stop it, or choose another address: --set http.listen=127.0.0.1:0 takes a free port."
+            ) from error
+        raise UsageError(
+            f"http: cannot listen on {http.listen}: {error.strerror or error}.\n"
+            "Set `http.listen` to an address of this machine, such as 127.0.0.1:8088."
+        ) from error

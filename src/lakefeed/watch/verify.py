@@ -1,0 +1,227 @@
+"""Verification: every table of a pipeline and its dead letters, proved from their logs. Starts no JVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lakefeed.engine.lake import Lake, Place
+from lakefeed.errors import LakefeedError
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.wording import counted
+from lakefeed.sources import source_of
+from lakefeed.tables.chain import Chain
+from lakefeed.tables.duplicates import OF_LETTERS, OF_ROWS, Origin, Scan, scan
+from lakefeed.tables.finding import Finding
+from lakefeed.tables.log import Log
+from lakefeed.tables.positions import application_id, replay_id
+from lakefeed.tables.proof import Proof, prove
+
+
+@dataclass
+class PartitionProof:
+    """The offsets of one source partition that a table has read, one behind the other from `first` on."""
+
+    partition: str
+    first: int
+    next: int
+    read: int
+    dead_letters: int
+
+
+@dataclass
+class TableProof:
+    """What was proved of one table. A table that does not exist yet has no version."""
+
+    name: str
+    path: str
+    version: int | None = None
+    checked_from: int = 0
+    rows: int | None = None
+    files: int = 0
+    partitions: list[PartitionProof] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+
+@dataclass
+class PipelineProof:
+    """All tables of a pipeline; `sound` when nothing was found."""
+
+    pipeline: str
+    sound: bool
+    tables: list[TableProof]
+    dead_letters: TableProof
+
+
+def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
+    """Prove every table from its own log; with `deep`, look for repeated events in the data as well."""
+    lake = Lake(pipeline)
+    lake.find_routed()
+    # Tables before letters: while a pipeline runs, its letters land first, so these may only be further.
+    tables = [(place, *_proof(place)) for place in lake.places.values()]
+    letters_proof, letters_log = _proof(lake.letters, letters=True)
+    letters = _told(lake.letters, letters_proof, letters_log)
+    letters_scan = None
+    if deep and letters_proof:
+        letters_scan = scan(lake.letters.store, letters_proof.present, OF_LETTERS)
+        letters.findings += _repeated_letters(letters_scan, letters_proof.version)
+    told = []
+    for place, proof, log in tables:
+        told.append(_told(place, proof, log))
+        if proof is None:
+            continue
+        told[-1].findings += _letters_in_place(pipeline, place, proof, letters_proof)
+        if deep:
+            _look_deep(pipeline, place, proof, told[-1])
+        if letters_scan and letters_proof and _only_runs(proof, letters_proof):
+            told[-1].findings += _count_letters(pipeline, place, proof, letters_scan)
+    found = any(one.findings for one in (*told, letters))
+    return PipelineProof(pipeline.name, not found, told, letters)
+
+
+def _only_runs(*proofs: Proof) -> bool:
+    return all(proof.untouched and proof.first == 0 and not proof.missing for proof in proofs)
+
+
+def _proof(place: Place, *, letters: bool = False) -> tuple[Proof | None, Log | LakefeedError | None]:
+    try:
+        log = Log.open(place.store)
+        return (prove(log, letters=letters) if log else None), log
+    except LakefeedError as error:
+        if error.retryable:
+            raise
+        return None, error
+
+
+def _told(place: Place, proof: Proof | None, log: Log | LakefeedError | None) -> TableProof:
+    told = TableProof(place.name, place.path)
+    if isinstance(log, LakefeedError):
+        told.findings.append(Finding("log", str(log)))
+    if proof is None:
+        return told
+    told.version, told.checked_from = proof.version, proof.first
+    told.rows, told.files = proof.rows, proof.files
+    chains = sorted(proof.chains.values(), key=lambda chain: chain.partition)
+    told.partitions = [
+        PartitionProof(one.partition, one.first, one.next, one.read, one.letters) for one in chains
+    ]
+    told.findings, told.notes, told.unchecked = list(proof.findings), proof.notes, proof.unchecked
+    return told
+
+
+def _letters_in_place(pipeline: Pipeline, place: Place, proof: Proof, letters: Proof | None) -> list[Finding]:
+    """The dead letters that the table counts are there, and none waits for a replay that was cut short."""
+    held = letters.snapshot.transactions if letters else {}
+    found = []
+    for source in place.spec.from_ if place.spec else ():
+        for name, chain in _chains(proof, pipeline.name, source):
+            known = held.get(application_id(*name, letters_of=place.name))
+            if chain.lettered and (known is None or known < chain.lettered[0]):
+                start, end = chain.lettered
+                text = f"{chain.partition}: the dead letters of offsets {start} to {end - 1} are missing"
+                found.append(Finding("letters", text, proof.version, chain.partition, start, end))
+    ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
+    settled = held.get(replay_id(pipeline.name, place.name), 0)
+    if letters and ordered > settled:
+        text = "a replay or rewind was cut short before its dead letters were settled; the next run does it"
+        found.append(Finding("interrupted", text, proof.version))
+    return found
+
+
+def _chains(proof: Proof, pipeline: str, source: str) -> list[tuple[tuple[str, str, str], Chain]]:
+    head = f"{pipeline}/{source}/"
+    return [
+        ((pipeline, source, name.removeprefix(head)), chain)
+        for name, chain in proof.chains.items()
+        if name.startswith(head)
+    ]
+
+
+def _look_deep(pipeline: Pipeline, place: Place, proof: Proof, told: TableProof) -> None:
+    found = scan(place.store, proof.present, OF_ROWS)
+    for file in proof.present:
+        length = found.lengths[file.path]
+        if file.rows is not None and length != file.rows:
+            text = f"{file.path} holds {length:,} rows, the log says {file.rows:,}"
+            told.findings.append(Finding("count", text, proof.version))
+    if found.without_origin:
+        told.unchecked.append(
+            f"{counted(found.without_origin, 'row')} without metadata columns: `metadata: true` would let "
+            "repeated events be found in them"
+        )
+    owner = _owners(pipeline, place, proof)
+    for origin, offsets in found.repeated.items():
+        chain = owner(origin)
+        if chain is None:
+            told.unchecked.append(f"partition {_shown(origin)} has no owner that is known for certain")
+            continue
+        text = f"{chain.partition}: {counted(len(offsets), 'event')} there twice, the first at {offsets[0]}"
+        told.findings.append(
+            Finding("duplicate", text, proof.version, chain.partition, offsets[0], offsets[-1] + 1)
+        )
+    for origin, highest in found.highest.items():
+        chain = owner(origin)
+        if chain and proof.first == 0 and not chain.anew and highest >= chain.next:
+            text = f"{chain.partition}: the table holds offset {highest}, its position is {chain.next}"
+            told.findings.append(
+                Finding("reset", text, proof.version, chain.partition, chain.next, highest + 1)
+            )
+
+
+def _owners(pipeline: Pipeline, place: Place, proof: Proof) -> Callable[[Origin], Chain | None]:
+    """Answers whose an event is by its topic and partition; None where several sources may be meant."""
+    sources = list(place.spec.from_) if place.spec else []
+
+    def owner(origin: Origin) -> Chain | None:
+        names = [
+            application_id(pipeline.name, source, source_of(pipeline, source).partition_of(*origin))
+            for source in sources
+        ]
+        known = [proof.chains[name] for name in names if name in proof.chains]
+        return known[0] if len(known) == 1 else None
+
+    return owner
+
+
+def _repeated_letters(letters: Scan, version: int) -> list[Finding]:
+    """A record is a dead letter of a table once."""
+    found = []
+    for (_, source, table, topic, number), offsets in letters.repeated.items():
+        text = (
+            f"{counted(len(offsets), 'dead letter')} of table {table} there twice, the first is "
+            f"{source}/{_shown((topic, number))} at {offsets[0]}"
+        )
+        found.append(Finding("letters", text, version, None, offsets[0], offsets[-1] + 1))
+    return found
+
+
+def _count_letters(pipeline: Pipeline, place: Place, proof: Proof, letters: Scan) -> list[Finding]:
+    """As many dead letters as the table's commits have counted; for tables that only runs have changed."""
+    found = []
+    for source in place.spec.from_ if place.spec else ():
+        counts: Counter[str] = Counter()
+        highest: dict[str, int] = {}
+        for origin, count in letters.counts.items():
+            owner, of_source, table, topic, number = origin
+            if (owner, of_source, table) == (pipeline.name, source, place.name):
+                partition = source_of(pipeline, source).partition_of(topic, number)
+                counts[partition] += count
+                highest[partition] = max(letters.highest[origin], highest.get(partition, -1))
+        for (_, _, partition), chain in _chains(proof, pipeline.name, source):
+            # After a crash between the two commits, letters are ahead of the table until the next run.
+            ahead = highest.get(partition, -1) >= chain.next
+            if counts[partition] != chain.letters and not ahead:
+                text = (
+                    f"{chain.partition}: {counted(chain.letters, 'dead letter')} by the table's commits, "
+                    f"{counts[partition]:,} in the dead letters"
+                )
+                first, end = chain.first, chain.next
+                found.append(Finding("letters", text, proof.version, chain.partition, first, end))
+    return found
+
+
+def _shown(origin: Origin) -> str:
+    return f"{origin[0]}-{origin[1]}" if origin[0] else str(origin[1])

@@ -1,0 +1,153 @@
+"""What a run looks like at one moment: plain values that the page, the metrics and the terminal draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CommitView:
+    """One version of a table."""
+
+    at: float
+    version: int
+    source: str
+    rows: int
+    files: int
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PartitionView:
+    """How far a table is in one partition of a source; `end` is None before the source has answered."""
+
+    source: str
+    partition: str
+    next: int
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Events that wait, None when nobody knows."""
+        return None if self.end is None else max(0, self.end - self.next)
+
+
+@dataclass(frozen=True)
+class FlowView:
+    """One source into one table."""
+
+    source: str
+    table: str
+    rate: float
+    up: bool
+
+
+@dataclass(frozen=True)
+class LetterView:
+    """One record that became a dead letter, and why."""
+
+    at: float
+    table: str
+    source: str
+    partition: str
+    offset: int
+    stage: str
+    code: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something that happened to a source or a table: a change, upkeep, a trouble and its end."""
+
+    at: float
+    kind: str
+    what: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SourceView:
+    """A source: what has come from it, and what keeps it from going on."""
+
+    name: str
+    kind: str
+    read: int
+    rate: float
+    lags: dict[str, int]
+    """Events that wait by partition, for the slowest table that is still fed."""
+    seen_at: float | None
+    trouble: str
+    trouble_since: float
+    stopped: str
+    stopped_at: float
+    letters: int
+    letter_rate: float
+    lag_points: list[float]
+
+    @property
+    def lag(self) -> int | None:
+        """Events that wait, None before the source has answered."""
+        return sum(self.lags.values()) if self.seen_at is not None else None
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table: what it holds, what came in this run, and what keeps it from going on."""
+
+    name: str
+    path: str
+    sources: tuple[str, ...]
+    version: int | None
+    rows: int
+    files: int
+    small_files: int
+    size: int
+    last_commit: float | None
+    newest: float | None
+    written: int
+    commits: int
+    letters: int
+    rate: float
+    read_hour: float
+    letters_hour: float
+    codes: dict[str, int]
+    """Dead letters of this run by code."""
+    points: list[float]
+    partitions: tuple[PartitionView, ...]
+    history: tuple[CommitView, ...]
+    stopped: str
+    stopped_at: float
+
+    @property
+    def lag(self) -> int | None:
+        """Events that wait over all partitions; None when a source has not answered."""
+        known = [one.lag for one in self.partitions]
+        if not known or None in known:
+            return None
+        return sum(lag for lag in known if lag is not None)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """The whole run."""
+
+    pipeline: str
+    now: float
+    began: float
+    sources: tuple[SourceView, ...]
+    tables: tuple[TableView, ...]
+    letters: TableView
+    flows: tuple[FlowView, ...]
+    recent_letters: tuple[LetterView, ...]
+    happenings: tuple[Happening, ...]
+    rate_points: list[float]
+    lag_points: list[float]
+    letter_points: list[float]
+
+    @property
+    def lag(self) -> int | None:
+        """Events that wait at all sources that still run; None before the first has answered."""
+        known = [one.lag for one in self.sources if not one.stopped and one.lag is not None]
+        return sum(known) if known else None

@@ -1,0 +1,131 @@
+"""What the owner of a table should know before a run: layouts that hurt, memories that are too short."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from statistics import median
+
+from lakefeed.engine.lake import Place
+from lakefeed.pipeline.units import format_duration, readable_size
+from lakefeed.pipeline.wording import counted
+from lakefeed.sources import Offsets
+from lakefeed.tables.log import Log
+from lakefeed.tables.positions import named_partition
+from lakefeed.tables.table import LakeTable
+from lakefeed.watch.sample import Sample
+
+_DAY = 86_400.0
+_SHORT_TABLE_MEMORY = 7 * _DAY
+_SHORT_SOURCE_MEMORY = 3 * _DAY
+"""A long weekend: what a pipeline that nobody looks at should survive."""
+
+_MANY_PARTITIONS = 10_000
+_FEW_PARTITIONS = 20
+_SMALL_SHARE = 0.1
+_SAMPLE_SHARE = 0.1
+_SAMPLE_PARTITIONS = 50
+
+_RETENTIONS = {
+    "delta.logRetentionDuration": "verify and rewind look no further back",
+    "delta.deletedFileRetentionDuration": "rewind goes no further back once the table is vacuumed",
+}
+_INTERVAL = re.compile(r"\s*(?:interval\s+)?(\d+)\s+(\w+?)s?\s*", re.IGNORECASE)
+_UNITS = {"week": 7 * _DAY, "day": _DAY, "hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 0.001}
+
+
+class Warnings:
+    """Collects warnings by table."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._found: dict[str, list[str]] = defaultdict(list)
+
+    def of(self, table: str) -> list[str]:
+        """The warnings of a table."""
+        return self._found[table]
+
+    def look_at_table(self, place: Place, table: LakeTable) -> None:
+        """Look at who writes to the table, at how it is laid out, and at how long it remembers."""
+        assert place.spec is not None
+        self._writers(place, table)
+        log = Log.open(place.store)
+        if log is not None and table.partition_columns:
+            self._layout(place, log)
+
+    def look_at_retention(self, source: str, retention: dict[str, float], tables: list[str]) -> None:
+        """Look at how long a source keeps its events."""
+        for name, seconds in sorted(retention.items()):
+            if seconds < _SHORT_SOURCE_MEMORY:
+                kept = format_duration(seconds)
+                text = f"{source}: {name} keeps events for {kept}: an outage longer than that loses some"
+                for table in tables:
+                    self._found[table].append(text)
+
+    def look_at_positions(self, table: str, source: str, held: Offsets, start: Offsets) -> None:
+        """Look at positions that the source no longer serves, where the file says to skip."""
+        for partition, wanted in sorted(held.items()):
+            going_on = start.get(partition, wanted)
+            if going_on != wanted:
+                self._found[table].append(
+                    f"{source}: {partition}: offset {wanted} is gone, a run goes on from {going_on} "
+                    "(`on_data_loss: skip`)"
+                )
+
+    def look_at_sample(self, place: Place, samples: list[Sample]) -> None:
+        """Look at how many partitions the waiting events would be spread over, and at the properties."""
+        assert place.spec is not None
+        rows, partitions = sum(one.rows for one in samples), sum(one.partitions for one in samples)
+        if partitions > _SAMPLE_PARTITIONS and partitions > rows * _SAMPLE_SHARE:
+            self._found[place.name].append(
+                f"partition_by {list(place.spec.partition_by)}: {partitions:,} different values in {rows:,} "
+                "sampled rows, and each batch writes a file for each; partition by something coarser"
+            )
+        have = place.table.properties if place.exists else {}
+        for name, consequence in _RETENTIONS.items():
+            text = place.spec.properties.get(name, have.get(name))
+            seconds = _seconds(text)
+            if text is not None and seconds is not None and seconds < _SHORT_TABLE_MEMORY:
+                self._found[place.name].append(f"{name} is {text}: {consequence}")
+
+    def _writers(self, place: Place, table: LakeTable) -> None:
+        assert place.spec is not None
+        warn = self._found[place.name].append
+        held = [name.split("/")[:2] for name in table.transactions if named_partition(name)]
+        others = sorted({pipeline for pipeline, _ in held if pipeline != self._pipeline})
+        ours = {source for pipeline, source in held if pipeline == self._pipeline}
+        for name in others:
+            warn(f"pipeline {name} has written to this table too; make sure that both are meant to")
+        for source in sorted(ours - set(place.spec.from_)):
+            warn(
+                f"the table has positions of a source {source}, which does not feed it in this file: it was "
+                f"renamed, or another pipeline is called {self._pipeline} as well"
+            )
+        if not ours & set(place.spec.from_) and table.version > 0:
+            warn(
+                "the table is there, but knows nothing of this pipeline: it begins at `start`, and events "
+                "that are in the table already land again"
+            )
+
+    def _layout(self, place: Place, log: Log) -> None:
+        assert place.spec is not None
+        sizes: dict[tuple[str | None, ...], int] = defaultdict(int)
+        for file in log.snapshot(log.newest).files.values():
+            sizes[tuple(file.values.values())] += file.size
+        if len(sizes) > _MANY_PARTITIONS:
+            self._found[place.name].append(
+                f"the table has {len(sizes):,} partitions; readers list them all, so partition more coarsely"
+            )
+        elif len(sizes) > _FEW_PARTITIONS:
+            middle = median(sizes.values())
+            if middle < place.spec.target_file_size * _SMALL_SHARE:
+                self._found[place.name].append(
+                    f"half of the {counted(len(sizes), 'partition')} hold less than "
+                    f"{readable_size(int(middle))}; partition more coarsely"
+                )
+
+
+def _seconds(text: str | None) -> float | None:
+    found = _INTERVAL.fullmatch(text or "")
+    unit = _UNITS.get(found[2].lower()) if found else None
+    return int(found[1]) * unit if found and unit else None

@@ -1,0 +1,144 @@
+"""`make faults`: random walks and soaks for a while, from one seed, and a report of what was survived."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import itertools
+import logging
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from faults.model import walk
+from faults.soak import Soak
+from faults.world import World
+from support.drivers import Drivers
+from support.kafka import Broker
+from support.spark import local_session
+
+STEPS = 10
+SOAK_SECONDS = 60.0
+
+
+@dataclass
+class Report:
+    """What was done to how many worlds, and what came of it."""
+
+    seed: int
+    minutes: float
+    began: float = field(default_factory=time.monotonic)
+    walks: int = 0
+    soaks: int = 0
+    events: int = 0
+    restarts: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+
+    def note(self, fault: str) -> None:
+        """Count a fault; `restart` is what follows some of them."""
+        if fault == "restart":
+            self.restarts += 1
+        else:
+            self.faults[fault] += 1
+
+    def close(self, world: World) -> None:
+        """Add up a world that was sound to its end, and delete it."""
+        self.events += len(world.produced)
+        world.close()
+
+    def markdown(self) -> str:
+        """The report, as a page may hold it."""
+        took = (time.monotonic() - self.began) / 60
+        doubled = sum("more than once" in finding for finding in self.findings)
+        lost = sum(" lost: " in finding for finding in self.findings)
+        head = [
+            f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, seed {self.seed}, {took:.0f} minutes: "
+            f"{self.walks} random walks of {STEPS} steps, {self.soaks} soaks of {SOAK_SECONDS:.0f} s, "
+            f"{self.events:,} events into two tables each, {self.restarts} restarts of the command line, "
+            f"{self.faults.total()} faults, {doubled} duplicates, {lost} losses, "
+            f"{len(self.findings)} findings.",
+            "",
+            f"To repeat it: `make faults SEED={self.seed} MINUTES={self.minutes:g}`",
+            "",
+            "| fault | times |",
+            "|---|---|",
+        ]
+        rows = [f"| {fault} | {times} |" for fault, times in sorted(self.faults.items())]
+        return "\n".join([*head, *rows, *(f"\nFinding: {finding}" for finding in self.findings)]) + "\n"
+
+
+class Laboratory:
+    """Runs walks and soaks in turn; what fails is noted with its seed, and the next one begins."""
+
+    def __init__(self, broker: Broker, drivers: Drivers, report: Report, folder: Path) -> None:
+        self._broker, self._drivers, self._report, self._folder = broker, drivers, report, folder
+
+    def run(self) -> None:
+        """Go on until the time is over; the last walk or soak is let come to its end."""
+        turns = itertools.cycle([("walk", self._walk), ("soak", self._soak)])
+        until = self._report.began + self._report.minutes * 60
+        for number, (name, experiment) in enumerate(turns, self._report.seed):
+            if time.monotonic() > until:
+                return
+            self._try(f"{name} {number}", partial(experiment, number))
+
+    def _try(self, name: str, experiment: Callable[[], None]) -> None:
+        began = time.monotonic()
+        try:
+            experiment()
+            outcome = "ok"
+        except Exception as error:
+            logging.exception("%s failed", name)
+            outcome = "FOUND SOMETHING"
+            self._report.findings.append(f"{name}: {error}")
+        print(f"{name}: {outcome} ({time.monotonic() - began:.0f} s)", flush=True)
+
+    def _walk(self, number: int) -> None:
+        worlds: list[World] = []
+
+        def begin() -> World:
+            worlds.append(self._world())
+            return worlds[-1]
+
+        walk(begin, self._drivers, number, STEPS)
+        self._report.walks += 1
+        self._report.events += sum(len(world.produced) for world in worlds)
+
+    def _soak(self, number: int) -> None:
+        world = self._world()
+        Soak(world, random.Random(number), self._report.note).run(SOAK_SECONDS)
+        self._report.soaks += 1
+        self._report.close(world)
+
+    def _world(self) -> World:
+        return World(self._broker, Path(tempfile.mkdtemp(dir=self._folder)), note=self._report.note)
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--report", type=Path, help="a file to write the report to, as Markdown")
+    given = parser.parse_args()
+    report = Report(given.seed, given.minutes)
+    folder = Path(tempfile.mkdtemp(prefix="lakefeed-faults-"))
+    print(f"seed {given.seed}, {given.minutes:g} minutes, in {folder}", flush=True)
+    with local_session() as spark, Broker() as broker:
+        Laboratory(broker, Drivers(spark), report, folder).run()
+    print(f"\n{report.markdown()}")
+    if given.report:
+        given.report.write_text(report.markdown())
+    if not report.findings:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if report.findings else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main())

@@ -1,0 +1,32 @@
+"""A pipeline is killed while it looks after its table, started again, and the ledger is checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.lakefeed import run
+from support.ledger import assert_each_once, table_ids
+
+
+def test_stream_that_is_killed_by_its_upkeep_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources: {clicks: {type: generate, rows: 200000, rate: 3000}}
+tables:
+  events: {path: events, from: clicks, schema: {event_id: long not null}}
+upkeep: {compact: {every: 300ms, min_files: 3}, max_share: 1}
+flush: {interval: 20ms}
+"""
+    )
+
+    killed, _, said = run("run", str(file), env={"LAKEFEED_KILL_AT": "compact_done:2"})
+    then, _, said_then = run("run", str(file), "--once", "--set", "sources.clicks.rows=5000")
+
+    assert killed == -9, said
+    assert "events: compact: " in said
+    assert then == 0, said_then
+    rows = table_ids(tmp_path / "events")
+    assert_each_once(range(len(rows)), rows)
+    assert len(rows) >= 5000

@@ -1,0 +1,69 @@
+"""A short visit to the laboratory: every rule of the model once, and one random walk."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from faults.laboratory import Laboratory, Report
+from faults.model import Model, walk
+from faults.world import World
+from support.drivers import Drivers
+from support.kafka import Broker
+
+
+def test_walk_through_every_fault_keeps_the_ledger(broker: Broker, spark: Any, tmp_path: Path) -> None:
+    report = Report(seed=1, minutes=0)
+    world = World(broker, tmp_path, note=report.note)
+    rules = type("Rules", (Model,), {"begin": staticmethod(lambda: world), "drivers": Drivers(spark)})()
+
+    for step in (
+        lambda: rules.crash(200, "letters_committed", 1),
+        lambda: rules.add_partition(),
+        lambda: rules.lose_checkpoint(),
+        lambda: rules.alter_from_outside("two"),
+        lambda: rules.crash_while_the_schema_changes(150, "table_committed", 2),
+        lambda: rules.compact("one"),
+        lambda: rules.vacuum("one"),
+        lambda: rules.checkpoint_log("two"),
+        lambda: rules.spoil_checkpoint(),
+        lambda: rules.run_twice_at_once(200),
+        lambda: rules.vacuum("shop_dead_letters"),
+        lambda: rules.widen_events(50),
+        lambda: rules.run(),
+    ):
+        step()
+        rules.ledger_holds()
+
+    assert world.landed()["one"] == world.landed()["two"] == 580
+    assert report.faults.total() == 13
+    assert "| second instance | 1 |" in report.markdown()
+    assert "13 faults, 0 duplicates, 0 losses, 0 findings." in report.markdown()
+
+
+def test_random_walk_keeps_the_ledger(broker: Broker, spark: Any, tmp_path: Path) -> None:
+    worlds: list[World] = []
+
+    def begin() -> World:
+        worlds.append(World(broker, tmp_path))
+        return worlds[-1]
+
+    walk(begin, Drivers(spark), number=random.Random(2).randrange(1000), steps=4)
+
+    assert len(worlds) == 1
+
+
+def test_laboratory_tells_what_it_found_and_how_to_see_it_again(broker: Broker, tmp_path: Path) -> None:
+    report = Report(seed=7, minutes=0)
+    drivers: Any = None
+    laboratory = Laboratory(broker, drivers, report, tmp_path)
+
+    def lose() -> None:
+        raise AssertionError("the ledger does not hold:\n  1 lost: 5")
+
+    laboratory._try("walk 8", lose)
+
+    assert report.findings == ["walk 8: the ledger does not hold:\n  1 lost: 5"]
+    assert "0 duplicates, 1 losses, 1 findings." in report.markdown()
+    assert "To repeat it: `make faults SEED=7 MINUTES=0`" in report.markdown()

@@ -1,0 +1,188 @@
+"""An object store on a bad day: no event is lost or doubled, and the message says what the store did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from lakefeed import Pipeline, TableError
+from lakefeed.errors import Fenced, StoreUnavailable
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.stores import open_store
+from lakefeed.tables.commit import Append, NewFile, append
+from lakefeed.tables.table import LakeTable
+from support.ledger import assert_each_once, dead_letters, table_ids
+from support.s3 import S3Server
+from support.unreliable import Fault, UnreliableStore
+
+SCHEMA = pa.schema([("event_id", pa.int64())])
+PARTITION = "shop/clicks/0"
+COMMIT = r"_delta_log/\d+\.json"
+IMPATIENT = {"timeout": "1s", "retry_timeout": "2s", "max_retries": "2"}
+
+
+class Lake:
+    """One table behind an unreliable store."""
+
+    def __init__(self, s3: S3Server, door: UnreliableStore) -> None:
+        bucket = f"lake-{uuid4().hex[:8]}"
+        s3.create_bucket(bucket)
+        self.path, self.s3, self.door = f"s3://{bucket}/events", s3, door
+        self.storage = {**door.storage, **IMPATIENT}
+        self.store = open_store(self.path, self.storage)
+        self.table = LakeTable.create(
+            "events",
+            self.path,
+            self.storage,
+            self.store,
+            schema=SCHEMA,
+            partition_by=[],
+            properties={},
+            transactions={PARTITION: -1},
+            account={"pipeline": "shop", "source": "clicks", "kind": "create"},
+        )
+
+    def read_ten(self, retries: int = 1) -> int:
+        """Write and append the ten events that come next by the table's position."""
+        start = self.table.transactions[PARTITION] + 1
+        writer = TableWriter(self.store, FileTarget(SCHEMA))
+        writer.write(pa.record_batch({"event_id": pa.array(range(start, start + 10))}, schema=SCHEMA))
+        files = [NewFile(file.path, file.size, {}, file.stats) for file in writer.close()]
+        account = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
+        account |= {"ranges": {"0": [start, start + 10, 10, 0]}}
+        change = Append(files, {PARTITION: start + 9}, {PARTITION: start - 1}, account)
+        return append(self.table, change, retries=retries, sleep=lambda seconds: None)
+
+    def ids(self) -> list[int]:
+        return table_ids(self.path, storage=self.s3.storage)
+
+
+@pytest.fixture(scope="module")
+def door(s3: S3Server) -> Iterator[UnreliableStore]:
+    with UnreliableStore(s3) as door:
+        yield door
+
+
+@pytest.fixture
+def lake(s3: S3Server, door: UnreliableStore) -> Lake:
+    door.heal()
+    return Lake(s3, door)
+
+
+@pytest.mark.parametrize("kind", ["unavailable", "lost_answer", "slow", "silent"])
+@pytest.mark.parametrize("path", [COMMIT, r"part-.*\.parquet"], ids=["commit", "data file"])
+def test_request_that_fails_once_is_made_again_and_lands_once(lake: Lake, kind: str, path: str) -> None:
+    lake.door.inject(Fault(kind, path=path))
+
+    lake.read_ten()
+    lake.read_ten()
+
+    assert lake.door.met() == [1]
+    assert_each_once(range(20), lake.ids())
+
+
+def test_commit_that_the_store_claims_to_have_already_is_made_again(lake: Lake) -> None:
+    lake.door.inject(Fault("precondition", path=COMMIT))
+
+    lake.read_ten()
+
+    assert lake.door.met() == [1]
+    assert_each_once(range(10), lake.ids())
+
+
+def test_commit_whose_every_answer_is_lost_lands_once(lake: Lake) -> None:
+    lake.door.inject(Fault("lost_answer", path=COMMIT, times=100))
+
+    lake.read_ten()
+    lake.read_ten()
+
+    assert lake.door.met()[0] >= 2
+    assert_each_once(range(20), lake.ids())
+
+
+def test_commit_that_landed_while_the_store_went_away_is_not_repeated_later(lake: Lake) -> None:
+    lake.door.inject(Fault("lost_answer", path=COMMIT))
+    lake.door.inject(Fault("unavailable", path=r"_delta_log/0*1\.json", method="GET", times=100))
+    lake.door.inject(Fault("unavailable", path=COMMIT, times=100))
+
+    with pytest.raises(StoreUnavailable, match=r"the store does not answer"):
+        lake.read_ten()
+    landed = lake.ids()
+    lake.door.heal()
+    with pytest.raises(Fenced):
+        lake.read_ten()
+    lake.table.refresh()
+    lake.read_ten()
+
+    assert_each_once(range(10), landed)
+    assert_each_once(range(20), lake.ids())
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("unavailable", "SlowDown: Please reduce your request rate."),
+        ("silent", "HTTP error: error sending request"),
+    ],
+)
+def test_store_that_stays_away_is_told_as_something_that_passes(lake: Lake, kind: str, told: str) -> None:
+    lake.door.inject(Fault(kind, path="part-", times=100))
+
+    with pytest.raises(StoreUnavailable) as away:
+        lake.read_ten()
+
+    assert str(away.value) == (
+        f"{lake.path}: the store does not answer: {told}\n"
+        "The write is tried again; check that the store can be reached."
+    )
+    assert away.value.retryable
+
+
+def test_store_that_refuses_stops_the_table_at_once(lake: Lake) -> None:
+    lake.door.inject(Fault("refused", path=COMMIT, times=100, text="Not yours."))
+
+    with pytest.raises(TableError) as refused:
+        lake.read_ten()
+
+    assert str(refused.value).startswith(f"{lake.path}: the store refused access: AccessDenied: Not yours.\n")
+    assert not refused.value.retryable
+
+
+@pytest.mark.usefixtures("spark")
+def test_run_through_a_store_that_fails_again_and_again_lands_every_event_once(
+    s3: S3Server, door: UnreliableStore, tmp_path: Path
+) -> None:
+    door.heal()
+    bucket = f"lake-{uuid4().hex[:8]}"
+    s3.create_bucket(bucket)
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"""\
+name: shop
+sources: {{clicks: {{type: generate, rows: 1000, bad_ratio: 0.05}}}}
+tables: {{events: {{path: "s3://{bucket}/events", from: clicks, schema: {{event_id: long}}}}}}
+storage: {json.dumps({**door.storage, "max_retries": "2"})}
+flush: {{rows: 250}}
+give_up_after: 60s
+"""
+    )
+    for fault in (
+        Fault("lost_answer", path=r"events/_delta_log/0*2\.json"),
+        Fault("unavailable", path=r"events/part-", times=4),
+        Fault("unavailable", path=r"dead_letters/_delta_log/0*1\.json", times=4),
+        Fault("precondition", path=r"events/_delta_log/0*3\.json"),
+        Fault("unavailable", method="GET", path=r"events/_delta_log/0*3\.json", times=4),
+    ):
+        door.inject(fault)
+
+    Pipeline.from_file(file).run(once=True)
+    met = door.met()
+
+    assert all(met), met
+    dead = [one["offset"] for one in dead_letters(f"s3://{bucket}/shop_dead_letters", s3.storage)]
+    assert_each_once(range(1000), table_ids(f"s3://{bucket}/events", storage=s3.storage), dead)

@@ -1,0 +1,150 @@
+"""Tables that Spark wrote, with features of many protocols: each command keeps them, or refuses by name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake.exceptions import DeltaError
+
+from lakefeed.engine.rewriting import file_writer
+from lakefeed.errors import TableError
+from lakefeed.tables import (
+    checkpoint,
+    clustering,
+    compaction,
+    deletion,
+    layout,
+    replacement,
+    restore,
+    settings,
+    vacuum,
+)
+from lakefeed.tables.operation import operation_account
+from lakefeed.tables.protocol import features
+from lakefeed.tables.table import LakeTable
+from support.delta_spark import DeltaSpark
+from support.delta_tables import open_any, rows
+from support.zoo import ZOO, unpack
+
+ACCOUNT = operation_account("test", by="test")
+REWRITES = ("optimize", "z-order", "delete", "replace", "layout")
+ALL_BUT_CHECKPOINT = (*REWRITES, "restore", "properties", "vacuum")
+
+REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
+    "append_only": {"delta.appendOnly is true": ("delete", "replace", "layout", "restore")},
+    "generated": {"generatedColumns": ("layout",)},
+    "vectors": {"have deletion vectors": ("optimize", "z-order")},
+    "mapping": {"columnMapping": REWRITES},
+    "clustered": {"clustering and domainMetadata": ALL_BUT_CHECKPOINT},
+    "row_tracking": {"domainMetadata and rowTracking": ALL_BUT_CHECKPOINT},
+    "identity": {"identityColumns": ALL_BUT_CHECKPOINT},
+    "defaults": {"allowColumnDefaults": ALL_BUT_CHECKPOINT},
+    "in_commit_timestamp": {"inCommitTimestamp": ALL_BUT_CHECKPOINT},
+    "widened": {"typeWidening": (*ALL_BUT_CHECKPOINT, "checkpoint")},
+    "letters_in_paths": {"in a way that cannot be kept here": REWRITES},
+}
+"""By table, a word of the refusal and the operations that say it; all others keep the content."""
+
+
+def optimize(table: LakeTable) -> None:
+    plan = compaction.plan(table)
+    assert plan.steps
+    compaction.run(table, plan, ACCOUNT, file_writer)
+
+
+def z_order(table: LakeTable) -> None:
+    clustering.run(table, clustering.plan(table, ["id", "v"]), ACCOUNT, file_writer)
+
+
+def replace(table: LakeTable) -> None:
+    """Put the rows with one id in the place of themselves."""
+    fix = Path(table.store.base_path).with_suffix(".parquet")
+    try:
+        found = pa.RecordBatchReader.from_stream(table.delta.scan()).read_all().cast(table.schema)
+    except DeltaError:
+        found = pa.table({"id": [11]})
+    pq.write_table(found.filter(pc.equal(found["id"], 11)), fix)
+    plan = replacement.plan(table, "id = 11", replacement.Rows.at(str(fix), {}))
+    assert plan.removed_rows == plan.source.count == 1
+    replacement.run(table, plan, ACCOUNT)
+
+
+RUN: dict[str, Callable[[LakeTable], Any]] = {
+    "checkpoint": lambda table: checkpoint.run(table, checkpoint.plan(table)),
+    "properties": lambda table: settings.run(table, settings.plan(table, {"mine": "x"}), ACCOUNT),
+    "optimize": optimize,
+    "z-order": z_order,
+    "vacuum": lambda table: vacuum.run(table, vacuum.plan(table, retain=0.001, allow_short=True), ACCOUNT),
+    "delete": lambda table: deletion.run(table, deletion.plan(table, "id = 3"), ACCOUNT),
+    "replace": replace,
+    "layout": lambda table: layout.run(table, layout.plan(table, ["v"]), ACCOUNT),
+    "restore": lambda table: restore.run(table, restore.plan(table, table.version - 1), ACCOUNT),
+}
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("zoo"))
+
+
+def refusal(name: str, operation: str) -> str | None:
+    return next((word for word, kinds in REFUSED.get(name, {}).items() if operation in kinds), None)
+
+
+def look_after(name: str, path: Path) -> list[str]:
+    """Run every operation, one after the other; the rows that must be there in the end."""
+    expected, named = rows(path), features(open_any(path).delta)
+    without = [row for row in expected if "('id', 3)" not in row]
+    for operation, run in RUN.items():
+        word, version = refusal(name, operation), open_any(path).version
+        if word is None:
+            run(open_any(path))
+            expected = without if operation == "delete" else expected
+        else:
+            with pytest.raises(TableError) as refused:
+                run(open_any(path))
+            assert word in str(refused.value)
+            assert open_any(path).version == version
+        assert rows(path) == expected, operation
+        assert features(open_any(path).delta) == named, operation
+    return expected
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_content_stays_equal_for_duckdb_or_the_command_refuses_and_says_why(
+    name: str, zoo: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(zoo / name, tmp_path / "t")
+
+    left = look_after(name, tmp_path / "t")
+
+    deleted = refusal(name, "delete") is None
+    assert len(left) == 20 - deleted - (name == "vectors") + (name == "evolved")
+
+
+def test_spark_reads_the_same_values_after_all_that_and_writes_on(zoo: Path, tmp_path: Path) -> None:
+    for name in ZOO:
+        shutil.copytree(zoo / name, tmp_path / name)
+        look_after(name, tmp_path / name)
+
+    with DeltaSpark() as spark:
+        for name in ZOO:
+            was, now = spark.read(zoo / name), spark.read(tmp_path / name)
+            if refusal(name, "delete") is None:
+                was = was.filter(pc.not_equal(was["id"], 3))
+            assert told(now) == told(was), name
+        for name in ("plain", "check", "evolved"):
+            spark.sql(f"DELETE FROM delta.`{tmp_path / name}` WHERE id < 5")
+            assert sorted(spark.read(tmp_path / name)["id"].to_pylist())[0] == 5
+
+
+def told(table: pa.Table) -> list[str]:
+    names = sorted(table.column_names)
+    return sorted(repr([(name, row[name]) for name in names]) for row in table.to_pylist())

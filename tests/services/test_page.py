@@ -1,0 +1,190 @@
+"""The status page in a real Chromium: what somebody sees and clicks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from support.watched import Site, WatchedRun, served, shop
+
+PHONE: Any = {"viewport": {"width": 390, "height": 844}}
+
+
+@contextmanager
+def looking(browser: Browser, site: Site, path: str = "", **how: Any) -> Iterator[Page]:
+    """A page of its own on which nothing may go wrong, a refused script or style included."""
+    context = browser.new_context(**how)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    try:
+        page.goto(site.address + path)
+        yield page
+    finally:
+        context.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def run() -> WatchedRun:
+    run = WatchedRun()
+    run.trouble_everywhere()
+    return run
+
+
+def fifty_tables() -> WatchedRun:
+    names = [f"events_{number:02}" for number in range(50)]
+    run = WatchedRun(
+        shop(
+            sources={f"s{number}": {"type": "generate"} for number in range(4)},
+            tables={
+                name: {"path": f"/lake/{name}", "from": f"s{number % 4}"} for number, name in enumerate(names)
+            },
+        )
+    )
+    run.all_is_well()
+    return run
+
+
+def test_the_page_alone_tells_what_is_wrong_and_what_to_do(browser: Browser, run: WatchedRun) -> None:
+    with served(run) as site, looking(browser, site) as page:
+        expect(page).to_have_title("shop · Lakefeed")
+        expect(page.locator("#state")).to_have_text("2 need you")
+        assert page.locator(".concern h3").all_text_contents() == [
+            "source ordersfor 0.0 s",
+            "table refundsfor 0.0 s",
+            "table clicks",
+        ]
+        said = page.locator(".concerns").inner_text()
+        for words in (
+            "broker:9092 does not answer: Connection refused",
+            "Check that it runs, and that this machine reaches it.",
+            "is partitioned by ['day'], the pipeline file says nothing",
+            "Change `partition_by` or choose another path.",
+            "1.0% of the records of the last hour became dead letters (1 of 101), most often bad_json",
+            "Each dead letter is in /lake/shop_dead_letters",
+        ):
+            assert words in said
+        assert "the text ends inside a string at byte 93" in page.locator("#letters").inner_text()
+        happened = page.locator("#happenings").inner_text()
+        assert "new column referrer string" in happened
+        assert "compact: 40 to 2 files, 3.8 MB to 2.9 MB, in 1.5 s" in happened
+
+
+def test_the_drawing_shows_what_flows_and_what_is_broken(browser: Browser, run: WatchedRun) -> None:
+    run.clock.now += 5
+
+    with served(run) as site, looking(browser, site) as page:
+        drawing = page.locator("svg.drawing.wide")
+
+        expect(drawing).to_be_visible()
+        assert drawing.locator(".edge.moving:not(.letters)").count() == 1
+        assert drawing.locator(".edge.broken").count() == 3
+        assert drawing.locator(".edge.letters").count() == 1
+        assert drawing.locator(".node.down .name").all_text_contents() == ["orders", "refunds"]
+        assert drawing.locator(".node.down .said").all_text_contents() == [
+            "kafka · does not answer",
+            "refused",
+        ]
+
+
+def test_numbers_change_while_one_looks_and_an_open_row_stays_open(browser: Browser, run: WatchedRun) -> None:
+    with served(run) as site, looking(browser, site) as page:
+        row = page.locator("#table-clicks")
+        row.locator("summary").click()
+        expect(row.locator(".more")).to_contain_text("version 1 at 12:00:00")
+        assert page.locator("#table-orders .more").is_hidden()
+
+        run.commit("clicks", "clicks", rows=1_000_000, version=2)
+
+        expect(row.locator("[data-label=rows]")).to_have_text("1.0M", timeout=10_000)
+        expect(row.locator(".more")).to_contain_text("version 2 at 12:00:00")
+        expect(row.locator(".more")).to_be_visible()
+
+
+def test_the_pipeline_file_opens_and_shows_no_secret(browser: Browser, run: WatchedRun) -> None:
+    with served(run) as site, looking(browser, site) as page:
+        assert page.locator("#file pre").is_hidden()
+
+        page.locator("#file summary").click()
+
+        expect(page.locator("#file pre")).to_contain_text("sasl.password: '***'")
+
+
+def test_one_of_fifty_tables_is_found_and_opened(browser: Browser) -> None:
+    with served(fifty_tables()) as site, looking(browser, site) as page:
+        rows = page.locator("#tables > details")
+        assert rows.count() == 50
+        assert page.locator("#table-events_42 table").count() == 0
+
+        page.get_by_label("find a table").fill("_42")
+        expect(rows.locator("visible=true").locator("summary")).to_have_count(1)
+        page.locator("#table-events_42 summary").click()
+
+        expect(page.locator("#table-events_42 .more")).to_contain_text("version 1 at 12:00:00")
+
+
+@pytest.mark.parametrize("tables", ["three", "fifty"])
+def test_a_phone_shows_everything_without_scrolling_sideways(
+    browser: Browser, run: WatchedRun, tables: str
+) -> None:
+    shown = run if tables == "three" else fifty_tables()
+
+    with served(shown) as site, looking(browser, site, **PHONE) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        expect(page.locator("svg.drawing.narrow")).to_be_visible()
+        assert page.locator("svg.drawing.wide").is_hidden()
+        label = page.locator("[data-label=lag]").first.evaluate(
+            "one => getComputedStyle(one, '::before').content"
+        )
+        assert label == '"lag"'
+
+
+def test_dark_follows_the_system_until_somebody_chooses(browser: Browser, run: WatchedRun) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+
+    with served(run) as site, looking(browser, site, color_scheme="dark") as page:
+        dark = page.evaluate(ground)
+        page.locator("#theme").click()
+        light = page.evaluate(ground)
+        page.reload()
+        kept = page.evaluate(ground)
+
+    assert (dark, light, kept) == ("rgb(11, 18, 23)", "rgb(243, 246, 248)", "rgb(243, 246, 248)")
+
+
+def test_the_token_is_asked_for_once_and_does_not_stay_in_the_address(browser: Browser) -> None:
+    run = WatchedRun(shop(http={"listen": "127.0.0.1:0", "token": "correct-horse"}))
+    run.all_is_well()
+
+    with served(run) as site:
+        page = browser.new_page()
+        page.goto(site.address)
+        asked = page.locator("form").inner_text()
+        page.get_by_label("token").fill("correct-horse")
+        page.get_by_role("button").click()
+        expect(page.locator("#state")).to_have_text("waits for events")
+        address = page.url
+        page.reload()
+        expect(page.locator("#state")).to_have_text("waits for events")
+        cookies = page.context.cookies()
+        page.close()
+
+    assert "This page asks for the token of the pipeline file." in asked
+    assert address == site.address
+    assert [(one["httpOnly"], one["sameSite"]) for one in cookies] == [(True, "Strict")]
+
+
+def test_a_page_whose_run_has_ended_says_so(browser: Browser, run: WatchedRun) -> None:
+    page = browser.new_page()
+
+    with served(run) as site:
+        page.goto(site.address)
+
+    expect(page.locator("#state")).to_have_text("the run has ended or cannot be reached", timeout=15_000)
+    page.close()

@@ -1,0 +1,92 @@
+"""Table commands on an object store: the same plan, the same safety."""
+
+from __future__ import annotations
+
+import datetime as dt
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakefeed.engine.rewriting import file_writer
+from lakefeed.errors import UsageError
+from lakefeed.stores import open_store
+from lakefeed.tables import compaction, conversion, deletion, drop, settings, vacuum
+from lakefeed.tables import restore as restoring
+from lakefeed.tables.operation import operation_account
+from support.delta_tables import open_any
+from support.s3 import S3Server
+
+ACCOUNT = operation_account("test", by="test")
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> str:
+    name = f"lake-{uuid4().hex[:8]}"
+    s3.create_bucket(name)
+    return name
+
+
+def fill(path: str, storage: dict[str, str]) -> None:
+    for number in range(3):
+        rows = pa.table({"id": [number, number + 10], "p": ["a b/ü%=x", None]})
+        write_deltalake(path, rows, mode="append", partition_by=["p"], storage_options=storage)
+
+
+def ids(path: str, storage: dict[str, str]) -> list[int]:
+    return sorted(DeltaTable(path, storage_options=storage).to_pyarrow_table()["id"].to_pylist())
+
+
+def test_table_is_compacted_vacuumed_restored_and_dropped_on_s3(s3: S3Server, bucket: str) -> None:
+    path, storage = f"s3://{bucket}/deep/table", s3.storage
+    fill(path, storage)
+    write_deltalake(f"{path}/nested", pa.table({"id": [7]}), storage_options=storage)
+    s3.client.put_object(Bucket=bucket, Key="deep/table/README", Body=b"mine")
+    s3.client.put_object(Bucket=bucket, Key="deep/table/orphan.parquet", Body=b"x")
+    table = open_any(path, storage)
+
+    compacted = compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
+    again = compaction.plan(table)
+    kept = vacuum.plan(table)
+    soon = vacuum.plan(table, retain=0.001, allow_short=True)
+    deletion.run(table, deletion.plan(table, "id = 1"), ACCOUNT)
+    deleted = ids(path, storage)
+    restoring.run(table, restoring.plan(table, table.version - 1), ACCOUNT)
+
+    assert (compacted.before.files, compacted.after.files, again.steps) == (6, 2, ())
+    assert (kept.files, kept.young.files) == ((), 1)
+    assert kept.left_alone == ("nested", "README")
+    assert len(soon.files) == 6 and "orphan.parquet" not in {file.path for file in soon.files}
+    assert deleted == [0, 2, 10, 11, 12]
+    assert ids(path, storage) == [0, 1, 2, 10, 11, 12]
+
+    vacuum.run(table, soon, ACCOUNT)
+    still = ids(path, storage)
+    drop.run(table, drop.plan(table))
+
+    assert still == [0, 1, 2, 10, 11, 12]
+    left = s3.keys(bucket)
+    assert "deep/table/README" in left
+    assert all(key.startswith("deep/table/nested/") for key in left if key != "deep/table/README")
+    assert ids(f"{path}/nested", storage) == [7]
+
+
+def test_parquet_files_on_s3_become_a_table_and_get_properties(s3: S3Server, bucket: str) -> None:
+    path, storage = f"s3://{bucket}/old", s3.storage
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": [1, 2]}), sink)
+    body = sink.getvalue().to_pybytes()
+    s3.client.put_object(Bucket=bucket, Key="old/day=2026-11-15/a.parquet", Body=body)
+
+    plan = conversion.plan(path, open_store(path, storage), {"day": pa.date32()})
+    conversion.run(plan, storage, ACCOUNT)
+    table = open_any(path, storage)
+    settings.run(table, settings.plan(table, {"delta.checkpointInterval": "5"}), ACCOUNT)
+    with pytest.raises(UsageError, match="only on a local disk"):
+        settings.plan(table, {}, ["delta.checkpointInterval"])
+
+    found = DeltaTable(path, storage_options=storage)
+    assert found.to_pyarrow_table()["day"].to_pylist() == [dt.date(2026, 11, 15)] * 2
+    assert found.metadata().configuration == {"delta.checkpointInterval": "5"}

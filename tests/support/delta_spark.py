@@ -1,0 +1,119 @@
+"""Spark with Delta's own jars in a process of its own, that changes and reads tables until it is closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+
+from support.spark_reader import delta_jars
+
+ANSWER_SECONDS = 240
+
+
+class DeltaSpark:
+    """One JVM for many tables: `sql` changes them, `read` gives every row of one as Spark sees it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="lakefeed-delta-spark-")
+        self._log = Path(self._folder.name) / "spark.log"
+        tests = Path(__file__).resolve().parents[1]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "support.delta_spark"],
+                # A folder of its own: Spark leaves warehouses and scratch files where it runs.
+                cwd=self._folder.name,
+                env={**os.environ, "PYTHONPATH": str(tests), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def sql(self, *statements: str) -> None:
+        """Run statements one after the other; `delta.`/path`` names a table."""
+        for statement in statements:
+            self._ask({"sql": statement})
+
+    def read(self, path: str | Path) -> pa.Table:
+        """Every row of a local Delta table, in no order; timestamps in UTC."""
+        out = Path(self._folder.name) / "rows.arrow"
+        self._ask({"read": str(Path(path).absolute()), "out": str(out)})
+        with pa.ipc.open_file(out) as reader:
+            return reader.read_all()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
+
+    def __enter__(self) -> DeltaSpark:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, question: dict[str, str]) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        # Killing it ends the wait for an answer, whatever Spark hangs in.
+        timer = threading.Timer(ANSWER_SECONDS, self._process.kill)
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        finally:
+            timer.cancel()
+        assert answer, f"Spark ended at {question}:\n{self._log.read_text(errors='replace')[-3000:]}"
+        failure = json.loads(answer)["error"]
+        assert failure is None, f"Spark refused {question}:\n{failure}"
+
+
+def _serve() -> None:
+    # Imported here: the tests' own process must not load Spark.
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    answers = os.fdopen(os.dup(1), "w")
+    # Java prints to standard output too.
+    os.dup2(2, 1)
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    for line in sys.stdin:
+        question, failure = json.loads(line), None
+        try:
+            if "sql" in question:
+                spark.sql(question["sql"]).collect()
+            else:
+                table = spark.read.format("delta").load(question["read"]).toArrow()
+                with pa.OSFile(question["out"], "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                    writer.write_table(table)
+        except Exception as error:
+            failure = str(error)[:3000]
+        print(json.dumps({"error": failure}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

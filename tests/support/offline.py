@@ -1,0 +1,70 @@
+"""A run without Spark: the engine's own flow, tasks and landing, one batch after the other in this thread.
+
+What it leaves behind in the tables is what a run leaves there, in milliseconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from lakefeed import Pipeline
+from lakefeed.engine.flow import Flow
+from lakefeed.engine.lake import Lake
+from lakefeed.engine.landing import Landing
+from lakefeed.engine.plan import spans
+from lakefeed.engine.report import Quiet
+from lakefeed.engine.task import run_task
+from lakefeed.sources import Offsets, kafka_fetch, source_of
+from lakefeed.tables.positions import lowest
+
+_SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+
+
+def drain(file: Path, batch: int = 1_000_000, *, keep_consumers: bool = False) -> Pipeline:
+    """Read everything that waits, at most `batch` events of a partition in a batch.
+
+    A worker of Spark keeps its consumers for the next batch.
+    """
+    pipeline = Pipeline.from_file(file)
+    lake = Lake(pipeline)
+    for source in pipeline.sources:
+        flow = Flow(lake, source, _SPARK, file.parent / "state", Quiet(), once=True)
+        while not _live(flow, lake, pipeline, source, batch):
+            pass
+        for error in flow.failures.values():
+            raise error
+    if not keep_consumers:
+        close_consumers()
+    return pipeline
+
+
+def close_consumers() -> None:
+    """Let go of the consumers that a worker would keep: they would outlive the broker."""
+    while kafka_fetch._kept:
+        kafka_fetch._kept.popitem()[1].close()
+
+
+def _live(flow: Flow, lake: Lake, pipeline: Pipeline, source: str, batch: int) -> bool:
+    """One life; False when a table was changed and the rest must be read with its new schema."""
+    client = source_of(pipeline, source).client(pipeline.name, source)
+    reaches = flow._reaches(client)
+    landing = Landing(lake, source, client.marks(), reaches, Quiet())
+    try:
+        flow._record_beginnings(reaches, landing)
+        plan = flow._plan(reaches)
+        at: Offsets = lowest(reach.rows_from for reach in reaches)
+        ends = client.latest()
+        while any(ends[name] > at[name] for name in at):
+            end = plan.cut(at, {name: min(ends[name], at[name] + batch) for name in at})
+            wanted = spans(at, end)
+            outcome = landing.land(wanted, [run_task(plan, wanted)], client.confirm)
+            if outcome.failures or outcome.proposals:
+                return flow._settle(outcome, client)
+            at = end
+        landing.record_positions()
+        return True
+    finally:
+        landing.close()
+        client.close()

@@ -1,0 +1,165 @@
+"""A table under upkeep without a stream: files are added by hand, operations are done when a test says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import date, timedelta
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+
+from lakefeed import Pipeline
+from lakefeed.engine.agenda import Agenda
+from lakefeed.engine.charges import Charge, charges_of
+from lakefeed.engine.lake import Lake, Place
+from lakefeed.engine.report import Quiet, Upkept
+from lakefeed.engine.upkeep import Caretaker, SteadyClock
+from lakefeed.tables.commit import Append, NewFile, append
+
+FIRST_DAY = date(2026, 1, 1)
+_SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())]
+)
+
+
+class Told(Quiet):
+    """Remembers what upkeep reports."""
+
+    def __init__(self) -> None:
+        self.steps: list[Upkept] = []
+
+    def upkept(self, event: Upkept) -> None:
+        self.steps.append(event)
+
+
+class Kept:
+    """One table of a pipeline, `events`, whose upkeep is done by hand."""
+
+    def __init__(
+        self,
+        folder: Path,
+        upkeep: str = "{max_share: 1}",
+        table: str = "partition_by: [day]",
+        clock: SteadyClock | None = None,
+        spark: Any = None,
+    ) -> None:
+        self.path = folder / "events"
+        (folder / "shop.yaml").write_text(
+            f"""\
+name: shop
+sources: {{clicks: {{type: generate}}}}
+tables:
+  events:
+    path: events
+    from: clicks
+    schema: {{id: long not null, at: timestamp, day: date}}
+{indent(table, "    ")}
+upkeep: {upkeep}
+"""
+        )
+        pipeline = Pipeline.from_file(folder / "shop.yaml")
+        lake = Lake(pipeline)
+        self.place: Place = lake.places["events"]
+        if self.place.open(pipeline.name) is None:
+            columns = self.place.columns()
+            assert columns is not None
+            self.place.create(columns, {"shop/clicks/0": -1}, {"kind": "create"})
+        self.told = Told()
+        self.stop = threading.Event()
+        self.agenda = Agenda(folder / "upkeep.json")
+        self.charge: Charge = next(charges_of(lake, spark, self.stop.is_set))
+        self.caretaker = Caretaker([self.charge], self.agenda, self.told, self.stop, clock)
+
+    def add(self, first: int, count: int, day: int = 0, rows: int = 10) -> None:
+        """`count` files of one day with consecutive ids from `first` on."""
+        for at in range(first, first + count * rows, rows):
+            self.write(range(at, at + rows), day)
+
+    def write(self, ids: Iterable[int], day: int = 0) -> None:
+        """One more file, as a stranger writes it."""
+        write_deltalake(self.path, _rows(ids, day), mode="append")
+
+    def stream(self, batches: int, day: int = 0, first: int = 0) -> None:
+        """Append as the stream does, ten events in a batch, with their positions."""
+        for at in range(first, first + 10 * batches, 10):
+            name = f"day={FIRST_DAY + timedelta(days=day)}/part-{at}.parquet"
+            (self.path / name).parent.mkdir(exist_ok=True)
+            rows = _rows(range(at, at + 10), day)
+            values = {"day": str(FIRST_DAY + timedelta(days=day))}
+            if not self.place.spec or not self.place.spec.partition_by:
+                values = {}
+            pq.write_table(rows.drop_columns(list(values)), self.path / name)
+            file = NewFile(name, (self.path / name).stat().st_size, values, json.dumps({"numRecords": 10}))
+            key = "shop/clicks/0"
+            with self.place.lock:
+                append(self.place.table, Append([file], {key: at + 9}, {key: at - 1}, {}), retries=5)
+
+    def perform(self, operation: str) -> list[Upkept]:
+        """Do an operation now; answer its steps."""
+        self.told.steps.clear()
+        self.caretaker.perform(self.charge, operation)
+        return list(self.told.steps)
+
+    def ids(self) -> list[int]:
+        return sorted(DeltaTable(self.path).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+
+    def files(self) -> list[str]:
+        return sorted(pa.table(DeltaTable(self.path).get_add_actions()).column("path").to_pylist())
+
+    def account(self) -> dict[str, Any]:
+        """The account of the newest version."""
+        return dict(json.loads(DeltaTable(self.path).history(1)[0]["lakefeed"]))
+
+
+def orphan(folder: Path, name: str, age_days: float) -> Path:
+    """A data file that no version names, written some days ago."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": [1]}), folder / name)
+    then = time.time() - age_days * 86400
+    os.utime(folder / name, (then, then))
+    return folder / name
+
+
+def perform_in_a_process(
+    folder: Path,
+    upkeep: str,
+    table: str,
+    operation: str,
+    *,
+    kill_at: str | None = None,
+    kill_when: Callable[[], bool] | None = None,
+) -> int:
+    """Do an operation in a process that is killed, at a point or when something is seen; its exit code."""
+    tests = Path(__file__).resolve().parents[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "support.upkeep", str(folder), upkeep, table, operation],
+        env={**os.environ, "PYTHONPATH": str(tests), "LAKEFEED_KILL_AT": kill_at or ""},
+    )
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if kill_when and kill_when():
+            break
+        time.sleep(0.001)
+    process.kill()
+    return process.wait()
+
+
+def _rows(ids: Iterable[int], day: int) -> pa.Table:
+    numbers = pa.array(ids, pa.int64())
+    days = pa.array([FIRST_DAY + timedelta(days=day)] * len(numbers), pa.date32())
+    at = days.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    return pa.table([numbers, at, days], schema=_SCHEMA)
+
+
+if __name__ == "__main__":
+    Kept(Path(sys.argv[1]), sys.argv[2], sys.argv[3]).perform(sys.argv[4])

@@ -1,0 +1,324 @@
+"""verify, rewind, dead-letters and plan as one types them: what is printed, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed.commands import app as line
+from lakefeed.commands.letters import letter_lines, printable
+from support.ledger import assert_each_once, dead_letters, table_ids
+from support.offline import drain
+
+Lakefeed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def lakefeed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lakefeed:
+    """The command line inside of this process: exit code, standard output, standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lakefeed", *map(str, arguments)])
+        try:
+            line.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def write(folder: Path, time: str = "timestamp", rows: int = 100) -> Path:
+    file = folder / "shop.yaml"
+    file.write_text(
+        f"""\
+name: shop
+sources:
+  clicks: {{type: generate, rows: {rows}, partitions: 2, bad_ratio: 0.1}}
+tables:
+  events: {{path: events, from: clicks, schema: {{event_id: long, event_time: {time}}}}}
+"""
+    )
+    return file
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A hundred events, of which none became a row; the reason is mended by now."""
+    drain(write(tmp_path, time="timestamp(ms)"))
+    return write(tmp_path)
+
+
+def check_ledger(folder: Path, rows: int = 100) -> None:
+    dead = [one["offset"] * 2 + one["partition"] for one in dead_letters(folder / "shop_dead_letters")]
+    assert_each_once(range(rows), table_ids(folder / "events"), dead)
+
+
+def killed(point: str, *arguments: object) -> None:
+    """Run `lakefeed` in a process of its own that kills itself at this point."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lakefeed", *map(str, arguments)],
+        env={**os.environ, "LAKEFEED_KILL_AT": point},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def test_verify_prints_what_it_proved(lakefeed: Lakefeed, shop: Path) -> None:
+    code, out, said = lakefeed("verify", shop)
+
+    assert (code, said) == (0, "")
+    assert out.splitlines() == [
+        "events: 0 rows in 0 files, versions 0 to 1",
+        "  clicks/0: offsets 0 to 49, 50 events read, 50 dead letters",
+        "  clicks/1: offsets 0 to 49, 50 events read, 50 dead letters",
+        "dead letters: 100 rows in 1 file, versions 0 to 1",
+        "shop: sound: nothing lost, nothing twice",
+    ]
+
+
+def test_verify_exits_with_3_and_names_what_is_wrong(lakefeed: Lakefeed, shop: Path) -> None:
+    lakefeed("dead-letters", "replay", shop)
+    file = next((shop.parent / "events").glob("part-*.parquet"))
+    file.unlink()
+
+    code, out, _ = lakefeed("verify", shop)
+    json_code, json_out, _ = lakefeed("verify", shop, "--deep", "--json")
+
+    assert code == json_code == 3
+    assert f"  ! file: version 3: {file.name} with 90 rows is missing\n" in out
+    assert out.endswith("shop: 1 finding, marked with !\n")
+    found = json.loads(json_out)
+    assert found["sound"] is False
+    assert found["tables"][0]["findings"][0]["kind"] == "file"
+
+
+def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path) -> None:
+    _, shown, _ = lakefeed("dead-letters", "replay", shop, "--dry-run")
+    code, out, said = lakefeed("dead-letters", "replay", shop, "--table", "events")
+    json_code, json_out, _ = lakefeed("dead-letters", "replay", shop, "--json")
+
+    assert (code, said, json_code) == (0, "", 0)
+    assert "events: 90 dead letters would become rows, 10 failed again\n" in shown
+    assert shown.endswith("Nothing was changed (--dry-run).\n")
+    assert out.startswith("events: 90 dead letters became rows, 10 failed again\n")
+    assert "  new column brand string\n" in out
+    assert "  decode/bad_json: 10 letters, such as: line 1 column" in out
+    assert json.loads(json_out)[0]["rows"] == 0
+    check_ledger(shop.parent)
+
+
+def test_killed_replay_and_a_second_call_make_each_letter_a_row_once(lakefeed: Lakefeed, shop: Path) -> None:
+    killed("replay_committed", "dead-letters", "replay", shop)
+    left = len(dead_letters(shop.parent / "shop_dead_letters"))
+    code, out, _ = lakefeed("verify", shop)
+
+    _, second, _ = lakefeed("dead-letters", "replay", shop)
+
+    assert (code, left) == (3, 100)
+    assert "  ! interrupted: " in out
+    assert second.startswith("events: 0 dead letters became rows, 10 failed again\n")
+    check_ledger(shop.parent)
+    assert lakefeed("verify", shop)[0] == 0
+
+
+def test_killed_rewind_is_finished_by_the_next_run(lakefeed: Lakefeed, shop: Path) -> None:
+    lakefeed("dead-letters", "replay", shop)
+
+    killed("rewind_committed", "rewind", shop, "--table", "events", "--to-version", "1")
+    left = len(dead_letters(shop.parent / "shop_dead_letters"))
+    code, out, _ = lakefeed("verify", shop)
+    drain(shop)
+    returned = len(dead_letters(shop.parent / "shop_dead_letters"))
+    lakefeed("dead-letters", "replay", shop)
+
+    assert (code, left, returned) == (3, 10, 100)
+    assert "  ! interrupted: " in out
+    check_ledger(shop.parent)
+    assert lakefeed("verify", shop, "--deep")[0] == 0
+
+
+def test_rewind_tells_rows_and_offsets_and_a_dry_run_changes_nothing(
+    lakefeed: Lakefeed, tmp_path: Path
+) -> None:
+    file = write(tmp_path)
+    drain(file, batch=20)
+    version = DeltaTable(tmp_path / "events").version()
+
+    code, shown, said = lakefeed("rewind", file, "--table", "events", "--to-version", 2, "--dry-run")
+    unchanged = DeltaTable(tmp_path / "events").version()
+    _, done, _ = lakefeed("rewind", file, "--table", "events", "--to-version", 2)
+
+    assert (code, said, unchanged) == (0, "", version)
+    assert shown.startswith(f"events: would go from version {version} to what version 2 of 20")
+    assert "  rows: 90 -> 36\n  clicks/0: next 50 -> 20, 30 offsets to read again\n" in shown
+    assert "  6 dead letters of these offsets stay dead letters; after the next run, " in shown
+    assert shown.endswith("Nothing was changed (--dry-run).\n")
+    assert f"; that is version {version + 1} now\n" in done
+    drain(file)
+    check_ledger(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["rewind", "--table", "events"], "give either --to-version or --to-time"),
+        (
+            ["rewind", "--table", "events", "--to-time", "soon"],
+            "--to-time: expected a time such as 2026-11-15T10:00:00Z, or 2h for so long ago, got 'soon'",
+        ),
+        (["rewind", "--table", "event", "--to-version", "1"], "did you mean 'events'?"),
+        (["dead-letters", "discard", "--yes"], "--reason: say why these dead letters are discarded"),
+        (["dead-letters", "list", "--since", "x"], "--since: expected a time"),
+    ],
+)
+def test_wrong_arguments_exit_with_2_and_say_what_is_wrong(
+    arguments: list[str], told: str, lakefeed: Lakefeed, shop: Path
+) -> None:
+    place = 2 if arguments[0] == "dead-letters" else 1
+
+    code, _, said = lakefeed(*arguments[:place], shop, *arguments[place:])
+
+    assert code == 2
+    assert told in said
+
+
+def test_discard_needs_yes_and_a_reason_that_the_commit_keeps(lakefeed: Lakefeed, shop: Path) -> None:
+    arguments = ("dead-letters", "discard", shop, "--stage", "decode", "--since", "1h")
+
+    _, shown, _ = lakefeed(*arguments)
+    before = len(dead_letters(shop.parent / "shop_dead_letters"))
+    code, out, _ = lakefeed(*arguments, "--yes", "--reason", "cut off by the producer")
+
+    account = json.loads(DeltaTable(shop.parent / "shop_dead_letters").history(1)[0]["lakefeed"])
+    assert shown == (
+        "10 dead letters would be discarded\nNothing was changed; add --yes and --reason to discard them.\n"
+    )
+    assert (before, code, out) == (100, 0, "10 dead letters discarded\n")
+    assert account["reason"] == "cut off by the producer"
+    assert "@" in account["who"]
+
+
+def test_list_counts_letters_and_show_prints_their_payloads(lakefeed: Lakefeed, shop: Path) -> None:
+    code, out, _ = lakefeed("dead-letters", "list", shop)
+    _, counted, _ = lakefeed("dead-letters", "list", shop, "--json")
+    _, shown, _ = lakefeed("dead-letters", "show", shop, "--stage", "schema", "--offset", 0, "--partition", 0)
+    _, records, _ = lakefeed("dead-letters", "show", shop, "--stage", "decode", "--limit", 1, "--json")
+    _, none, _ = lakefeed("dead-letters", "show", shop, "--code", "none")
+
+    assert code == 0
+    assert out.startswith("events <- clicks  schema/")
+    assert out.endswith("100 dead letters\n")
+    assert sum(one["letters"] for one in json.loads(counted)) == 100
+    assert "events <- clicks partition 0 at offset 0, dead since 20" in shown
+    assert '    "event_id": 0,\n' in shown
+    (record,) = json.loads(records)
+    assert record["payload"].startswith('{"event_id":')
+    assert record["code"] == "bad_json"
+    assert none == "no dead letters\n"
+
+
+def test_plan_prints_what_a_run_would_do(lakefeed: Lakefeed, tmp_path: Path) -> None:
+    file = write(tmp_path)
+
+    code, out, said = lakefeed("plan", file)
+    _, json_out, _ = lakefeed("plan", file, "--json")
+    drain(file)
+    _, after, _ = lakefeed("plan", file)
+
+    assert (code, said) == (0, "")
+    assert out.startswith(
+        f"events: create at {tmp_path / 'events'}\n  columns, as 100 waiting events show them:\n"
+    )
+    assert "    + event_id long\n" in out
+    assert "  clicks 0: begins at 0, end 50, lag 50\n" in out
+    assert "  of 100 sampled events would be dead letters: 10 bad_json\n" in out
+    assert out.endswith("Nothing was changed.\n")
+    assert json.loads(json_out)["tables"][0]["action"] == "create"
+    assert after == (
+        "events: nothing to change\n"
+        "  clicks 0: goes on at 50, end 50, lag 0\n"
+        "  clicks 1: goes on at 50, end 50, lag 0\n"
+        "Nothing was changed.\n"
+    )
+
+
+def test_verify_and_plan_import_neither_spark_nor_pandas(shop: Path) -> None:
+    looks = """
+import sys
+sys.argv = ["lakefeed", *sys.argv[1:]]
+from lakefeed.commands.app import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("pyspark", "py4j", "pandas")))
+"""
+
+    for command in ("verify", "plan"):
+        done = subprocess.run(
+            [sys.executable, "-c", looks, command, str(shop)], capture_output=True, text=True, timeout=60
+        )
+
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("payload", "lines"),
+    [
+        (b'{"a": 1}', ["payload, 8 bytes:", "  {", '    "a": 1', "  }"]),
+        (b"\x1b[31mred\n", ["payload, 9 bytes:", "  \\x1b[31mred"]),
+        (b"\xff\x00ab", ["payload, 4 bytes, not text:", f"  00000000  {'ff 00 61 62':<48} ..ab"]),
+        (None, ["payload: none"]),
+    ],
+)
+def test_payload_is_shown_readably_and_cannot_drive_the_terminal(
+    payload: bytes | None, lines: list[str]
+) -> None:
+    import pyarrow as pa
+
+    from lakefeed.commands.letters import letter_records
+    from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
+
+    row = {field.name: None for field in DEAD_LETTER_SCHEMA} | {
+        "dead_at": 0,
+        "table": "events",
+        "source": "clicks",
+        "stage": "decode",
+        "code": "bad",
+        "error": "bad\x07",
+        "topic": "clicks",
+        "partition": 0,
+        "offset": 5,
+        "key": b"k",
+        "headers": [{"key": "h", "value": b"\xff"}],
+        "payload": payload,
+    }
+    (record,) = letter_records(pa.Table.from_pylist([row], schema=DEAD_LETTER_SCHEMA))
+
+    told = letter_lines(record)
+
+    assert told[:4] == [
+        "events <- clicks clicks-0 at offset 5, dead since 1970-01-01T00:00:00Z",
+        "  decode/bad: bad\\x07",
+        "  key: k",
+        "  header h: /w==",
+    ]
+    assert told[4:-1] == [f"  {line}" for line in lines]
+
+
+def test_text_without_oddities_is_printed_as_it_is() -> None:
+    assert printable("größe = 5 €") == "größe = 5 €"

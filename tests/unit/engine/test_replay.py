@@ -1,0 +1,305 @@
+"""Dead letters through today's pipeline: each becomes a row once, whatever happens in between."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed import Fenced, Pipeline
+from lakefeed.engine import replay as replays
+from lakefeed.engine.discard import discard
+from lakefeed.engine.lake import Lake
+from lakefeed.engine.letters import LetterFilter, newest_letters, summaries
+from lakefeed.engine.replay import replay
+from lakefeed.engine.rewind import rewind
+from lakefeed.tables.table import account_of
+from lakefeed.watch.verify import verify
+from support.ledger import assert_each_once, dead_letters, table_ids
+from support.offline import drain
+
+ALL = LetterFilter()
+
+
+class Shop:
+    """Events whose times the table at first takes for epoch numbers: all are dead until that is mended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "shop.yaml"
+        self.table, self.letters = folder / "events", folder / "shop_dead_letters"
+
+    def write(
+        self, rows: int = 100, time: str = "timestamp", more: str = "metadata: true", **also: str
+    ) -> None:
+        columns = ", ".join(f"{name}: {kind}" for name, kind in {"event_time": time, **also}.items())
+        self.file.write_text(
+            f"""\
+name: shop
+sources:
+  clicks: {{type: generate, rows: {rows}, partitions: 2, bad_ratio: 0.1}}
+tables:
+  events:
+    path: events
+    from: clicks
+    schema: {{event_id: long, {columns}}}
+    {more}
+"""
+        )
+
+    def fill(self, **options: Any) -> None:
+        """A run with the wrong type; then the file is mended."""
+        self.write(**{"time": "timestamp(ms)", **options})
+        drain(self.file)
+        self.write(**options)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return Pipeline.from_file(self.file)
+
+    def accounts(self, path: Path) -> list[dict[str, Any]]:
+        return [account_of(info) for info in reversed(DeltaTable(path).history())]
+
+    def assert_ledger(self, rows: int = 100) -> None:
+        dead = [one["offset"] * 2 + one["partition"] for one in dead_letters(self.letters)]
+        assert_each_once(range(rows), table_ids(self.table), dead)
+        proof = verify(self.pipeline, deep=True)
+        assert proof.sound, proof
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_letters_that_fit_by_now_become_rows_and_the_others_stay_with_the_reason(shop: Shop) -> None:
+    shop.fill()
+    before = len(dead_letters(shop.letters))
+
+    (report,) = replay(shop.pipeline, ALL)
+
+    assert before == 100
+    assert (report.rows, report.waiting, report.stranded) == (90, 0, 0)
+    (again,) = report.again
+    assert (again.stage, again.code, again.letters) == ("decode", "bad_json", 10)
+    assert "unterminated string" in again.example
+    assert len(dead_letters(shop.letters)) == 10
+    shop.assert_ledger()
+
+
+def test_replayed_rows_are_what_a_run_would_have_written(shop: Shop, tmp_path: Path) -> None:
+    partitioned = "metadata: true\n    partition_by: [day(event_time)]"
+    shop.fill(more=partitioned)
+    replay(shop.pipeline, ALL)
+    other = tmp_path / "other"
+    other.mkdir()
+    direct = Shop(other)
+    direct.write(more=partitioned)
+
+    drain(direct.file)
+
+    rows, wanted = (DeltaTable(one.table).to_pyarrow_table().sort_by("event_id") for one in (shop, direct))
+    assert rows.select(wanted.column_names).equals(wanted)
+    assert {one["_offset"] * 2 + one["_partition"] == one["event_id"] for one in rows.to_pylist()} == {True}
+
+
+def test_second_replay_changes_nothing(shop: Shop) -> None:
+    shop.fill()
+    replay(shop.pipeline, ALL)
+    versions = [DeltaTable(path).version() for path in (shop.table, shop.letters)]
+
+    (report,) = replay(shop.pipeline, ALL)
+
+    assert (report.rows, sum(one.letters for one in report.again)) == (0, 10)
+    assert [DeltaTable(path).version() for path in (shop.table, shop.letters)] == versions
+
+
+def test_dry_run_counts_the_same_and_writes_nothing(shop: Shop) -> None:
+    shop.fill()
+    files = sorted(shop.folder.rglob("*"))
+
+    (shown,) = replay(shop.pipeline, ALL, dry_run=True)
+    unchanged = sorted(shop.folder.rglob("*"))
+    (done,) = replay(shop.pipeline, ALL)
+
+    assert unchanged == files
+    assert (shown.rows, shown.again, shown.versions) == (done.rows, done.again, [])
+
+
+def test_letters_ask_for_new_columns_as_events_do(shop: Shop) -> None:
+    shop.fill()
+
+    (shown,) = replay(shop.pipeline, ALL, dry_run=True)
+    (report,) = replay(shop.pipeline, ALL)
+
+    assert "brand string" in report.new_columns
+    assert "price double" in report.new_columns
+    assert shown.new_columns == report.new_columns
+    assert shown.rows == report.rows == 90
+    assert "brand" in DeltaTable(shop.table).schema().to_arrow().names
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [
+        (LetterFilter(partition=1), 40),
+        (LetterFilter(offset=3), 2),
+        (LetterFilter(stage="schema"), 90),
+        (LetterFilter(code="no_such_code"), 0),
+        (LetterFilter(topic="none"), 0),
+        (LetterFilter(source="clicks", table="events"), 90),
+        (LetterFilter(source="other"), 0),
+        (LetterFilter(until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), 0),
+        (LetterFilter(since=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), 90),
+    ],
+)
+def test_only_letters_that_are_meant_are_replayed(shop: Shop, wanted: LetterFilter, rows: int) -> None:
+    shop.fill()
+
+    reports = replay(shop.pipeline, wanted)
+
+    assert sum(one.rows for one in reports) == rows
+    assert len(table_ids(shop.table)) == rows
+    shop.assert_ledger()
+
+
+def test_portions_of_a_large_replay_are_commits_of_their_own(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "_MOST_LETTERS", 300)
+    shop.fill(rows=1000)
+
+    (report,) = replay(shop.pipeline, ALL)
+
+    assert len(report.versions) == 4
+    assert report.rows == 900
+    shop.assert_ledger(1000)
+
+
+@pytest.mark.parametrize("who", ["replay", "run", "discard"])
+def test_replay_that_is_killed_before_the_letters_are_settled_is_finished_by_whoever_comes_next(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    shop.fill()
+
+    class Killed(BaseException):
+        pass
+
+    def kill(point: str) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(replays, "passing", kill)
+        replay(shop.pipeline, ALL)
+    proof = verify(shop.pipeline)
+    left = len(dead_letters(shop.letters))
+    if who == "replay":
+        replay(shop.pipeline, ALL)
+    elif who == "run":
+        drain(shop.file)
+    else:
+        discard(shop.pipeline, LetterFilter(code="none"), who="me", reason="test")
+
+    assert left == 100
+    assert [str(one) for one in proof.tables[0].findings] == [
+        "interrupted: version 3: a replay or rewind was cut short before its dead letters were settled; "
+        "the next run does it"
+    ]
+    assert len(dead_letters(shop.letters)) == 10
+    shop.assert_ledger()
+
+
+def test_of_two_replays_at_once_one_is_refused_and_no_row_doubles(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.fill()
+    first = replays._Replay._commit
+
+    def overtaken(self: Any, *args: Any) -> None:
+        monkeypatch.setattr(replays._Replay, "_commit", first)
+        replay(shop.pipeline, ALL)
+        first(self, *args)
+
+    monkeypatch.setattr(replays._Replay, "_commit", overtaken)
+    with pytest.raises(Fenced):
+        replay(shop.pipeline, ALL)
+
+    shop.assert_ledger()
+
+
+def test_letters_whose_events_are_still_ahead_wait_for_the_next_run(shop: Shop) -> None:
+    shop.fill()
+    replay(shop.pipeline, ALL)
+    rewind(shop.pipeline, "events", to_version=0)
+
+    (report,) = replay(shop.pipeline, ALL)
+    kept = discard(shop.pipeline, ALL, who="me", reason="test")
+    drain(shop.file)
+
+    assert (report.rows, report.waiting) == (0, 10)
+    assert (kept.letters, kept.waiting) == (0, 10)
+    shop.assert_ledger()
+
+
+def test_letters_of_a_source_that_no_longer_feeds_the_table_are_told(shop: Shop) -> None:
+    shop.fill()
+    shop.file.write_text(shop.file.read_text().replace("clicks", "renamed"))
+
+    (report,) = replay(shop.pipeline, ALL)
+
+    assert (report.rows, report.stranded) == (0, 100)
+
+
+def test_discard_deletes_what_is_meant_and_keeps_who_and_why(shop: Shop) -> None:
+    shop.fill()
+    wanted = LetterFilter(stage="decode", since=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+
+    shown = discard(shop.pipeline, wanted, who="me@here", reason="noise", dry_run=True)
+    untouched = len(dead_letters(shop.letters))
+    found = discard(shop.pipeline, wanted, who="me@here", reason="it's noise")
+
+    assert (shown.letters, shown.version, untouched) == (10, None, 100)
+    assert (found.letters, found.waiting) == (10, 0)
+    account = shop.accounts(shop.letters)[-1]
+    assert (account["kind"], account["letters"]) == ("discard", 10)
+    assert (account["who"], account["reason"]) == ("me@here", "it's noise")
+    assert {one["stage"] for one in dead_letters(shop.letters)} == {"schema"}
+    assert verify(shop.pipeline, deep=True).sound
+
+
+def test_letters_are_counted_by_kind_and_shown_newest_first(shop: Shop) -> None:
+    shop.fill()
+
+    kinds = summaries(Lake(shop.pipeline), ALL)
+    shown = newest_letters(Lake(shop.pipeline), LetterFilter(stage="decode"), 3)
+
+    assert [(one.table, one.source, one.stage, one.letters) for one in kinds] == [
+        ("events", "clicks", "schema", 90),
+        ("events", "clicks", "decode", 10),
+    ]
+    assert shown.num_rows == 3
+    assert set(shown.column("stage").to_pylist()) == {"decode"}
+
+
+def test_pipeline_without_dead_letters_has_nothing_to_replay_or_discard(shop: Shop) -> None:
+    shop.write()
+
+    assert replay(shop.pipeline, ALL) == []
+    assert discard(shop.pipeline, ALL, who="me", reason="none").letters == 0
+    assert summaries(Lake(shop.pipeline), ALL) == []
+
+
+def test_account_of_a_replay_lists_its_letters(shop: Shop) -> None:
+    shop.fill(rows=10)
+
+    replay(shop.pipeline, ALL)
+
+    (account,) = [one for one in shop.accounts(shop.table) if one.get("kind") == "replay"]
+    listed = {(group[2], offset) for group in account["letters"] for offset in group[4]}
+    assert account["rows"] == 9
+    assert len(listed) == 9
+    assert (1, 4) not in listed
+    assert json.dumps(account).count("clicks") == 2

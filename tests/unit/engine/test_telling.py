@@ -1,0 +1,273 @@
+"""What a run tells those who watch it; without Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed import Fenced, GenerateSource, Pipeline, SourceError, TableError
+from lakefeed.engine.census import census
+from lakefeed.engine.flow import Flow
+from lakefeed.engine.lake import Lake
+from lakefeed.engine.landing import Landing, Outcome
+from lakefeed.engine.life import Life
+from lakefeed.engine.manifest import MOST_SAMPLES, Manifest
+from lakefeed.engine.pace import Pace
+from lakefeed.engine.plan import FlowPlan
+from lakefeed.engine.report import Committed, Counted, Lettered, Quiet
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.engine.task import run_task
+from lakefeed.pipeline.flush import Flush
+from lakefeed.sources import Events, OffsetRange, Offsets
+from lakefeed.sources.generate import GenerateClient, ShopEvents
+
+
+class Ears(Quiet):
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def committed(self, event: Committed) -> None:
+        self.heard.append(event)
+
+    def lettered(self, event: Lettered) -> None:
+        self.heard.append(event)
+
+    def counted(self, event: Counted) -> None:
+        self.heard.append(event)
+
+    def reached(self, table: str, source: str, positions: Any) -> None:
+        self.heard.append(("reached", table, source, positions))
+
+    def failed(self, table: str, source: str, text: str) -> None:
+        self.heard.append(("failed", table, source, text))
+
+    def trouble(self, source: str, text: str) -> None:
+        self.heard.append(("trouble", source, text))
+
+    def of(self, kind: type) -> list[Any]:
+        return [one for one in self.heard if isinstance(one, kind)]
+
+
+def one_table(folder: Path) -> Pipeline:
+    """A thousand rows, of which every tenth is cut off."""
+    return Pipeline.model_validate(
+        {
+            "name": "shop",
+            "sources": {"clicks": {"type": "generate", "rows": 1000, "bad_ratio": 0.1}},
+            "tables": {"events": {"path": str(folder / "events"), "from": "clicks"}},
+        }
+    )
+
+
+class Flowing:
+    """A flow whose tasks run in the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ears = Ears()
+        self.pipeline = one_table(folder)
+        self.lake = Lake(self.pipeline)
+        spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+        self.flow = Flow(self.lake, "clicks", spark, folder / "state", self.ears, once=True)
+        self.client = GenerateClient(GenerateSource(rows=1000, bad_ratio=0.1), "clicks")
+        self.begin()
+        # The first attempt shows the columns that the table lacks.
+        self.flow._settle(self.land(0, 100), self.client)
+        self.begin()
+        self.ears.heard.clear()
+
+    def begin(self) -> None:
+        reaches = self.flow._reaches(self.client)
+        self.plan: FlowPlan = self.flow._plan(reaches)
+        self.landing = Landing(self.lake, "clicks", {}, reaches, self.ears)
+
+    def land(self, start: int, end: int) -> Outcome:
+        manifest = run_task(self.plan, [OffsetRange("0", start, end)])
+        sent = Manifest.from_json(manifest.to_json())
+        return self.landing.land([OffsetRange("0", start, end)], [sent])
+
+
+def test_a_batch_tells_its_commits_its_dead_letters_and_how_far_each_table_is(tmp_path: Path) -> None:
+    flowing = Flowing(tmp_path)
+
+    flowing.land(0, 100)
+
+    letters, events = flowing.ears.of(Committed)
+    assert (letters.table, letters.rows) == ("dead letters", 10)
+    assert (events.table, events.source, events.rows, events.letters) == ("events", "clicks", 90, 10)
+    assert (events.files, events.small_files) == (1, 1)
+    (told,) = flowing.ears.of(Lettered)
+    assert (told.table, told.source, dict(told.counts)) == ("events", "clicks", {("decode", "bad_json"): 10})
+    assert flowing.ears.heard[-1] == ("reached", "events", "clicks", {"0": 100})
+
+
+def test_only_a_few_dead_letters_come_back_word_for_word(tmp_path: Path) -> None:
+    flowing = Flowing(tmp_path)
+
+    flowing.land(0, 500)
+
+    (told,) = flowing.ears.of(Lettered)
+    assert sum(told.counts.values()) == 50
+    assert len(told.samples) == MOST_SAMPLES
+    first = told.samples[0]
+    assert (first.partition, first.offset, first.stage, first.code) == ("0", 9, "decode", "bad_json")
+    assert len(first.error) <= 300
+
+
+def test_a_commit_tells_the_time_of_the_newest_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ShopEvents, "newest", Events.newest)
+    flowing = Flowing(tmp_path)
+
+    flowing.land(0, 100)
+
+    newest = flowing.ears.of(Committed)[-1].newest
+    (last,) = flowing.plan.source.read([OffsetRange("0", 99, 100)])
+    assert newest == last.origin().column("timestamp")[0].as_py().timestamp()
+
+
+def test_made_up_events_do_not_tell_how_fresh_a_table_is(tmp_path: Path) -> None:
+    flowing = Flowing(tmp_path)
+
+    flowing.land(0, 100)
+
+    assert flowing.ears.of(Committed)[-1].newest is None
+
+
+def test_a_commit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flowing = Flowing(tmp_path)
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError("connection refused")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    monkeypatch.setattr("lakefeed.tables.commit._FIRST_WAIT", 0)
+    flowing.land(0, 9)
+
+    (failed,) = [one for one in flowing.ears.heard if one[0] == "failed"]
+    assert failed[1:3] == ("events", "clicks")
+    assert "the commit failed 6 times" in failed[3]
+
+
+def test_the_census_counts_tables_without_being_asked_and_stops_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flowing = Flowing(tmp_path)
+    flowing.land(0, 100)
+    flowing.ears.heard.clear()
+    monkeypatch.setattr("lakefeed.engine.census._FIRST_AFTER", 0.01)
+
+    with census(flowing.lake, flowing.ears, every=0.05):
+        deadline = time.monotonic() + 30
+        while len(flowing.ears.of(Counted)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    events = next(one for one in flowing.ears.of(Counted) if one.table == "events")
+    letters = next(one for one in flowing.ears.of(Counted) if one.table == "dead letters")
+    assert (events.rows, events.files, events.small_files) == (90, 1, 1)
+    assert events.size == sum(file.stat().st_size for file in (tmp_path / "events").glob("*.parquet"))
+    assert abs(time.time() - events.last_commit) < 60
+    assert (letters.rows, letters.small_files) == (10, 0)
+
+
+def living(ears: Ears, *, shaken: bool, waiting: int) -> Life:
+    """A life that finds so many events waiting, and is told to stop when it rests."""
+    client = GenerateSource(rows=waiting).client("shop", "clicks")
+    landing: Any = SimpleNamespace(
+        record_positions=dict, committed=dict, close=lambda: None, tell_positions=lambda: None
+    )
+    plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
+    life = Life(
+        client=client,
+        landing=landing,
+        plan=plan,
+        start={"0": 0},
+        until=None,
+        pace=Pace(Flush(interval=60)),
+        stop=threading.Event(),
+        watcher=ears,
+        shaken=shaken,
+    )
+
+    def rest() -> Outcome:
+        life.stop.set()
+        return Outcome()
+
+    life._rest = rest  # type: ignore[method-assign]
+    return life
+
+
+@pytest.mark.parametrize(
+    ("shaken", "waiting", "over"),
+    [(False, 0, True), (False, 5, True), (True, 0, True), (True, 5, False)],
+    ids=["answers", "answers, and events wait", "nothing left to fail", "the batch that failed still waits"],
+)
+def test_a_trouble_is_over_when_the_source_answers_unless_a_batch_that_failed_still_waits(
+    shaken: bool, waiting: int, over: bool
+) -> None:
+    ears = Ears()
+    life = living(ears, shaken=shaken, waiting=waiting)
+
+    life.run()
+    life.close()
+
+    assert (("trouble", "clicks", "") in ears.heard) == over
+
+
+def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path: Path) -> None:
+    pipeline = Pipeline.model_validate(
+        {
+            "name": "shop",
+            "sources": {"clicks": {"type": "generate", "rows": 100}},
+            "tables": {
+                name: {"path": str(tmp_path / name), "from": "clicks", "schema": {"event_id": "long"}}
+                for name in ("fast", "slow")
+            },
+        }
+    )
+    flow = Flow(Lake(pipeline), "clicks", None, tmp_path, Quiet(), once=True)  # type: ignore[arg-type]
+    fast, slow = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
+    landing = Landing(Lake(pipeline), "clicks", {}, [fast, slow], Quiet())
+    fast.logged, slow.logged = {"0": 79}, {"0": 9}
+    slow.extend(OffsetRange("0", 10, 60), 50, 0)
+
+    told: Offsets = landing.committed()
+    landing.close()
+
+    assert told == {"0": 10}
+    assert slow.read_to == {"0": 60}
+
+
+class Doomed:
+    """A flow that ends with an error after a while."""
+
+    def __init__(self, source: str, error: Exception, after: float) -> None:
+        self.source, self.landed = source, 0
+        self.stop, self.failures = threading.Event(), dict[str, TableError]()
+        self._error, self._after = error, after
+
+    def live(self) -> bool:
+        time.sleep(self._after)
+        raise self._error
+
+
+def test_an_error_that_was_told_when_it_happened_does_not_hide_the_one_that_ends_the_run(
+    tmp_path: Path,
+) -> None:
+    flows: Any = [
+        Doomed("clicks", SourceError("topic 'clicks' does not exist"), after=0),
+        Doomed("orders", Fenced("another instance has written"), after=0.2),
+    ]
+    supervisor = Supervisor(one_table(tmp_path), flows, Quiet(), threading.Event())
+
+    with pytest.raises(Fenced) as ended:
+        supervisor.run()
+
+    assert not ended.value.told
+    assert flows[0]._error.told

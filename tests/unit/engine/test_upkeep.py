@@ -1,0 +1,415 @@
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import threading
+import time
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed.engine.faultpoints import UPKEEP_POINTS
+from lakefeed.engine.upkeep import SteadyClock
+from lakefeed.stores import open_store
+from lakefeed.tables.table import LakeTable
+from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
+
+
+def test_small_files_of_a_partition_become_one_and_every_row_stays(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.add(0, 8, day=0)
+    kept.add(80, 3, day=1)
+
+    steps = kept.perform("compact")
+
+    assert [(one.table, one.operation, one.files_before, one.files_after) for one in steps] == [
+        ("events", "compact", 8, 1)
+    ]
+    assert steps[0].bytes_before > steps[0].bytes_after > 0
+    assert len(kept.files()) == 1 + 3
+    assert kept.ids() == list(range(110))
+    assert {"kind": "compact", "by": "upkeep", "pipeline": "shop"}.items() <= kept.account().items()
+
+
+def test_second_compaction_changes_nothing(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.add(0, 8)
+    kept.perform("compact")
+    version = DeltaTable(kept.path).version()
+
+    again = kept.perform("compact")
+
+    assert again == []
+    assert DeltaTable(kept.path).version() == version
+
+
+def test_min_files_says_how_many_small_files_are_worth_a_rewrite(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 4}}")
+    kept.add(0, 3)
+
+    too_few = kept.perform("compact")
+    kept.add(30, 1)
+    enough = kept.perform("compact")
+
+    assert too_few == []
+    assert [one.files_before for one in enough] == [4]
+
+
+def test_partition_that_gets_no_more_files_is_finished_from_two_files_on(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {every: 100ms}}")
+    kept.add(0, 2)
+
+    at_once = kept.perform("compact")
+    time.sleep(0.7)
+    later = kept.perform("compact")
+
+    assert at_once == []
+    assert [one.files_before for one in later] == [2]
+
+
+def test_where_leaves_other_partitions_alone(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2, where: \"day > '2026-01-01'\"}}")
+    kept.add(0, 2, day=0)
+    kept.add(20, 2, day=1)
+
+    steps = kept.perform("compact")
+
+    assert len(steps) == 1
+    assert sum("day=2026-01-01" in file for file in kept.files()) == 2
+    assert sum("day=2026-01-02" in file for file in kept.files()) == 1
+
+
+def test_where_that_does_not_fit_is_told_once_and_the_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(tmp_path, '{compact: {where: "id > 5"}}')
+    kept.add(0, 2)
+
+    with caplog.at_level(logging.WARNING, "lakefeed"):
+        kept.perform("compact")
+        kept.perform("compact")
+
+    assert len(caplog.records) == 1
+    assert "events: compact of upkeep failed, the stream goes on" in caplog.text
+    assert "upkeep.compact.where 'id > 5'" in caplog.text
+
+
+def test_growing_partition_is_gathered_by_tiers_so_that_large_files_are_not_rewritten(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 4, target_file_size: 64KB}}")
+    kept.add(0, 1, rows=20_000)
+    large = set(kept.files())
+    kept.add(20_000, 4)
+
+    steps = kept.perform("compact")
+
+    assert [one.files_before for one in steps] == [4]
+    assert large < set(kept.files())
+
+
+def test_compaction_keeps_to_the_rows_that_a_file_may_have(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 1}", "max_rows_per_file: 30")
+    kept.add(0, 9)
+
+    first = kept.perform("compact")
+    again = kept.perform("compact")
+
+    records = pa.table(DeltaTable(kept.path).get_add_actions())["num_records"].to_pylist()
+    assert max(records) == 30
+    assert sum(step.files_before for step in first) == 9 > len(records)
+    assert again == []
+    assert kept.ids() == list(range(90))
+
+
+def test_rows_older_than_their_age_are_deleted_and_no_others(tmp_path: Path) -> None:
+    age = (datetime.now(UTC).date() - FIRST_DAY).days - 2
+    kept = Kept(tmp_path, f"{{delete_after: {{column: at, age: {age}d}}}}")
+    for day in range(5):
+        kept.add(day * 10, 1, day=day)
+
+    steps = kept.perform("delete")
+
+    assert kept.ids() == list(range(30, 50))
+    assert [(one.files_before, one.files_after) for one in steps] == [(1, 0)] * 3
+    assert kept.account()["kind"] == "delete"
+    assert kept.account()["by"] == "upkeep"
+    assert kept.perform("delete") == []
+
+
+def test_age_may_be_told_by_the_column_that_lays_out_the_table(tmp_path: Path) -> None:
+    age = (datetime.now(UTC).date() - FIRST_DAY).days - 2
+    kept = Kept(tmp_path, f"{{delete_after: {{column: day, age: {age}d}}}}")
+    for day in range(5):
+        kept.add(day * 10, 1, day=day)
+
+    kept.perform("delete")
+
+    assert kept.ids() == list(range(20, 50))
+
+
+def test_cluster_orders_rows_so_that_files_hold_few_values(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {target_file_size: 100KB}}", "cluster_by: [id]")
+    scattered = random.Random(7).sample(range(2**60), 80_000)
+    for start in range(4):
+        kept.write(scattered[start::4])
+
+    steps = kept.perform("cluster")
+
+    adds = pa.table(DeltaTable(kept.path).get_add_actions(flatten=True))
+    spans = sorted(zip(adds["min.id"].to_pylist(), adds["max.id"].to_pylist(), strict=True))
+    assert [(one.operation, one.files_before) for one in steps] == [("cluster", 4)]
+    assert len(spans) > 2
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
+    assert kept.ids() == sorted(scattered)
+
+
+def test_partition_in_order_is_not_ordered_again_until_it_gets_files(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, table="partition_by: [day]\ncluster_by: [id]")
+    kept.add(0, 2, day=0)
+    kept.add(20, 2, day=1)
+    assert len(kept.perform("cluster")) == 2
+
+    nothing = kept.perform("cluster")
+    kept.add(40, 1, day=1)
+    one = kept.perform("cluster")
+
+    assert nothing == []
+    assert [step.files_before for step in one] == [2]
+
+
+def test_vacuum_deletes_old_files_that_no_version_needs_and_nothing_else(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.add(0, 8)
+    kept.perform("compact")
+    day = kept.path / "day=2026-01-01"
+    old, young = orphan(day, "part-old.parquet", 8), orphan(day, "part-young.parquet", 6.9)
+    note = kept.path / "README.txt"
+    note.write_text("mine")
+    files = sum(1 for _ in kept.path.rglob("*.parquet"))
+
+    steps = kept.perform("vacuum")
+
+    assert not old.exists()
+    assert young.exists() and note.exists()
+    assert sum(1 for _ in kept.path.rglob("*.parquet")) == files - 1
+    assert [(one.files_before, one.files_after) for one in steps] == [(1, 0)]
+    assert kept.account()["kind"] == "vacuum"
+    assert kept.ids() == list(range(80))
+
+
+def test_vacuum_keeps_files_as_long_as_the_table_promises(tmp_path: Path) -> None:
+    properties = "properties: {delta.deletedFileRetentionDuration: interval 10 days}"
+    kept = Kept(tmp_path, table=properties)
+    promised = orphan(kept.path, "part-promised.parquet", 8)
+    old = orphan(kept.path, "part-old.parquet", 11)
+
+    kept.perform("vacuum")
+
+    assert promised.exists()
+    assert not old.exists()
+
+
+def test_vacuum_refuses_a_retention_below_what_the_table_promises(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    properties = "properties: {delta.deletedFileRetentionDuration: interval 10 days}"
+    kept = Kept(tmp_path, "{vacuum: {retain: 7d}}", properties)
+    promised = orphan(kept.path, "part-promised.parquet", 8)
+
+    with caplog.at_level(logging.WARNING, "lakefeed"):
+        kept.perform("vacuum")
+
+    assert promised.exists()
+    assert "a retention of 7d is too short" in caplog.text
+    assert "delta.deletedFileRetentionDuration is 10d" in caplog.text
+    assert "allow_short_retention: true" in caplog.text
+
+
+def test_short_retention_that_is_allowed_frees_removed_files_at_once_but_no_file_of_a_running_batch(
+    tmp_path: Path,
+) -> None:
+    kept = Kept(tmp_path, "{vacuum: {retain: 1s, allow_short_retention: true}}")
+    kept.add(0, 8)
+    kept.perform("compact")
+    in_flight = orphan(kept.path / "day=2026-01-01", "part-batch.parquet", 0.01)
+    time.sleep(1.2)
+
+    steps = kept.perform("vacuum")
+
+    assert [one.files_before for one in steps] == [8]
+    assert in_flight.exists()
+    assert kept.ids() == list(range(80))
+
+
+def test_clock_that_is_set_forward_makes_no_file_old(tmp_path: Path) -> None:
+    jump = 0.0
+    clock = SteadyClock(lambda: time.time() + jump)
+    kept = Kept(tmp_path, clock=clock)
+    in_flight = orphan(kept.path, "part-batch.parquet", 0)
+    jump = 30 * 86400
+
+    steps = kept.perform("vacuum")
+
+    assert steps == []
+    assert in_flight.exists()
+    assert abs(clock.now() - time.time()) < 60
+
+
+def test_stream_appends_while_its_table_is_compacted_and_the_ledger_holds(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 1}")
+    stream = threading.Thread(target=kept.stream, args=(80,))
+    compacted = 0
+
+    stream.start()
+    while stream.is_alive():
+        compacted += len(kept.perform("compact"))
+    stream.join()
+
+    assert kept.ids() == list(range(800))
+    assert DeltaTable(kept.path).transaction_version("shop/clicks/0") == 799
+    assert compacted >= 1
+    assert len(kept.files()) < 80
+
+
+def test_two_compactions_at_once_double_no_row(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 1}")
+    kept.add(0, 30)
+    other = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 1}")
+    both = [threading.Thread(target=each.perform, args=("compact",)) for each in (kept, other)]
+
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+
+    assert kept.ids() == list(range(300))
+    assert len(kept.files()) == 1
+
+
+def test_deletion_gets_through_beside_a_stream_that_appends_all_the_time(tmp_path: Path) -> None:
+    age = (datetime.now(UTC).date() - FIRST_DAY).days - 1
+    kept = Kept(tmp_path, f"{{delete_after: {{column: at, age: {age}d}}, max_share: 1}}", "")
+    kept.add(10_000, 5, day=0)
+    stream = threading.Thread(target=kept.stream, args=(60, 300))
+
+    stream.start()
+    kept.perform("delete")
+    stream.join()
+
+    assert kept.ids() == list(range(600))
+    assert DeltaTable(kept.path).transaction_version("shop/clicks/0") == 599
+
+
+def test_upkeep_takes_no_more_than_its_share_of_time(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {min_files: 2}, max_share: 0.25}")
+    for day in range(3):
+        kept.add(day * 40, 4, day=day)
+    began = time.monotonic()
+
+    steps = kept.perform("compact")
+
+    worked = sum(step.seconds for step in steps)
+    assert len(steps) == 3
+    assert worked / (time.monotonic() - began) < 0.26
+
+
+def test_stop_ends_a_rewrite_in_the_middle_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.add(0, 8)
+    files = set(kept.path.rglob("*.parquet"))
+    kept.stop.set()
+
+    steps = kept.perform("compact")
+
+    assert steps == []
+    assert set(kept.path.rglob("*.parquet")) == files
+    assert kept.ids() == list(range(80))
+
+
+def test_partition_beyond_memory_is_not_ordered_but_the_way_out_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path, table="partition_by: [day]\ncluster_by: [id]")
+    kept.add(0, 2, rows=1000)
+    monkeypatch.setattr("lakefeed.tables.memory.memory_available", lambda: 1000)
+
+    with caplog.at_level(logging.WARNING, "lakefeed"):
+        kept.perform("cluster")
+
+    assert "day=2026-01-01: ordering" in caplog.text
+    assert "Set `upkeep: {engine: spark}`" in caplog.text
+    assert len(kept.files()) == 2
+
+
+def test_log_keys_become_properties_of_the_table(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{log: {checkpoint_every: 5, retain: 1.5s}}")
+
+    kept.stream(12)
+
+    properties = DeltaTable(kept.path).metadata().configuration
+    assert properties["delta.checkpointInterval"] == "5"
+    assert properties["delta.logRetentionDuration"] == "interval 2 seconds"
+    assert (kept.path / "_delta_log" / f"{9:020}.checkpoint.parquet").exists()
+
+
+def test_log_that_is_cleaned_keeps_the_positions(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{log: {checkpoint_every: 5, retain: 1s}}")
+    kept.stream(12)
+    behind = LakeTable.open("events", str(kept.path), {}, open_store(str(kept.path), {}))
+    assert behind is not None
+    time.sleep(2.1)
+    kept.stream(12, first=120)
+
+    behind.refresh()
+
+    entries = sorted((kept.path / "_delta_log").glob("*.json"))
+    assert len(entries) < 20
+    assert behind.transactions == {"shop/clicks/0": 239}
+    assert kept.ids() == list(range(240))
+
+
+@pytest.mark.parametrize("point", UPKEEP_POINTS)
+def test_kill_at_any_point_of_upkeep_leaves_the_rows_as_they_should_be(point: str, tmp_path: Path) -> None:
+    age = (datetime.now(UTC).date() - FIRST_DAY).days
+    upkeep = f"{{compact: {{min_files: 2}}, delete_after: {{column: at, age: {age}d}}, max_share: 1}}"
+    table = "partition_by: [day]\ncluster_by: [id]"
+    kept = Kept(tmp_path, upkeep, table)
+    for day in range(3):
+        kept.add(day * 20, 2, day=day)
+    orphans = [orphan(kept.path / "day=2026-01-01", f"part-{n}.parquet", 8) for n in range(3)]
+    operation = point.partition("_")[0]
+
+    killed = perform_in_a_process(tmp_path, upkeep, table, operation, kill_at=f"{point}:1")
+    left = kept.ids()
+    kept.perform(operation)
+
+    assert killed == -signal.SIGKILL
+    assert left in ([*range(60)], [*range(20, 60)])
+    assert kept.ids() == ([*range(20, 60)] if operation == "delete" else [*range(60)])
+    assert len(kept.files()) == {"compact": 3, "cluster": 3, "delete": 4, "vacuum": 6}[operation]
+    assert not any(file.exists() for file in orphans) or operation != "vacuum"
+    assert DeltaTable(kept.path).transaction_version("shop/clicks/0") == -1
+
+
+@pytest.mark.parametrize("operation", ["compact", "cluster"])
+def test_kill_in_the_middle_of_a_rewrite_leaves_the_rows_as_they_were(operation: str, tmp_path: Path) -> None:
+    upkeep, table = "{compact: {min_files: 2}, max_share: 1}", "cluster_by: [id]"
+    kept = Kept(tmp_path, upkeep, table)
+    for start in range(4):
+        kept.write(range(start * 100_000, (start + 1) * 100_000))
+    before = set(kept.path.rglob("*.parquet"))
+
+    def writing() -> bool:
+        return bool(set(kept.path.rglob("*.parquet")) - before)
+
+    killed = perform_in_a_process(tmp_path, upkeep, table, operation, kill_when=writing)
+    left = kept.ids()
+    kept.perform(operation)
+
+    assert killed == -signal.SIGKILL
+    assert left == kept.ids() == list(range(400_000))
+    assert len(kept.files()) == 1

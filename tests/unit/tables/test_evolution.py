@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from lakefeed.engine.lake import Lake
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.tables.evolution import add_columns
+from lakefeed.tables.table import LakeTable
+
+
+def lake(folder: Path, name: str) -> Lake:
+    file = folder / f"{name}.yaml"
+    file.write_text(
+        f"""\
+name: {name}
+sources: {{clicks: {{type: generate, rows: 10}}}}
+tables: {{events: {{path: events, from: clicks, schema: {{id: long}}}}}}
+"""
+    )
+    return Lake(Pipeline.from_file(file))
+
+
+def test_column_that_another_writer_added_first_is_neither_added_again_nor_an_error(tmp_path: Path) -> None:
+    mine, theirs = lake(tmp_path, "mine").places["events"], lake(tmp_path, "theirs").places["events"]
+    mine.create(pa.schema([("id", pa.int64())]), {}, {})
+    theirs.open("theirs")
+    theirs.add(pa.schema([("new", pa.string()), ("theirs", pa.int64())]), {})
+
+    stale = add_columns(mine.table, [pa.field("new", pa.string())], {})
+    added = mine.add(pa.schema([("new", pa.string()), ("mine", pa.int64())]), {})
+
+    assert not stale
+    assert [field.name for field in added] == ["mine"]
+    store = pafs.SubTreeFileSystem(str(tmp_path / "events"), pafs.LocalFileSystem())
+    table = LakeTable.open("events", str(tmp_path / "events"), {}, store)
+    assert table is not None
+    assert table.schema.names == ["id", "new", "theirs", "mine"]

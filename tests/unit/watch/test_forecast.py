@@ -1,0 +1,199 @@
+"""`plan`: what a run would do, told without doing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed import Pipeline
+from lakefeed.pipeline.units import parse_duration
+from lakefeed.tables.commit import Append, append
+from lakefeed.tables.table import LakeTable
+from lakefeed.watch.forecast import TableForecast, forecast
+from lakefeed.watch.warnings import Warnings
+from support.offline import drain
+
+
+class Shop:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file, self.table = folder, folder / "shop.yaml", folder / "events"
+
+    def write(self, table: str = "", rows: int = 100, name: str = "shop", source: str = "clicks") -> None:
+        self.file.write_text(
+            f"""\
+name: {name}
+sources:
+  {source}: {{type: generate, rows: {rows}, partitions: 2, bad_ratio: 0.1}}
+tables:
+  events:
+    path: events
+    from: {source}
+{indent(table, "    ")}
+"""
+        )
+
+    def plan(self) -> TableForecast:
+        before = sorted(self.folder.rglob("*"))
+        (table,) = forecast(Pipeline.from_file(self.file)).tables
+        assert sorted(self.folder.rglob("*")) == before
+        return table
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_table_to_create_shows_its_columns_and_where_reading_begins(shop: Shop) -> None:
+    shop.write("schema: {event_id: long not null, event_time: timestamp}\npartition_by: [day(event_time)]")
+
+    told = shop.plan()
+
+    assert told.action == "create"
+    assert told.columns[:2] == ["event_id long not null", "event_time timestamp"]
+    assert "event_time_day date" in told.columns
+    assert {name: (at.next, at.end, at.lag, at.begins) for name, at in told.resumes["clicks"].items()} == {
+        "0": (0, 50, 50, True),
+        "1": (0, 50, 50, True),
+    }
+    assert told.lag == 100
+
+
+def test_columns_that_nobody_declared_are_shown_from_the_events_that_wait(shop: Shop) -> None:
+    shop.write()
+
+    told = shop.plan()
+    drain(shop.file)
+
+    made = [field.name for field in DeltaTable(shop.table).schema().fields]
+    assert told.inferred
+    assert [column.split()[0] for column in told.columns] == made
+    assert "price double" in told.columns
+    assert told.sampled == 100
+    assert told.sampled_dead_letters == {"bad_json": 10}
+
+
+def test_table_that_fits_shows_nothing_to_change_and_where_it_goes_on(shop: Shop) -> None:
+    shop.write()
+    drain(shop.file)
+    shop.write(rows=120)
+
+    told = shop.plan()
+
+    assert (told.action, told.columns, told.properties, told.refused) == ("nothing", [], {}, None)
+    assert {name: (at.next, at.lag, at.begins) for name, at in told.resumes["clicks"].items()} == {
+        "0": (50, 10, False),
+        "1": (50, 10, False),
+    }
+
+
+def test_columns_and_properties_to_add_are_shown(shop: Shop) -> None:
+    shop.write("schema: {event_id: long}")
+    drain(shop.file)
+    shop.write("schema: {event_id: long, note: string}\nproperties: {owner: me}\nmetadata: true")
+
+    told = shop.plan()
+
+    assert told.action == "alter"
+    assert told.columns[:2] == ["note string", "_topic string"]
+    assert told.properties == {"owner": "me"}
+
+
+def test_table_that_a_run_would_stop_at_tells_why(shop: Shop) -> None:
+    shop.write("schema: {event_id: long}")
+    drain(shop.file)
+
+    shop.write("schema: {event_id: string}")
+    types = shop.plan().refused
+    shop.write("partition_by: [event_id]")
+    layout = shop.plan().refused
+    shop.write("create: false")
+    shop.file.write_text(shop.file.read_text().replace("path: events", "path: other"))
+    missing = shop.plan().refused
+
+    assert types and "column event_id is long in the table and string in the pipeline file" in types
+    assert layout and "is partitioned by nothing, the pipeline file says ['event_id']" in layout
+    assert missing and "`create` is false" in missing
+
+
+def test_source_whose_options_changed_stops_its_table(shop: Shop) -> None:
+    shop.write()
+    drain(shop.file)
+    shop.file.write_text(shop.file.read_text().replace("partitions: 2", "partitions: 2, seed: 7"))
+
+    told = shop.plan()
+
+    assert told.refused and "seed changed from 0 to 7" in told.refused
+
+
+def test_layout_with_a_partition_for_nearly_each_row_is_warned_of(shop: Shop) -> None:
+    shop.write("partition_by: [event_id]", rows=1000)
+
+    (warning,) = shop.plan().warnings
+
+    assert warning.startswith("partition_by ['event_id']: 900 different values in 900 sampled rows")
+
+
+def test_many_small_partitions_are_warned_of(shop: Shop) -> None:
+    shop.write("schema: {event_id: long, product_id: long}\npartition_by: [product_id]")
+    drain(shop.file)
+
+    (warning,) = shop.plan().warnings
+
+    assert warning.startswith("half of the ") and "hold less than" in warning
+
+
+@pytest.mark.parametrize("interval", ["interval 2 days", "interval 1 day", "interval 36 hours"])
+def test_short_memory_of_the_table_is_warned_of(shop: Shop, interval: str) -> None:
+    shop.write(f"properties: {{delta.logRetentionDuration: {interval}}}")
+
+    assert shop.plan().warnings == [
+        f"delta.logRetentionDuration is {interval}: verify and rewind look no further back"
+    ]
+
+
+def test_memory_that_is_long_enough_is_not(shop: Shop) -> None:
+    shop.write(
+        "properties: {delta.logRetentionDuration: interval 30 days,"
+        " delta.deletedFileRetentionDuration: interval 1 week}"
+    )
+
+    assert shop.plan().warnings == []
+
+
+def test_short_memory_of_a_source_is_warned_of() -> None:
+    warnings = Warnings("shop")
+
+    warnings.look_at_retention("clicks", {"short": parse_duration("4h"), "long": 7 * 86400.0}, ["events"])
+
+    assert warnings.of("events") == [
+        "clicks: short keeps events for 4h: an outage longer than that loses some"
+    ]
+
+
+def test_names_that_others_use_are_warned_of(shop: Shop) -> None:
+    shop.write("schema: {event_id: long}")
+    drain(shop.file)
+    pipeline = Pipeline.from_file(shop.file)
+    from lakefeed.stores import open_store
+
+    table = LakeTable.open("events", pipeline.tables["events"].path, {}, open_store(str(shop.table), {}))
+    assert table is not None
+    append(table, Append([], {"other/views/0": 5, "shop/renamed/0": 7}, {}, {}), retries=0)
+
+    found = shop.plan().warnings
+    shop.write("schema: {event_id: long}", name="third")
+    anew = shop.plan().warnings
+
+    assert found == [
+        "pipeline other has written to this table too; make sure that both are meant to",
+        "the table has positions of a source renamed, which does not feed it in this file: it was renamed, "
+        "or another pipeline is called shop as well",
+    ]
+    assert anew[-1] == (
+        "the table is there, but knows nothing of this pipeline: it begins at `start`, and events that are "
+        "in the table already land again"
+    )

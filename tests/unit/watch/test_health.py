@@ -1,0 +1,102 @@
+"""What is wrong, in words that an engineer on call can act on."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakefeed.watch.health import concerns, reasons
+from support.watched import NOON, WatchedRun, shop
+
+
+def test_a_run_is_not_ready_before_its_sources_have_answered() -> None:
+    run = WatchedRun()
+
+    said = reasons(run.logbook.view(), run.pipeline)
+
+    assert said == [
+        "starting: source clicks has not been read yet",
+        "starting: source orders has not been read yet",
+    ]
+
+
+def test_a_run_in_which_all_is_well_is_ready() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+
+    assert reasons(run.logbook.view(), run.pipeline) == []
+    assert concerns(run.logbook.view(), run.pipeline) == []
+
+
+def test_a_stopped_broker_a_refused_table_and_bad_records_each_say_what_to_do() -> None:
+    run = WatchedRun()
+    run.trouble_everywhere()
+
+    broker, table, letters = concerns(run.logbook.view(), run.pipeline)
+
+    assert (broker.level, broker.what, broker.since) == ("down", "source orders", NOON)
+    assert broker.text == "broker:9092 does not answer: Connection refused"
+    assert broker.remedy == (
+        "Check that it runs, and that this machine reaches it. "
+        "Nothing is lost: it is tried again until it works, for at most 10m."
+    )
+    assert (table.level, table.what) == ("down", "table refunds")
+    assert table.text == (
+        "takes no events: /lake/refunds is partitioned by ['day'], the pipeline file says nothing"
+    )
+    assert table.remedy.startswith(
+        "Change `partition_by` or choose another path. Then start the pipeline again"
+    )
+    assert (letters.level, letters.what) == ("warn", "table clicks")
+    assert letters.text == (
+        "1.0% of the records of the last hour became dead letters (1 of 101), most often bad_json"
+    )
+    assert "/lake/shop_dead_letters" in letters.remedy
+
+
+@pytest.mark.parametrize(("count", "what"), [(2, "tables t0 and t1"), (5, "5 tables")])
+def test_dead_letters_of_several_tables_are_one_concern(count: int, what: str) -> None:
+    tables = {f"t{number}": {"path": f"/lake/t{number}", "from": "clicks"} for number in range(count)}
+    run = WatchedRun(shop(sources={"clicks": {"type": "generate"}}, tables=tables))
+    run.all_is_well()
+    for name in tables:
+        run.letters(name, "clicks", 100)
+
+    (letters,) = concerns(run.logbook.view(), run.pipeline)
+
+    assert letters.what == what
+    assert letters.text.startswith("50.0% of the records of the last hour became dead letters")
+
+
+def test_dead_letters_alone_leave_a_run_ready() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.letters("clicks", "clicks", 50)
+
+    assert reasons(run.logbook.view(), run.pipeline) == []
+
+
+def test_a_source_that_has_stopped_and_a_batch_that_was_lost_are_told() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+
+    run.tell.stopped("source orders", "source orders: topic 'orders' does not exist.\nCreate the topic.")
+    run.tell.trouble("clicks", "Spark lost a batch: a worker died")
+
+    assert reasons(run.logbook.view(), run.pipeline) == [
+        "source clicks: Spark lost a batch: a worker died",
+        "source orders: has stopped: topic 'orders' does not exist",
+    ]
+
+
+def test_lag_beyond_max_lag_makes_a_run_not_ready() -> None:
+    run = WatchedRun(shop(ready={"max_lag": 50}))
+    run.all_is_well()
+
+    run.tell.seen("clicks", {"0": 150})
+    at_the_limit = reasons(run.logbook.view(), run.pipeline)
+    run.tell.seen("clicks", {"0": 151})
+
+    assert at_the_limit == []
+    assert reasons(run.logbook.view(), run.pipeline) == [
+        "source clicks: 51 events wait, more than ready.max_lag: 50"
+    ]

@@ -1,0 +1,112 @@
+"""What a run remembers about itself."""
+
+from __future__ import annotations
+
+from lakefeed.engine.report import BatchDone, Counted, Lettered, Sample, Upkept
+from lakefeed.watch.together import Together
+from support.watched import NOON, WatchedRun, shop
+
+
+def test_the_lag_of_a_source_is_that_of_its_slowest_table_that_is_still_fed() -> None:
+    run = WatchedRun()
+    run.tell.seen("clicks", {"0": 100, "1": 100})
+    run.tell.reached("clicks", "clicks", {"0": 90, "1": 100})
+    run.tell.reached("refunds", "clicks", {"0": 40, "1": 100})
+
+    before = run.logbook.view().sources[0]
+    run.tell.stopped("table refunds", "refused")
+    after = run.logbook.view().sources[0]
+
+    assert (before.lags, before.lag) == ({"0": 60, "1": 0}, 60)
+    assert (after.lags, after.lag) == ({"0": 10, "1": 0}, 10)
+
+
+def test_lag_is_unknown_until_a_source_has_answered() -> None:
+    view = WatchedRun().logbook.view()
+
+    assert view.lag is None
+    assert [one.lag for one in view.sources] == [None, None]
+    assert [one.lag for one in view.tables] == [None, None, None]
+
+
+def test_files_are_added_up_from_commits_until_the_next_count_and_an_old_count_is_not_taken() -> None:
+    run = WatchedRun()
+    run.tell.counted(Counted("clicks", version=7, rows=1000, files=40, small_files=30, size=9000))
+    run.commit("clicks", "clicks", rows=10, version=8, files=3, size=100, small_files=2)
+
+    added = run.logbook.view().tables[0]
+    run.tell.counted(Counted("clicks", version=7, rows=1, files=1, small_files=1, size=1))
+    still = run.logbook.view().tables[0]
+    run.tell.upkept(Upkept("clicks", "compact", 43, 2, 9100, 8000, 1.0))
+    compacted = run.logbook.view().tables[0]
+
+    assert (added.rows, added.files, added.small_files, added.size) == (1010, 43, 32, 9100)
+    assert (still.rows, still.files) == (1010, 43)
+    assert (compacted.files, compacted.small_files, compacted.size) == (2, 2, 8000)
+
+
+def test_a_table_is_as_fresh_as_its_newest_event_or_its_commit_where_events_have_no_time() -> None:
+    run = WatchedRun()
+
+    run.commit("clicks", "clicks", newest=NOON - 30)
+    run.commit("clicks", "clicks", newest=NOON - 90)
+    run.commit("orders", "orders")
+    view = run.logbook.view()
+
+    assert [one.newest for one in view.tables] == [NOON - 30, NOON, None]
+
+
+def test_a_trouble_is_known_since_it_began_and_its_end_is_told_once() -> None:
+    run = WatchedRun()
+
+    run.tell.trouble("orders", "broker:9092 does not answer")
+    run.clock.now += 60
+    run.tell.trouble("orders", "broker:9092 still does not answer")
+    during = run.logbook.view().sources[1]
+    run.tell.trouble("orders", "")
+    run.tell.trouble("orders", "")
+    view = run.logbook.view()
+
+    assert (during.trouble, during.trouble_since) == ("broker:9092 still does not answer", NOON)
+    assert view.sources[1].trouble == ""
+    assert [(one.kind, one.what, one.text) for one in view.happenings] == [
+        ("over", "orders", "goes on"),
+        ("trouble", "orders", "broker:9092 does not answer"),
+    ]
+
+
+def test_what_is_kept_is_bounded_however_long_a_run_lasts() -> None:
+    run = WatchedRun()
+
+    for number in range(300):
+        run.clock.now += 10
+        run.commit("clicks", "clicks", version=number)
+        run.letters("clicks", "clicks", 1)
+        run.tell.changed("clicks", f"new column c{number}")
+        run.tell.batch_done(BatchDone("clicks", 100, 1, 1, 0))
+    view = run.logbook.view()
+
+    assert (len(view.recent_letters), len(view.happenings), len(view.tables[0].history)) == (30, 40, 8)
+    assert view.tables[0].history[0].version == 299
+
+
+def test_nothing_that_is_kept_holds_a_secret() -> None:
+    run = WatchedRun(shop())
+    secret = Sample("orders-0", 1, "decode", "bad_json", "found hunter22")
+
+    run.tell.trouble("orders", "password hunter22 is wrong")
+    run.tell.stopped("table orders", "s3://me:hunter22@store refuses hunter22")
+    run.tell.changed("orders", "hunter22")
+    run.tell.failed("orders", "orders", "hunter22")
+    run.tell.lettered(Lettered("orders", "orders", {("decode", "bad_json"): 1}, (secret,)))
+
+    assert "hunter22" not in repr(run.logbook.view())
+
+
+def test_a_watcher_that_fails_keeps_neither_the_run_nor_the_others_from_going_on() -> None:
+    run = WatchedRun()
+    broken: object = object()
+
+    Together(broken, run.logbook).changed("clicks", "created")  # type: ignore[arg-type]
+
+    assert run.logbook.view().happenings[0].text == "created"

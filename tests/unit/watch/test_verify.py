@@ -1,0 +1,192 @@
+"""`verify` over all tables of a pipeline: what the dead letters must hold, and what only the data shows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakefeed import Pipeline
+from lakefeed.watch.verify import verify
+from support.offline import drain
+
+
+class Shop:
+    """A hundred events, ten of them cut off, from one or several sources into one table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "shop.yaml"
+        self.table, self.letters = folder / "events", folder / "shop_dead_letters"
+
+    def run(self, *, metadata: bool = True, sources: str = "clicks", rows: int = 100) -> None:
+        spec = f"{{type: generate, rows: {rows}, bad_ratio: 0.1}}"
+        named = "\n".join(f"  {name}: {spec}" for name in sources.split(", "))
+        self.file.write_text(
+            f"""\
+name: shop
+sources:
+{named}
+tables:
+  events: {{path: events, from: [{sources}], metadata: {str(metadata).lower()}, schema: {{event_id: long}}}}
+"""
+        )
+        drain(self.file, batch=40)
+
+    def findings(self, *, deep: bool = True) -> list[str]:
+        proof = verify(Pipeline.from_file(self.file), deep=deep)
+        told = [str(one) for table in (*proof.tables, proof.dead_letters) for one in table.findings]
+        assert proof.sound == (not told)
+        return told
+
+    def unchecked(self) -> list[str]:
+        (table,) = verify(Pipeline.from_file(self.file), deep=True).tables
+        return table.unchecked
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_tables_that_a_run_has_filled_are_sound(shop: Shop) -> None:
+    shop.run()
+
+    proof = verify(Pipeline.from_file(shop.file), deep=True)
+
+    (table,) = proof.tables
+    (partition,) = table.partitions
+    assert proof.sound
+    assert (table.rows, table.version, table.checked_from, table.unchecked) == (90, 4, 0, [])
+    assert (partition.partition, partition.first, partition.next) == ("clicks/0", 0, 100)
+    assert (partition.read, partition.dead_letters) == (100, 10)
+    assert proof.dead_letters.rows == 10
+
+
+def test_pipeline_that_has_never_run_is_sound(shop: Shop) -> None:
+    shop.run(rows=0)
+    shutil.rmtree(shop.table)
+
+    proof = verify(Pipeline.from_file(shop.file), deep=True)
+
+    assert proof.sound
+    assert proof.tables[0].version is proof.dead_letters.version is None
+
+
+def test_event_that_is_in_the_data_twice_is_found_by_its_position(shop: Shop) -> None:
+    shop.run()
+    rows = DeltaTable(shop.table).to_pyarrow_table()
+    write_deltalake(shop.table, rows.slice(0, 3), mode="append")
+
+    shallow, deep = shop.findings(deep=False), shop.findings()
+
+    assert [text.partition(":")[0] for text in shallow] == ["foreign"]
+    offsets = sorted(rows.slice(0, 3).column("_offset").to_pylist())
+    assert deep[1] == f"duplicate: version 5: clicks/0: 3 events there twice, the first at {offsets[0]}"
+
+
+def test_same_offset_of_another_time_is_another_event(shop: Shop) -> None:
+    shop.run()
+    rows = DeltaTable(shop.table).to_pyarrow_table().slice(0, 3)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    later = pc.add(rows.column("_timestamp").cast(pa.int64()), pa.scalar(1_000_000))
+    place = rows.schema.get_field_index("_timestamp")
+    anew = rows.set_column(place, rows.schema.field(place), later.cast(rows.schema.field(place).type))
+
+    write_deltalake(shop.table, anew, mode="append")
+
+    assert [text.partition(":")[0] for text in shop.findings()] == ["foreign"]
+
+
+def test_row_beyond_the_position_is_found_in_the_data(shop: Shop) -> None:
+    shop.run()
+    rows = DeltaTable(shop.table).to_pyarrow_table()
+    import pyarrow as pa
+
+    place = rows.schema.get_field_index("_offset")
+    ahead = rows.slice(0, 1).set_column(place, rows.schema.field(place), pa.array([150]))
+    write_deltalake(shop.table, ahead, mode="append")
+
+    assert "reset: version 5: clicks/0: the table holds offset 150, its position is 100" in shop.findings()
+
+
+def test_rows_without_metadata_columns_are_told_as_unchecked(shop: Shop) -> None:
+    shop.run(metadata=False)
+
+    assert shop.findings() == []
+    assert shop.unchecked() == [
+        "90 rows without metadata columns: `metadata: true` would let repeated events be found in them"
+    ]
+
+
+def test_sources_that_cannot_be_told_apart_make_no_false_alarm(shop: Shop) -> None:
+    shop.run(sources="clicks, views")
+
+    assert shop.findings() == []
+    assert shop.unchecked() == ["partition 0 has no owner that is known for certain"]
+
+
+def test_file_whose_rows_are_not_what_the_log_says_is_found(shop: Shop) -> None:
+    shop.run()
+    file = next(shop.table.glob("part-*.parquet"))
+    rows = pq.read_table(file)
+    pq.write_table(rows.slice(1), file)
+
+    found = shop.findings()
+
+    length = rows.num_rows
+    assert any(f"{file.name} holds {length - 1} rows, the log says {length}" in text for text in found)
+    assert any(text.startswith(f"file: version 4: {file.name} has ") for text in found)
+
+
+def test_dead_letters_that_somebody_deleted_are_named(shop: Shop) -> None:
+    shop.run()
+    shutil.rmtree(shop.letters)
+
+    assert shop.findings() == [
+        "letters: version 4: clicks/0: the dead letters of offsets 80 to 99 are missing"
+    ]
+
+
+def test_dead_letters_that_are_there_twice_are_named(shop: Shop) -> None:
+    shop.run()
+    letters = DeltaTable(shop.letters).to_pyarrow_table()
+    write_deltalake(shop.letters, letters.slice(0, 2), mode="append")
+
+    repeated = [text for text in shop.findings() if text.startswith("letters:")]
+
+    first = min(letters.slice(0, 2).column("offset").to_pylist())
+    version = DeltaTable(shop.letters).version()
+    assert repeated == [
+        f"letters: version {version}: 2 dead letters of table events there twice, "
+        f"the first is clicks/0 at {first}"
+    ]
+
+
+def test_dead_letters_that_are_fewer_than_the_table_counts_are_named(shop: Shop) -> None:
+    shop.run()
+    entry = shop.table / "_delta_log" / f"{2:020d}.json"
+    told = entry.read_text()
+    entry.write_text(told.replace("[0,40,40,4]", "[0,40,40,5]"))
+
+    found = shop.findings()
+
+    assert "[0,40,40,4]" in told
+    assert found == [
+        "count: version 2: 40 events read and 5 dead letters do not make 36 rows",
+        "letters: version 4: clicks/0: 11 dead letters by the table's commits, 10 in the dead letters",
+    ]
+
+
+def test_log_that_cannot_be_read_is_a_finding_and_no_traceback(shop: Shop) -> None:
+    shop.run()
+    shutil.rmtree(shop.table / "_delta_log")
+    (shop.table / "_delta_log").write_text("a file")
+
+    (finding,) = shop.findings()
+
+    assert finding.startswith("log: ")
