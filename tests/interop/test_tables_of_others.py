@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,9 @@ REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
     "letters_in_paths": {"in a way that cannot be kept here": REWRITES},
 }
 """By table, a word of the refusal and the operations that say it; all others keep the content."""
+
+RICH = ("every_type", "evolved", "int96", "timestamp_ntz", "signs_in_paths")
+"""Tables whose every value is compared with what Spark read before."""
 
 
 def optimize(table: LakeTable) -> None:
@@ -130,19 +134,27 @@ def test_content_stays_equal_for_duckdb_or_the_command_refuses_and_says_why(
 
 
 def test_spark_reads_the_same_values_after_all_that_and_writes_on(zoo: Path, tmp_path: Path) -> None:
+    expected = {}
     for name in ZOO:
         shutil.copytree(zoo / name, tmp_path / name)
-        look_after(name, tmp_path / name)
+        expected[name] = look_after(name, tmp_path / name)
 
     with DeltaSpark() as spark:
         for name in ZOO:
-            was, now = spark.read(zoo / name), spark.read(tmp_path / name)
-            if refusal(name, "delete") is None:
-                was = was.filter(pc.not_equal(was["id"], 3))
-            assert told(now) == told(was), name
-        for name in ("plain", "check", "evolved"):
-            spark.sql(f"DELETE FROM delta.`{tmp_path / name}` WHERE id < 5")
-            assert sorted(spark.read(tmp_path / name)["id"].to_pylist())[0] == 5
+            found = spark.read(tmp_path / name)
+            texts = [repr(sorted(row.items())) for row in found.select(["id", "day", "v"]).to_pylist()]
+            assert sorted(texts) == sorted(basic(row) for row in expected[name]), name
+            if name in RICH:
+                was = spark.read(zoo / name)
+                assert told(found) == told(was.filter(pc.not_equal(was["id"], 3))), name
+        spark.sql(f"DELETE FROM delta.`{tmp_path / 'plain'}` WHERE id < 5")
+        assert min(spark.read(tmp_path / "plain")["id"].to_pylist()) == 5
+
+
+def basic(row: str) -> str:
+    """The columns that all tables have, of a row in DuckDB's words: by name, so `day` and `id` before `v`."""
+    parts = [re.search(rf"\('{name}', (?:'[^']*'|[^)]*)\)", row) for name in ("day", "id", "v")]
+    return f"[{', '.join(part[0] for part in parts if part)}]"
 
 
 def told(table: pa.Table) -> list[str]:

@@ -93,6 +93,7 @@ def _serve() -> None:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.ui.showConsoleProgress": "false",
     }
     answers = os.fdopen(os.dup(1), "w")
     # Java prints to standard output too.

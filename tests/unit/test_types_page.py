@@ -18,7 +18,9 @@ from deltalake import Schema
 from lakefeed.formats.avro import AvroFormat
 from lakefeed.formats.csv import CsvFormat
 from lakefeed.formats.json import JsonFormat
+from lakefeed.formats.protobuf import ProtobufFormat
 from lakefeed.pipeline.types import declared_schema, stored
+from support.protobuf import message_class
 
 PAGE = (Path(__file__).parents[2] / "docs" / "types.md").read_text()
 LINES = [
@@ -140,3 +142,45 @@ def test_the_csv_of_the_page_becomes_the_same_value_as_the_json(declared: str) -
 
     assert decoded.refused == []
     assert decoded.rows.column("c").equals(from_json(declared))
+
+
+PROTOBUF: dict[str, tuple[str, Any]] = {
+    "bool": ("bool c = 1;", True),
+    "BoolValue": ("google.protobuf.BoolValue c = 1;", {"value": True}),
+    **{name: (f"{name} c = 1;", 7) for name in ("int32", "int64", "sint64", "fixed32", "uint32", "uint64")},
+    "float": ("float c = 1;", 1.5),
+    "double": ("double c = 1;", 1.5),
+    "string": ("string c = 1;", "text"),
+    "StringValue": ("google.protobuf.StringValue c = 1;", {"value": "text"}),
+    "enum": ("enum E { text = 0; } E c = 1;", 0),
+    "bytes": ("bytes c = 1;", b"\0\xff"),
+    "Timestamp": ("google.protobuf.Timestamp c = 1;", {"seconds": SECONDS}),
+    "message": ("message R { int64 a = 1; } R c = 1;", {"a": 7}),
+    "repeated": ("repeated int64 c = 1;", [7]),
+    "map": ("map<string, int64> c = 1;", {"a": 7}),
+}
+
+
+def protobuf_value(name: str, declared: str) -> Any:
+    """A value of a Protobuf type that makes sense for the column."""
+    if name == "string" and (text := TEXTS.get(declared.partition("(")[0])):
+        return text
+    if name == "int64" and (unit := re.fullmatch(r"timestamp\((\w+)\)", declared)):
+        return SECONDS * EPOCHS[unit[1]]
+    return PROTOBUF[name][1]
+
+
+@every_type
+def test_the_protobuf_of_the_page_becomes_the_same_value_as_the_json(declared: str, tmp_path: Path) -> None:
+    for name in samples(TYPES[declared][5]):
+        imports = "".join(f'import "google/protobuf/{each}.proto"; ' for each in ("timestamp", "wrappers"))
+        file = tmp_path / f"{name}.proto"
+        file.write_text(f'syntax = "proto3"; {imports} message Row {{ {PROTOBUF[name][0]} }}')
+        payload = message_class(file, "Row")(c=protobuf_value(name, declared)).SerializeToString()
+
+        form = ProtobufFormat(descriptor=str(file), message="Row")
+        decoded = form.decoder(declared_schema({"c": declared})).decode([payload])
+
+        assert decoded.refused == [], name
+        if (declared, name.replace("uint64", "int64")) != ("decimal(10,2)", "int64"):
+            assert decoded.rows.column("c").equals(from_json(declared)), name
