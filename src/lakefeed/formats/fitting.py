@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.fitting_places import Elements, Items, Level, Rows
 from lakefeed.formats.fitting_values import Convert, conversion, decide
+from lakefeed.formats.json_columns import either
 from lakefeed.formats.json_times import Doubt
-from lakefeed.formats.new_columns import Proposals, has_new_fields, name_problem, new_column
-from lakefeed.formats.refusal import Misfit, path_text
-from lakefeed.formats.rescue import json_texts, rescued_column
+from lakefeed.formats.new_columns import Proposals, clash, has_new_fields, name_problem, new_column, telling
+from lakefeed.formats.refusal import Misfit
+from lakefeed.formats.rescue import Rescued, json_text, json_texts, put, rescued_column
 from lakefeed.pipeline.types import stored_type, type_text
 from lakefeed.pipeline.widening import merge_proposals
 
@@ -48,8 +49,8 @@ class Fitted:
     rows: pa.StructArray
     misfits: Misfits
     unknown: pa.Schema | None = None
-    rescued: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """By place, JSON texts under their paths."""
+    rescued: Mapping[int, Rescued] = field(default_factory=dict)
+    """By place, what did not fit."""
 
 
 class Fitting:
@@ -71,7 +72,7 @@ class Fitting:
         if self._rules.dropped:
             made = _without(made, self._rules.dropped)
         work = _Fit(self._rules, self._conversions, dict(misfits))
-        rows = work.struct(made, pa.struct(list(self._schema)), Rows())
+        rows, _ = work.struct(made, pa.struct(list(self._schema)), Rows())
         unknown = None
         if self._rules.new_column in ("add", "fail") and has_new_fields(made.type, self._schema):
             good = made.filter(pa.array(_good(len(made), work.misfits))) if work.misfits else made
@@ -95,7 +96,7 @@ def decoded(count: int, parts: Sequence[tuple[Sequence[int], Fitted]], refused: 
     refused = dict(refused)
     indexes: list[int] = []
     rows: list[pa.StructArray] = []
-    rescued: dict[int, Mapping[str, str]] = {}
+    rescued: dict[int, Rescued] = {}
     for places, part in parts:
         good = _good(len(places), part.misfits)
         rows.append(part.rows.filter(pa.array(good)) if part.misfits else part.rows)
@@ -123,23 +124,32 @@ class _Fit:
         self._rules = rules
         self._conversions = conversions
         self.misfits = misfits
-        self.rescued: dict[int, dict[str, str]] = {}
+        self.rescued: dict[int, Rescued] = {}
 
-    def struct(self, made: pa.StructArray, declared: pa.DataType, level: Level) -> pa.StructArray:
+    def struct(
+        self, made: pa.StructArray, declared: pa.DataType, level: Level
+    ) -> tuple[pa.StructArray, Doubt]:
+        """The structs as stored; in lists, where something inside that was not noted here does not fit."""
+        assert made.offset == 0, "columns come whole from the format"
         members = dict(zip((each.name for each in made.type), made.flatten(), strict=True))
         live = made.is_valid().to_numpy(zero_copy_only=False) if made.null_count else None
-        children = [self._field(members.get(each.name), each, level, live, len(made)) for each in declared]
+        children: list[pa.Array] = []
+        doubt: Doubt = None
+        for each in declared:
+            child, unfit = self._field(members.get(each.name), each, level, live, len(made))
+            children.append(child)
+            doubt = either(doubt, unfit)
         known = {each.name for each in declared}
         new = {name: values for name, values in members.items() if name not in known}
         if new and self._rules.new_column != "ignore":
             self._new(new, known, level)
-        assert made.offset == 0, "columns come whole from the format"
         validity = made.buffers()[0] if made.null_count else None
-        return pa.Array.from_buffers(stored_type(declared), len(made), [validity], children=children)
+        rows = pa.Array.from_buffers(stored_type(declared), len(made), [validity], children=children)
+        return rows, doubt
 
     def _field(
         self, made: pa.Array | None, declared: pa.Field, level: Level, live: Doubt, count: int
-    ) -> pa.Array:
+    ) -> tuple[pa.Array, Doubt]:
         inside = level.field(declared.name)
         if made is None:
             made = pa.nulls(count)
@@ -148,13 +158,17 @@ class _Fit:
             self._missing(absent if live is None else absent & live, declared.type, inside)
         column, doubt = self._column(made, declared.type, inside)
         if doubt is None:
-            return column
-        if declared.nullable and self._rules.type_change == "rescue":
-            self._rescue(made, np.flatnonzero(doubt), inside)
-            return column.take(pa.array(np.arange(count), mask=doubt))
+            return column, None
+        if self._rules.type_change == "rescue":
+            if level.in_list:
+                # A list is kept or rescued whole, by the field that holds it.
+                return column, doubt
+            if declared.nullable:
+                self._rescue(made, np.flatnonzero(doubt), inside)
+                return column.take(pa.array(np.arange(count), mask=doubt)), None
         for at in np.flatnonzero(doubt).tolist():
             self._refuse(at, self._why(made, at, declared.type), inside)
-        return column
+        return column, None
 
     def _column(self, made: pa.Array, declared: pa.DataType, level: Level) -> tuple[pa.Array, Doubt]:
         """The column as stored, null where it does not fit, and where that is."""
@@ -162,7 +176,7 @@ class _Fit:
         if types.is_null(made.type):
             return pa.nulls(len(made), stored_type(declared)), None
         if types.is_struct(made.type) and types.is_struct(declared):
-            return self.struct(made, declared, level), None
+            return self.struct(made, declared, level)
         if types.is_list(made.type) and types.is_list(declared):
             return self._list(made, declared, level)
         if types.is_map(made.type) and types.is_map(declared):
@@ -213,8 +227,13 @@ class _Fit:
         return self._column(made, declared.type, level)
 
     def _why(self, made: pa.Array, at: int, declared: pa.DataType) -> Misfit:
-        """The reason why a value does not fit, from inside lists and maps."""
+        """The reason why a value does not fit, from inside lists, maps and structs."""
         types = pa.types
+        if types.is_struct(made.type) and types.is_struct(declared):
+            for each in declared:
+                place = made.type.get_field_index(each.name)
+                if place >= 0 and self._unfit(made.field(place), [at], each.type) is not None:
+                    return self._why(made.field(place), at, each.type).within(each.name)
         if types.is_list(made.type) and types.is_list(declared):
             return self._why_inside(made, at, made.values, declared.value_type, None)
         if types.is_map(made.type) and types.is_map(declared):
@@ -229,12 +248,17 @@ class _Fit:
         self, made: pa.Array, at: int, parts: pa.Array, declared: pa.DataType, keys: pa.Array | None
     ) -> Misfit:
         start, end = _offsets(made)[at : at + 2].tolist()
-        quiet = _Fit(self._rules, self._conversions, {})
-        _, doubt = quiet._column(parts.take(pa.array(range(start, end))), declared, Rows())
-        assert doubt is not None
+        doubt = self._unfit(parts, range(start, end), declared)
+        assert doubt is not None, "only what does not fit is asked for"
         first = int(np.flatnonzero(doubt)[0])
         misfit = self._why(parts, start + first, declared)
         return misfit.within(first if keys is None else str(keys[start + first].as_py()))
+
+    def _unfit(self, made: pa.Array, places: Sequence[int], declared: pa.DataType) -> Doubt:
+        """Which values at some places do not fit, nothing noted."""
+        quiet = _Fit(Rules("ignore", "rescue"), self._conversions, {})
+        some = made.take(pa.array(places, pa.int64()))
+        return quiet._column(some, declared, Elements(Rows(), np.arange(len(some) + 1)))[1]
 
     def _new(self, new: dict[str, pa.Array], known: set[str], level: Level) -> None:
         """What the rules say about fields that the table has not."""
@@ -248,7 +272,7 @@ class _Fit:
                 self._rescue(values, places, level.field(name))
             else:
                 for at in places.tolist():
-                    self._refuse(at, new_column(), level.field(name))
+                    self._refuse(at, new_column(json_text(values, at)), level.field(name))
 
     def _refuse_names(self, new: dict[str, pa.Array], known: set[str], level: Level) -> None:
         """Refuse payloads with a value under a name that no column may have, also inside new columns."""
@@ -265,7 +289,7 @@ class _Fit:
                     self._refuse(at, name_problem(name, known, taken) or problem, level.field(name))
             elif other != name:
                 for at in both.intersection(_present(values).tolist()):
-                    self._refuse(at, name_problem(name, [other]) or new_column(), level.field(name))
+                    self._refuse(at, clash(other), level.field(name))
             elif sum(each.lower() == name.lower() for each in new) > 1:
                 seen[name.lower()] = name, set(_present(values).tolist())
             self._refuse_inside(values, level.field(name))
@@ -294,7 +318,7 @@ class _Fit:
             return
         texts = json_texts(made.take(pa.array(places)))
         for at, text in zip(places.tolist(), texts, strict=True):
-            self.rescued.setdefault(level.row(at), {})[path_text(level.path(at))] = text
+            put(self.rescued.setdefault(level.row(at), {}), level.trail(at), text)
 
 
 def _good(count: int, misfits: Misfits) -> Mask:
@@ -304,7 +328,7 @@ def _good(count: int, misfits: Misfits) -> Mask:
 
 
 def _present(values: pa.Array) -> np.ndarray[Any, Any]:
-    return np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    return np.flatnonzero(telling(values))
 
 
 def _without(made: pa.StructArray, names: frozenset[str]) -> pa.StructArray:

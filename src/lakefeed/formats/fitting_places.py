@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakefeed.formats.rescue import Element, Step
+
 Path = list[str | int]
 
 
@@ -15,6 +17,8 @@ class Level:
     """The values of one column, at any depth, each at its place in that column."""
 
     is_top = False
+    in_list = False
+    """Whether the values are parts of lists or maps, at any depth."""
 
     def row(self, at: int) -> int:
         """The place of the payload that holds the value."""
@@ -22,6 +26,10 @@ class Level:
 
     def path(self, at: int) -> Path:
         """The way from the payload to the value."""
+        raise NotImplementedError
+
+    def trail(self, at: int) -> list[Step]:
+        """The same way, as one goes it in JSON."""
         raise NotImplementedError
 
     def field(self, name: str) -> Level:
@@ -42,6 +50,10 @@ class Rows(Level):
         """No way to go."""
         return []
 
+    def trail(self, at: int) -> list[Step]:
+        """No way to go."""
+        return []
+
 
 @dataclass(frozen=True)
 class _Field(Level):
@@ -51,8 +63,15 @@ class _Field(Level):
     def row(self, at: int) -> int:
         return self.parent.row(at)
 
+    @property
+    def in_list(self) -> bool:  # type: ignore[override]
+        return self.parent.in_list
+
     def path(self, at: int) -> Path:
         return [*self.parent.path(at), self.name]
+
+    def trail(self, at: int) -> list[Step]:
+        return [*self.parent.trail(at), self.name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +80,7 @@ class Elements(Level):
 
     parent: Level
     offsets: np.ndarray[Any, Any]
+    in_list = True
 
     def row(self, at: int) -> int:
         """The payload of the list that holds the element."""
@@ -69,13 +89,16 @@ class Elements(Level):
     def path(self, at: int) -> Path:
         """The way to the list, and the number of the element in it."""
         owner = self._owner(at)
-        return [*self.parent.path(owner), self._step(at, int(at - self.offsets[owner]))]
+        return [*self.parent.path(owner), int(at - self.offsets[owner])]
+
+    def trail(self, at: int) -> list[Step]:
+        """The way to the list, and the element in it."""
+        owner = self._owner(at)
+        start, end = self.offsets[owner : owner + 2].tolist()
+        return [*self.parent.trail(owner), Element(at - start, end - start)]
 
     def _owner(self, at: int) -> int:
         return int(np.searchsorted(self.offsets, at, side="right")) - 1
-
-    def _step(self, at: int, number: int) -> str | int:
-        return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,5 +107,10 @@ class Items(Elements):
 
     keys: pa.Array
 
-    def _step(self, at: int, number: int) -> str | int:
-        return str(self.keys[at].as_py())
+    def path(self, at: int) -> Path:
+        """The way to the map, and the key of the item in it."""
+        return [*self.parent.path(self._owner(at)), str(self.keys[at].as_py())]
+
+    def trail(self, at: int) -> list[Step]:
+        """The same."""
+        return [*self.parent.trail(self._owner(at)), str(self.keys[at].as_py())]

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -71,8 +72,13 @@ def _parsed(column: pa.Array, place: int, text: str) -> Any:
 
 def _wrong_type(made: pa.DataType, declared: pa.DataType, text: str) -> Misfit:
     plain = pa.types.is_nested(made) or pa.types.is_boolean(made)
-    got = text if plain else f"{type_text(_plain(made))} {text}"
-    return Misfit("wrong_type", f"expected {type_text(declared)}, got {shown(Number(got))}")
+    got = shown_json(text) if plain else shown(Number(f"{type_text(_plain(made))} {text}"))
+    return Misfit("wrong_type", f"expected {type_text(declared)}, got {got}")
+
+
+def shown_json(text: str) -> str:
+    """A JSON text for a message, as other messages show values."""
+    return shown(json.loads(text, parse_int=Number, parse_float=Number))
 
 
 def _plain(made: pa.DataType) -> pa.DataType:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.fitting import Conversions, Fitted, Fitting, Misfits, decoded
 from lakefeed.formats.refusal import Misfit, no_payload
+from lakefeed.formats.rescue import Rescued
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class FixedDecoder(Decoder):
         kind = pa.struct([(name, column.type) for name, column in columns.values.items()])
         made = pa.Array.from_buffers(kind, count, [None], children=list(columns.values.values()))
         misfits = dict(columns.misfits)
-        rescued: dict[int, dict[str, str]] = {}
+        rescued: dict[int, Rescued] = {}
         for place, changes in columns.changes.items():
             for change in changes:
                 self._judge(place, change, misfits, rescued)
@@ -67,9 +68,7 @@ class FixedDecoder(Decoder):
             rescued[place] = {**rescued.get(place, {}), **found}
         return Fitted(fitted.rows, fitted.misfits, fitted.unknown, rescued)
 
-    def _judge(
-        self, place: int, change: Change, misfits: Misfits, rescued: dict[int, dict[str, str]]
-    ) -> None:
+    def _judge(self, place: int, change: Change, misfits: Misfits, rescued: dict[int, Rescued]) -> None:
         if change.column in self._rules.dropped:
             return
         if self._rules.type_change == "rescue" and change.column not in self._required:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from lakefeed.formats.fitting_values import is_binary, is_text
+from lakefeed.formats.fitting_values import is_binary, is_text, shown_json
 from lakefeed.formats.json_inference import is_quiet
 from lakefeed.formats.refusal import Misfit, name_text
 from lakefeed.pipeline.names import column_name_problem
@@ -59,7 +61,7 @@ class Proposals:
                 fields += [pa.field(name, inside)] if inside else []
             elif is_quiet(kind) or (name not in renamed and _is_refused(name, refused)):
                 continue
-            elif values.null_count < len(values) or not needs_value:
+            elif not needs_value or telling(values).any():
                 fields.append(pa.field(name, proposed_type(kind)))
         return one_per_spelling(field for field in fields if not is_quiet(field.type))
 
@@ -126,12 +128,34 @@ def name_problem(name: str, known: Iterable[str], taken: frozenset[str] = frozen
     if name.lower() in taken:
         return Misfit("bad_name", "the table makes a column of this name itself")
     other = next((each for each in known if each.lower() == name.lower()), name)
-    if other != name:
-        message = f"differs only by case from {name_text(other)}; a Delta table holds one of them"
-        return Misfit("bad_name", message)
-    return None
+    return clash(other) if other != name else None
 
 
-def new_column() -> Misfit:
-    """The misfit of a field that is new where `evolve` allows none."""
-    return Misfit("new_column", "the table has no such column, and `evolve` lets no event add one")
+def clash(other: str) -> Misfit:
+    """The misfit of a name that differs only by case from another one."""
+    message = f"differs only by case from {name_text(other)}; a Delta table holds one of them"
+    return Misfit("bad_name", message)
+
+
+def new_column(text: str) -> Misfit:
+    """The misfit of a field that is new where `evolve` allows none, with the JSON text of its value."""
+    return Misfit("new_column", f"the table has no such column, got {shown_json(text)}")
+
+
+def telling(values: pa.Array) -> np.ndarray[Any, Any]:
+    """Which values say something: null does not, nor does what is empty or holds nothing but such."""
+    valid: np.ndarray[Any, Any] = values.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(values.type):
+        members = [telling(member) for member in values.flatten()]
+        return valid & np.logical_or.reduce(members) if members else np.zeros(len(values), np.bool_)
+    if pa.types.is_list(values.type) or pa.types.is_map(values.type):
+        inner = values.values if pa.types.is_list(values.type) else values.items
+        offsets = values.offsets.to_numpy()
+        places = np.flatnonzero(telling(inner))
+        owners = np.searchsorted(
+            offsets, places[(places >= offsets[0]) & (places < offsets[-1])], side="right"
+        )
+        some = np.zeros(len(values), np.bool_)
+        some[owners - 1] = True
+        return valid & some
+    return valid

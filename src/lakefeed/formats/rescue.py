@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -18,19 +19,65 @@ import pyarrow as pa
 Texts = list[str]
 
 
-def rescued_column(found: Mapping[int, Mapping[str, str]], rows: Sequence[int]) -> pa.Array | None:
+@dataclass(frozen=True)
+class Element:
+    """A step into a list: the number of the element, and how many the list has."""
+
+    number: int
+    count: int
+
+
+Step = str | Element
+"""A step on the way to a value: the name of a field, the key of a map, or an element of a list."""
+
+
+@dataclass(frozen=True)
+class SomeElements:
+    """A list of which only some elements are there; null stands for the others."""
+
+    count: int
+    parts: dict[int, Part] = field(default_factory=dict)
+
+
+Part = str | dict[str, "Part"] | SomeElements
+"""JSON text, or an object or a list of such."""
+
+Rescued = dict[str, Part]
+"""What was rescued from one payload, each part in its place."""
+
+
+def put(found: Rescued, trail: Sequence[Step], text: str) -> None:
+    """Put a text in its place. A text that holds others takes their place."""
+    here: Any = found
+    for step, next_step in zip(trail, [*trail[1:], None], strict=True):
+        parts: dict[Any, Part] = here.parts if isinstance(here, SomeElements) else here
+        key = step.number if isinstance(step, Element) else step
+        if next_step is None:
+            parts[key] = text
+        elif isinstance(next_step, Element):
+            parts.setdefault(key, SomeElements(next_step.count))
+        else:
+            parts.setdefault(key, {})
+        here = parts[key]
+
+
+def rescued_column(found: Mapping[int, Rescued], rows: Sequence[int]) -> pa.Array | None:
     """For each row the object of what was rescued from it, or null; None when that is nothing for all.
 
-    `found` holds, by the place of a row, JSON texts under their paths.
+    `found` is by the place of a row.
     """
     if not any(row in found for row in rows):
         return None
-    return pa.array([rescued_text(found[row]) if row in found else None for row in rows], pa.string())
+    return pa.array([_written(found[row]) if row in found else None for row in rows], pa.string())
 
 
-def rescued_text(found: Mapping[str, str]) -> str:
-    """One JSON object of texts under their paths; a path is written as in the errors of dead letters."""
-    return "{" + ", ".join(f"{_quoted(path)}: {text}" for path, text in found.items()) + "}"
+def _written(part: Part) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, SomeElements):
+        texts = (_written(part.parts[at]) if at in part.parts else "null" for at in range(part.count))
+        return f"[{','.join(texts)}]"
+    return _object(map(_quoted, part), map(_written, part.values()))
 
 
 def json_texts(values: pa.Array) -> Texts:
@@ -107,18 +154,18 @@ def _structs(values: pa.Array) -> Texts:
 
 
 def _lists(values: pa.Array) -> Texts:
-    return [f"[{', '.join(part)}]" for part in _parts(values, json_texts(values.flatten()))]
+    return [f"[{','.join(part)}]" for part in _parts(values, json_texts(values.flatten()))]
 
 
 def _maps(values: pa.Array) -> Texts:
     values = values.take(pa.array(np.arange(len(values))))
     keys = [text if text.startswith('"') else f'"{text}"' for text in json_texts(values.keys)]
-    entries = [f"{key}: {item}" for key, item in zip(keys, json_texts(values.items), strict=True)]
-    return [f"{{{', '.join(part)}}}" for part in _parts(values, entries)]
+    entries = [f"{key}:{item}" for key, item in zip(keys, json_texts(values.items), strict=True)]
+    return [f"{{{','.join(part)}}}" for part in _parts(values, entries)]
 
 
-def _object(names: list[str], row: Sequence[str]) -> str:
-    return "{" + ", ".join(f"{name}: {text}" for name, text in zip(names, row, strict=True)) + "}"
+def _object(names: Iterable[str], texts: Iterable[str]) -> str:
+    return "{" + ",".join(f"{name}:{text}" for name, text in zip(names, texts, strict=True)) + "}"
 
 
 def _parts(values: pa.Array, texts: Texts) -> list[Texts]:

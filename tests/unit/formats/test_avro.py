@@ -425,8 +425,8 @@ def test_writers_of_several_schemas_meet_one_table_under_its_rules(tmp_path: Pat
     assert rescued.rescued is not None
     assert rescued.rescued.to_pylist() == [
         None,
-        '{"price": "free", "extra": {"x": 1}}',
-        '{"price": "free"}',
+        '{"price":"free","extra":{"x":1}}',
+        '{"price":"free"}',
     ]
     assert [(index, code) for index, code, _ in refusals(refused)] == [(1, "wrong_type"), (2, "wrong_type")]
 

@@ -381,9 +381,7 @@ tables:
 
 
 RULES = pytest.mark.parametrize("rule", get_args(NewColumn))
-NEW = pytest.mark.parametrize(
-    "name", [name for name in connector_types("format") if name not in ("json", "debezium")]
-)
+NEW = pytest.mark.parametrize("name", [name for name in connector_types("format") if name != "debezium"])
 
 
 def decode_by(name: str, columns: dict[str, str], rules: Rules) -> Decoded:

@@ -9,9 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.fitting import Fitting, decoded
+from lakefeed.formats.json import JsonFormat
 from lakefeed.pipeline.types import declared_schema, stored, type_text
 
 
@@ -204,12 +207,9 @@ def test_rescue_keeps_what_does_not_fit_and_leaves_the_smallest_field_null() -> 
     found = fit({"c": "struct<n: array<byte>, s: array<struct<b: byte>>>"}, made, type_change="rescue")
 
     assert found.refused == []
-    assert found.rows.column("c").to_pylist() == [
-        {"n": None, "s": [{"b": 1}, {"b": None}]},
-        {"n": [1], "s": []},
-    ]
+    assert found.rows.column("c").to_pylist() == [{"n": None, "s": None}, {"n": [1], "s": []}]
     assert found.rescued is not None
-    assert found.rescued.to_pylist() == ['{"c.n": [1, 300], "c.s[1].b": 999}', None]
+    assert found.rescued.to_pylist() == ['{"c":{"n":[1,300],"s":[{"b":1},{"b":999}]}}', None]
 
 
 def test_rescue_does_not_help_a_column_that_must_not_be_null() -> None:
@@ -259,8 +259,10 @@ def test_new_fields_are_ignored_rescued_or_refused_by_the_rule() -> None:
 
     assert (ignored.unknown, ignored.rescued, ignored.rows.num_rows) == (None, None, 2)
     assert rescued.unknown is None and rescued.rescued is not None
-    assert rescued.rescued.to_pylist() == ['{"extra": {"at": "1970-01-01T00:00:00.001Z", "no": null}}', None]
-    assert errors(refused) == ["extra: the table has no such column, and `evolve` lets no event add one"]
+    assert rescued.rescued.to_pylist() == ['{"extra":{"at":"1970-01-01T00:00:00.001Z","no":null}}', None]
+    assert errors(refused) == [
+        'extra: the table has no such column, got {"at": "1970-01-01T00:00:00.001Z", "no": null}'
+    ]
     assert refused.unknown is None
 
 
@@ -357,3 +359,104 @@ def test_payloads_of_several_writers_come_back_in_their_order() -> None:
     found = decoded(4, [([1, 3], one), ([0, 2], other)], {})
 
     assert found.rows.column("a").to_pylist() == [0, 1, None, 3]
+
+
+def test_new_fields_inside_lists_and_maps_are_rescued_in_their_place() -> None:
+    item = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    kind = pa.struct([("l", pa.list_(item)), ("m", pa.map_(pa.string(), item))])
+    made = column(
+        kind, {"l": [{"a": 1}, {"a": 2, "b": 3}, None], "m": [("x", {"b": 4}), ("y", {"a": 5})]}, None
+    )
+
+    found = fit(
+        {"c": "struct<l: array<struct<a: long>>, m: map<string, struct<a: long>>>"}, made, new_column="rescue"
+    )
+
+    assert found.rescued is not None
+    assert found.rescued.to_pylist() == ['{"c":{"l":[null,{"b":3},null],"m":{"x":{"b":4}}}}', None]
+
+
+def test_a_list_that_must_not_be_null_is_refused_with_the_place_of_the_misfit() -> None:
+    kind = pa.list_(pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))]))
+    made = column(kind, [{"a": 1, "b": [1]}, {"a": 1, "b": [2, 300]}])
+
+    found = fit({"c": "array<struct<a: byte, b: array<byte>>> not null"}, made, type_change="rescue")
+
+    assert errors(found) == ["c[1].b[1]: expected byte (-128 to 127), got 300"]
+
+
+@pytest.mark.parametrize("rule", ["fail", "rescue", "dead_letter"])
+def test_a_new_field_that_says_nothing_is_no_new_column(rule: str) -> None:
+    kind = pa.struct(
+        [("l", pa.list_(pa.int64())), ("s", pa.struct([("m", pa.map_(pa.string(), pa.int64()))]))]
+    )
+    made = pa.array([{"l": [], "s": {"m": []}}, {"l": [None], "s": None}], kind)
+
+    found = fit({}, made, new_column=rule)
+
+    assert (found.refused, found.unknown, found.rescued) == ([], None, None)
+
+
+LEAVES = st.sampled_from([pa.int64(), pa.string(), pa.bool_()])
+NAMES = st.lists(st.sampled_from("abc"), unique=True, max_size=3)
+
+
+def kinds(leaves: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    """Types of a table or of a writer, over some leaves."""
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            inner.map(lambda kind: pa.list_(pa.field("element", kind))),
+            st.tuples(NAMES.filter(bool), st.lists(inner, min_size=3, max_size=3)).map(
+                lambda pair: pa.struct(list(zip(pair[0], pair[1], strict=False)))
+            ),
+        ),
+        max_leaves=4,
+    )
+
+
+def structs(leaves: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    return st.tuples(NAMES, st.lists(kinds(leaves), min_size=3, max_size=3)).map(
+        lambda pair: pa.struct(list(zip(pair[0], pair[1], strict=False)))
+    )
+
+
+def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    if pa.types.is_struct(kind):
+        return st.none() | st.fixed_dictionaries({field.name: values(field.type) for field in kind})
+    if pa.types.is_list(kind):
+        return st.none() | st.lists(values(kind.value_type), max_size=2)
+    plain = {
+        pa.int64(): st.sampled_from([0, 7, 300]),
+        pa.string(): st.text(max_size=2),
+        pa.bool_(): st.booleans(),
+    }
+    return st.none() | plain[kind]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_columns_that_a_writer_made_become_what_the_same_values_become_from_json(data: st.DataObject) -> None:
+    made = data.draw(structs(LEAVES))
+    schema = pa.schema(data.draw(structs(st.sampled_from([pa.int64(), pa.int8(), pa.string(), pa.bool_()]))))
+    rows = data.draw(st.lists(values(made).filter(lambda row: row is not None), max_size=4))
+    rules = Rules(
+        data.draw(st.sampled_from(["ignore", "rescue", "dead_letter"])),
+        data.draw(st.sampled_from(["rescue", "dead_letter"])),
+        dropped=data.draw(st.sampled_from([frozenset(), frozenset("a")])),
+    )
+
+    fitted = Fitting(schema, rules).fit(pa.array(rows, made), {})
+    typed = decoded(len(rows), [(range(len(rows)), fitted)], {})
+    from_json = JsonFormat().decoder(schema, rules).decode([json.dumps(row).encode() for row in rows])
+
+    assert [(one.index, one.code) for one in typed.refused] == [
+        (one.index, one.code) for one in from_json.refused
+    ]
+    assert typed.rows.to_pylist() == from_json.rows.to_pylist()
+    assert parsed(typed) == parsed(from_json)
+
+
+def parsed(found: Decoded) -> list[Any]:
+    texts = [] if found.rescued is None else found.rescued.to_pylist()
+    return [None if text is None else json.loads(text) for text in texts]
