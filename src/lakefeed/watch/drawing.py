@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakefeed.watch.figures import per_second, short
 from lakefeed.watch.markup import Markup, join, tag
@@ -30,10 +31,7 @@ class _Frame:
 
 def chart(points: list[float], label: str, cls: str = "spark") -> Markup:
     """A line over the last hour, or since the beginning of the run, with its area below."""
-    top = max([*points, 1e-9])
-    step = 100 / max(1, len(points) - 1)
-    places = [f"{at * step:.1f} {22 - 20 * value / top:.1f}" for at, value in enumerate(points)]
-    line = "M" + "L".join(places) if len(places) > 1 else "M0 22L100 22"
+    line = _line(tuple(points))
     return tag(
         "svg",
         tag("path", d=f"{line}L100 24L0 24Z", cls="area"),
@@ -44,6 +42,15 @@ def chart(points: list[float], label: str, cls: str = "spark") -> Markup:
         role="img",
         aria_label=label,
     )
+
+
+@lru_cache(maxsize=512)
+def _line(points: tuple[float, ...]) -> str:
+    """Points change every ten seconds, and are looked at more often than that."""
+    top = max([*points, 1e-9])
+    step = 100 / max(1, len(points) - 1)
+    places = [f"{at * step:.1f} {22 - 20 * value / top:.1f}" for at, value in enumerate(points)]
+    return "M" + "L".join(places) if len(places) > 1 else "M0 22L100 22"
 
 
 def drawing(view: RunView) -> Markup:
