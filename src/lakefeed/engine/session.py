@@ -25,7 +25,21 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 # The JVM only plans and schedules, the work is Arrow's: quick compilation and a small collector start sooner.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-_FOR_THE_START = ("spark.master", "spark.driver.", "spark.submit.", "spark.jars", "spark.files")
+# What `spark-submit` itself reads.
+_FOR_THE_START = tuple(
+    f"spark.{part}"
+    for part in (
+        "master",
+        "driver.",
+        "submit.",
+        "jars",
+        "files",
+        "archives",
+        "yarn.",
+        "kubernetes.",
+        "kerberos.",
+    )
+)
 
 _DEFAULTS = {
     # Workers start as `python3` from PATH otherwise, which breaks virtual environments.
