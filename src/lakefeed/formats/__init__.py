@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from lakefeed.pipeline.connector import Connector
 from lakefeed.pipeline.evolve import NewColumn, TypeChange
+from lakefeed.pipeline.registry import Registry
 from lakefeed.pipeline.units import Size
 
 DEFAULT_MAX_PAYLOAD = 64 * 1024**2
@@ -111,7 +112,13 @@ class Format(Connector):
 
         Answers a sentence about it, or None if there is nothing to ask. Raises LakefeedError.
         """
-        return None
+        registry: Registry | None = getattr(self, "registry", None)
+        if registry is None:
+            return None
+        from lakefeed.formats.registry import client_of
+
+        client_of(registry).probe()
+        return f"the schema registry {registry.url} answers"
 
     def decoder(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> Decoder:
         """A decoder for the declared schema; `lakefeed.pipeline.types` says how types are declared in Arrow.

@@ -31,6 +31,7 @@ _LARGEST_ANSWER = 32 * 1024**2
 _DEEPEST_REFERENCE = 32
 _ASK_AGAIN_AFTER = 30.0
 """Seconds for which an id stays unknown: it may be registered yet, but not once for each payload."""
+_MOST_UNKNOWN = 100_000
 
 
 class UnknownSchema(Exception):
@@ -92,6 +93,8 @@ class RegistryClient:
         try:
             return self._read(self._get(f"/schemas/ids/{number}{query}"), form, 0)
         except UnknownSchema:
+            if len(self._unknown) >= _MOST_UNKNOWN:
+                self._unknown.clear()
             self._unknown[number] = time.monotonic()
             raise UnknownSchema(f"the registry has no schema {number}") from None
 

@@ -351,3 +351,12 @@ def test_a_registry_that_is_away_makes_no_dead_letters() -> None:
 
     with pytest.raises(RegistryUnavailable):
         form.decoder(declared_schema({"a": "long"})).decode([b"\0\0\0\0\x01{}"])
+
+
+def test_a_format_probes_its_registry(server: Server) -> None:
+    server.answers["/subjects"] = (200, [])
+
+    assert (
+        JsonFormat(registry=Registry(url=server.url)).probe() == f"the schema registry {server.url} answers"
+    )
+    assert JsonFormat().probe() is None
