@@ -31,8 +31,8 @@ ON = (
     "vacuum: {every: 60s, retain: 30s, allow_short_retention: true}}"
 )
 BUSY = (
-    "compact: {every: 3s}, cluster: {every: 5s}, log: {checkpoint_every: 50, retain: 30s}, max_share: 0.5, "
-    "vacuum: {every: 4s, retain: 2s, allow_short_retention: true}"
+    "compact: {every: 2s, min_files: 2}, cluster: {every: 10s}, log: {checkpoint_every: 50, retain: 30s}, "
+    "vacuum: {every: 4s, retain: 2s, allow_short_retention: true}, max_share: 0.5"
 )
 KILLS = ["compact_started:2", "compact_done:3", "cluster_started:1", "cluster_done:1"]
 KILLS += ["vacuum_started:1", "vacuum_deleted:3", "vacuum_done:1", "delete_started:1", "delete_done:1"]
