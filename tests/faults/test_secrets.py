@@ -70,7 +70,7 @@ def kafka(address: str, **options: str) -> str:
 
 def registered(address: str, topic: str) -> str:
     """Payloads whose schemas a registry has that is not there."""
-    registry = {"url": "http://127.0.0.1:9", "user": "${WHO}", "password": f"{CANARY}-registry"}
+    registry = {"url": "http://127.0.0.1:9", "user": "reader", "password": f"{CANARY}-registry"}
     form = json.dumps({"type": "json", "registry": registry})
     return f'{{type: kafka, brokers: "{address}", topics: [{topic}], format: {form}}}'
 
