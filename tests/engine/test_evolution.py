@@ -199,6 +199,21 @@ def test_table_altered_from_outside_while_the_stream_runs_gets_every_row_once(
     ]
 
 
+def test_column_that_the_table_has_and_the_file_drops_is_null_from_then_on(
+    broker: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic()
+    tables = "  events: {path: events, from: clicks, drop: [DROP]}"
+    for number, drop in enumerate(["nothing", "secret"]):
+        broker.produce(name, [json.dumps({"event_id": number, "secret": "x", "other": 1}).encode()])
+        run_inline(pipeline(tmp_path, broker, name, tables.replace("DROP", drop)))
+
+    assert rows(tmp_path / "events") == [
+        {"event_id": 0, "secret": "x", "other": 1},
+        {"event_id": 1, "secret": None, "other": 1},
+    ]
+
+
 def test_names_are_changed_fields_left_out_and_origins_kept_as_the_file_says(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:

@@ -11,7 +11,11 @@ from deltalake import DeltaTable
 
 from conftest import TopicFactory
 from lakefeed import Pipeline
+from lakefeed.engine.discard import discard
 from lakefeed.engine.inline import run_inline
+from lakefeed.engine.letters import LetterFilter
+from lakefeed.engine.replay import replay
+from lakefeed.engine.rewind import rewind
 from lakefeed.watch.forecast import forecast
 from lakefeed.watch.logbook import Logbook
 from lakefeed.watch.status import status
@@ -110,6 +114,27 @@ def test_each_value_gets_a_table_with_the_columns_that_its_events_fill(
     foreseen = {one.name: (one.action, one.refused) for one in forecast(Pipeline.from_file(file)).tables}
     assert foreseen["events/view"] == ("nothing", None)
     assert_each_once(range(9), ids(tmp_path / "lake", set(made) - {"shop_dead_letters"}), list(bad))
+
+
+def test_dead_letters_of_a_route_become_rows_when_they_are_discarded_and_their_events_read_again(
+    broker: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic()
+    file = write_file(tmp_path, broker, name, "    route: lake/{type}\n    max_tables: 1")
+    broker.produce(
+        name, [b'{"event_id": %d, "type": "%s"}' % (i, [b"view", b"cart"][i % 2]) for i in range(10)]
+    )
+    run_inline(Pipeline.from_file(file))
+    pipeline = Pipeline.from_file(file, ["tables.events.max_tables=5"])
+
+    (told,) = replay(pipeline, LetterFilter())
+    gone = discard(pipeline, LetterFilter(table="events"), who="me", reason="more tables now")
+    rewind(pipeline, "events/cart", to_version=0)
+    run_inline(pipeline)
+
+    assert (told.table, told.of_route, gone.letters) == ("events", 5, 5)
+    assert_each_once(range(10), ids(tmp_path / "lake", ["view", "cart"]))
+    assert verify(pipeline, deep=True).sound
 
 
 def test_kill_between_the_commits_of_a_route_loses_and_repeats_nothing(

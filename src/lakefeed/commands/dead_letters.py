@@ -224,6 +224,8 @@ def _replay_lines(found: list[TableReplay], dry_run: bool) -> list[str]:
             lines.append(
                 f"  {one.waiting:,} wait: the table has not passed their events yet; run the pipeline first"
             )
+        if one.of_route:
+            lines.append(f"  {one.of_route:,} are of a route: discard them, then rewind a table of the route")
         if one.stranded:
             lines.append(f"  {one.stranded:,} are of a source that no longer feeds this table")
     lines = lines or ["no dead letters"]

@@ -10,7 +10,7 @@ from lakefeed.engine.settling import remove, settle
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.sources import source_of
-from lakefeed.tables.positions import Positions, positions_of, replay_id
+from lakefeed.tables.positions import Positions, lowest, positions_of, replay_id
 
 _ATTEMPTS = 5
 _COLUMNS = ["table", "source", "topic", "partition", "offset"]
@@ -115,11 +115,18 @@ def _borders(lake: Lake, tables: dict[str, Place]) -> dict[tuple[str, str], Posi
 
     Letters of tables and sources that the pipeline file does not name will never be read again.
     """
-    name = lake.pipeline.name
     return {
-        (table, source): positions_of(tables[table].table.transactions, name, source)
-        if table in tables
-        else {}
+        (table, source): _border(lake, tables, table, source)
         for table, spec in lake.pipeline.tables.items()
         for source in spec.from_
     }
+
+
+def _border(lake: Lake, tables: dict[str, Place], table: str, source: str) -> Positions:
+    """How far a table has come; a route as far as the last of its tables."""
+    name = lake.pipeline.name
+    if table not in lake.routes:
+        return positions_of(tables[table].table.transactions, name, source) if table in tables else {}
+    opened = [place.look() for place in lake.routed_places(table).values()]
+    held = [positions_of(one.transactions, name, source) for one in opened if one is not None]
+    return lowest(each for each in held if each) if any(held) else {}

@@ -57,6 +57,8 @@ class TableReplay:
     """Letters whose events the table has not passed yet; the next run decides about them."""
     stranded: int = 0
     """Letters of a source that the pipeline file no longer names for this table."""
+    of_route: int = 0
+    """Letters of a route, which are not sent again: which of its tables they belong to is not known."""
     new_columns: list[str] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
 
@@ -76,7 +78,15 @@ def replay(pipeline: Pipeline, wanted: LetterFilter, *, dry_run: bool = False) -
             table = place.look() if dry_run else place.open(pipeline.name)
             if table is not None:
                 found.append(_Replay(lake, place, wanted, dry_run).run())
-    return found
+    return [*found, *_of_routes(lake, wanted)]
+
+
+def _of_routes(lake: Lake, wanted: LetterFilter) -> Iterator[TableReplay]:
+    for name in lake.routes:
+        if wanted.table in (None, name):
+            letters = read_letters(lake, replace(wanted, table=name), ["offset"])
+            if count := sum(batch.num_rows for batch in letters):
+                yield TableReplay(name, of_route=count)
 
 
 class _Replay:

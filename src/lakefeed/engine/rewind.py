@@ -66,8 +66,10 @@ def rewind(
     Refused while the pipeline runs, where the source has no longer what would be read again, and where
     files are gone. An instance on another machine is fenced by its next commit.
     """
-    if table not in pipeline.tables:
-        raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, pipeline.tables)}")
+    lake = Lake(pipeline)
+    lake.find_routed()
+    if table not in lake.places:
+        raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, lake.places)}")
     if dry_run:
         return _Rewinding(pipeline, table, to_version, to_time).report
     with only_instance(pipeline):

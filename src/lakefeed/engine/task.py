@@ -21,6 +21,7 @@ from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.formats import Decoded, Decoder, Refused, Rules
 from lakefeed.formats.refusal import TYPE_CHANGES
 from lakefeed.pipeline.evolve import RESCUED
+from lakefeed.pipeline.types import stored
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters
 from lakefeed.rows.metadata import add_metadata
@@ -78,6 +79,9 @@ class _Lane:
     def __init__(self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange]) -> None:
         self.table = table
         columns = _NO_COLUMNS if table.columns is None else as_in_events(table.columns, table.rename)
+        # What the table has and `drop` names since is null from now on.
+        self._dropped = [field for field in columns if field.name in table.rules.dropped]
+        columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
         self.wants = columns, table.rules
         self.decoder: Decoder = plan.format.decoder(columns, table.rules)
         self._plan = plan
@@ -215,6 +219,8 @@ class _Lane:
 
     def _write(self, events: Events, decoded: Decoded, before: set[int]) -> None:
         table, rows = self.table, decoded.rows
+        for field in stored(pa.schema(self._dropped)):
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
         if table.rename:
             rows = rows.rename_columns(as_in_table(rows.schema, table.rename).names)
         if table.rescues:

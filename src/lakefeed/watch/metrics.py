@@ -39,6 +39,9 @@ class Metrics(Quiet):
         self._failures = count("commit_failures", "Commits that did not land, after all their retries.")
         self._retries = count("commit_retries", "Further attempts that commits needed.")
         self._upkeep = count("upkeep_runs", "Operations of upkeep.", ("pipeline", "table", "operation"))
+        self._changes = count(
+            "schema_changes", "Tables created, and columns added to them.", ("pipeline", "table")
+        )
         self._commit_seconds = histogram("commit_seconds", "How long a commit took.", _TABLE, _COMMIT_SECONDS)
         self._batch_seconds = histogram(
             "batch_seconds",
@@ -86,6 +89,10 @@ class Metrics(Quiet):
         self._read.labels(*labels).inc(event.read)
         self._batch_seconds.labels(*labels).observe(event.seconds)
         self._batch_records.labels(*labels).observe(event.read)
+
+    def changed(self, table: str, text: str) -> None:
+        """Count a change of a table."""
+        self._changes.labels(self._pipeline, table).inc()
 
     def upkept(self, event: Upkept) -> None:
         """Count an operation of upkeep."""

@@ -32,6 +32,7 @@ NAMES = {
     "lakefeed_table_files": {"pipeline", "table"},
     "lakefeed_table_small_files": {"pipeline", "table"},
     "lakefeed_table_version": {"pipeline", "table"},
+    "lakefeed_schema_changes_total": {"pipeline", "table"},
     "lakefeed_upkeep_runs_total": {"pipeline", "table", "operation"},
     "lakefeed_up": FLOW,
 }
