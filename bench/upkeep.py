@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ ON = (
     "vacuum: {every: 60s, retain: 30s, allow_short_retention: true}}"
 )
 BUSY = (
-    "compact: {every: 3s}, cluster: {every: 5s}, log: {checkpoint_every: 50, retain: 30s}, max_share: 0.5, "
-    "vacuum: {every: 4s, retain: 2s, allow_short_retention: true}"
+    "compact: {every: 2s, min_files: 2}, cluster: {every: 10s}, log: {checkpoint_every: 50, retain: 30s}, "
+    "vacuum: {every: 4s, retain: 2s, allow_short_retention: true}, max_share: 0.5"
 )
 KILLS = ["compact_started:2", "compact_done:3", "cluster_started:1", "cluster_done:1"]
 KILLS += ["vacuum_started:1", "vacuum_deleted:3", "vacuum_done:1", "delete_started:1", "delete_done:1"]
@@ -44,6 +45,7 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=2000, help="of one commit")
     options.add_argument("--turns", type=int, default=4)
     options.add_argument("--kill-commits", type=int, default=60, help="of the table that is killed, per kill")
+    options.add_argument("--together", action="store_true", help="both at once, where other programs run")
     options.add_argument("--folder", type=Path, default=None)
     options.add_argument("--child", nargs=2, default=None, help=argparse.SUPPRESS)
     asked = options.parse_args()
@@ -58,17 +60,26 @@ def main() -> None:
 def bench(asked: argparse.Namespace, folder: Path) -> None:
     seconds, cpu = {"off": 0.0, "on": 0.0}, {"off": 0.0, "on": 0.0}
     steps: dict[str, int] = {}
-    for turn in range(1, asked.turns + 1):
+
+    def take_turn(name: str, turn: int) -> None:
         end = asked.commits * turn // asked.turns * asked.rows
-        for name in seconds if turn % 2 else reversed(seconds):
-            done = run(folder / name, ON if name == "on" else "off", end, asked.rows)
-            seconds[name] += done["seconds"]
-            cpu[name] += done["cpu"]
-            for step in done["steps"]:
-                steps[step] = steps.get(step, 0) + 1
-            took = f"{done['seconds']:.1f} s, {done['cpu']:.1f} s of CPU"
-            say(f"turn {turn}: {name}: {done['commits']} commits in {took}")
-    killed(asked, folder)
+        done = run(folder / name, ON if name == "on" else "off", end, asked.rows)
+        seconds[name] += done["seconds"]
+        cpu[name] += done["cpu"]
+        for step in done["steps"]:
+            steps[step] = steps.get(step, 0) + 1
+        took = f"{done['seconds']:.1f} s, {done['cpu']:.1f} s of CPU"
+        say(f"turn {turn}: {name}: {done['commits']} commits in {took}")
+
+    with ThreadPoolExecutor(3 if asked.together else 1) as pool:
+        waiting = []
+        for turn in range(1, asked.turns + 1):
+            names = ["off", "on"] if turn % 2 else ["on", "off"]
+            waiting += [pool.submit(take_turn, name, turn) for name in names]
+            if asked.together:
+                wait(waiting)
+        for each in [*waiting, pool.submit(killed, asked, folder)]:
+            each.result()
     report(asked, folder, seconds, cpu, steps)
 
 

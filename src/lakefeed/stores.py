@@ -52,8 +52,9 @@ _MISUSED = re.compile(
     r"|generic delta kernel error",
     re.I,
 )
-# delta-rs has no errno, but quotes the system's error in one of these two ways.
+# delta-rs ends some errors with the functions that it was in.
 _BACKTRACE = re.compile(r"\d+: (<unknown>|\w+$)|at \S+:\d+:\d+$")
+# delta-rs has no errno, but quotes the system's error in one of these two ways.
 _NUMBER = re.compile(r"Os \{ code: (\d+)|\(os error (\d+)\)")
 
 

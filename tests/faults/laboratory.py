@@ -24,7 +24,7 @@ from support.kafka import Broker
 from support.spark import local_session
 
 STEPS = 10
-SOAK_SECONDS = 60.0
+SOAK_SECONDS = 120.0
 
 
 @dataclass

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import psutil
 import pytest
 
+from conftest import TopicFactory
 from lakefeed import LakefeedError, Pipeline
 from lakefeed.pipeline.secrets import Redactor
 from support.kafka import Broker
@@ -53,6 +57,7 @@ tables:
 storage: {json.dumps(own)}
 dead_letters: {{storage: {json.dumps(STORAGE)}}}
 spark: {{conf: {json.dumps(SPARK)}}}
+http: {{listen: "127.0.0.1:0", token: "{CANARY}-token"}}
 give_up_after: 1s
 """
 
@@ -61,6 +66,24 @@ def kafka(address: str, **options: str) -> str:
     sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     given = json.dumps({**sasl, **KAFKA, **options})
     return f'{{type: kafka, brokers: "{address}", topics: [clicks], format: json, options: {given}}}'
+
+
+def registered(address: str, topic: str) -> str:
+    """Payloads whose schemas a registry has that is not there."""
+    registry = {"url": "http://127.0.0.1:9", "user": "reader", "password": f"{CANARY}-registry"}
+    form = json.dumps({"type": "json", "registry": registry})
+    return f'{{type: kafka, brokers: "{address}", topics: [{topic}], format: {form}}}'
+
+
+def served(said: str) -> str:
+    """All that the running pipeline shows to those who know the token; empty before it listens."""
+    found = re.search(r"http://127\.0\.0\.1:\d+", said)
+    texts = []
+    for path in ("/", "/metrics", "/api/status", "/readyz") if found else ():
+        asked = Request(found[0] + path, headers={"Authorization": f"Bearer {CANARY}-token"})
+        with suppress(OSError), urlopen(asked, timeout=5) as answer:
+            texts.append(answer.read().decode())
+    return "\n".join(texts)
 
 
 @pytest.fixture
@@ -97,11 +120,12 @@ def test_no_secret_leaves_a_run_by_the_command_line(s3: S3Server, bucket: str, t
         source = "{type: generate, rows: 500, bad_ratio: 0.1}"
         file.write_text(pipeline_text(source, tables, door.storage))
         door.inject(Fault("refused", path="/bad/", times=1000, text=QUOTED))
-        listed = ""
+        listed = shown = ""
 
         with start("--debug", "run", str(file), "--once", env=VARIABLES) as process:
             while process.running:
                 listed += command_lines(process)
+                shown = served(process.stderr) or shown
                 time.sleep(0.2)
             code = process.wait()
             said = process.stdout + process.stderr
@@ -114,9 +138,17 @@ def test_no_secret_leaves_a_run_by_the_command_line(s3: S3Server, bucket: str, t
     assert "AccessDenied: *** *** *** *** ***\n" in said
     assert looked == 0, err
     assert "java" in listed
+    assert "lakefeed_up" in shown
     assert b"commitInfo" in stored
     assert state
-    for place in (said, listed, out + err, stored.decode(errors="replace"), state.decode(errors="replace")):
+    for place in (
+        said,
+        listed,
+        shown,
+        out + err,
+        stored.decode(errors="replace"),
+        state.decode(errors="replace"),
+    ):
         assert CANARY not in place
 
 
@@ -125,10 +157,11 @@ def refuse_store(door: UnreliableStore) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("failing", ["broker", "client", "store"])
+@pytest.mark.parametrize("failing", ["broker", "client", "store", "registry"])
 def test_no_secret_leaves_a_run_by_the_python_api(
     failing: str,
     broker: Broker,
+    topic: TopicFactory,
     s3: S3Server,
     bucket: str,
     tmp_path: Path,
@@ -143,7 +176,9 @@ def test_no_secret_leaves_a_run_by_the_python_api(
         "broker": kafka(broker.address),
         "client": kafka(broker.address, **{"ssl.key.pem": f"{CANARY}-pem", "security.protocol": "SASL_SSL"}),
         "store": "{type: generate, rows: 100}",
+        "registry": registered(broker.address, framed := topic()),
     }
+    broker.produce(framed, [b'\0\0\0\0\1{"event_id": 1}'])
     file = tmp_path / "shop.yaml"
     tables = f"  events: {{path: 's3://{bucket}/events', from: clicks, schema: {{event_id: long}}}}"
     with UnreliableStore(s3) as door:

@@ -27,6 +27,8 @@ from lakefeed.tables import (
     settings,
     vacuum,
 )
+from lakefeed.tables.changes import changes
+from lakefeed.tables.description import describe
 from lakefeed.tables.operation import operation_account
 from lakefeed.tables.protocol import features
 from lakefeed.tables.table import LakeTable
@@ -52,6 +54,13 @@ REFUSED: dict[str, dict[str, tuple[str, ...]]] = {
     "letters_in_paths": {"in a way that cannot be kept here": REWRITES},
 }
 """By table, a word of the refusal and the operations that say it; all others keep the content."""
+
+NAMED = {
+    "clustered": ("clustering",),
+    "vectors": ("deletionVectors",),
+    "v2_checkpoint": ("v2Checkpoint",),
+    "writer_4": ("changeDataFeed",),
+}
 
 RICH = ("every_type", "evolved", "int96", "timestamp_ntz", "signs_in_paths")
 """Tables whose every value is compared with what Spark read before."""
@@ -131,6 +140,23 @@ def test_content_stays_equal_for_duckdb_or_the_command_refuses_and_says_why(
 
     deleted = refusal(name, "delete") is None
     assert len(left) == 20 - deleted - (name == "vectors") + (name == "evolved")
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_table_can_be_looked_at(name: str, zoo: Path) -> None:
+    table = open_any(zoo / name)
+
+    found = describe(table, ["id"])
+
+    assert (found.table.rows, found.schema["id"].split()[0]) == (20 + (name == "evolved"), "long")
+    assert found.owners == ["Apache-Spark/4.2.0 Delta-Lake/4.4.0"]
+    assert all(word in " ".join(found.features) for word in NAMED.get(name, ()))
+    if name in ("mapping", "widened"):
+        with pytest.raises(TableError, match=r"which `table changes` cannot keep"):
+            changes(table, 1, 1)
+    else:
+        rows_of_version_1 = [row for batch in changes(table, 1, 1).batches for row in batch.to_pylist()]
+        assert sorted(row["id"] for row in rows_of_version_1) == list(range(10))
 
 
 def test_spark_reads_the_same_values_after_all_that_and_writes_on(zoo: Path, tmp_path: Path) -> None:

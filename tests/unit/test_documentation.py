@@ -76,7 +76,7 @@ def test_every_command_in_the_documentation_exists_with_its_options(page: Path, 
     named = [word for word in words if not word.startswith("-")]
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
 
-    command = known[named[0]] if named else group
+    command = known[named[0]] if named and named[0] != "COMMAND" else group
     while getattr(command, "commands", None) and len(named) > 1:
         named = named[1:]
         command = command.commands[named[0]]

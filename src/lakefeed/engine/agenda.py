@@ -42,13 +42,8 @@ class Agenda:
         # A clock that was set back must not put an operation off for longer than its interval.
         return min(self._done[name], now) + every - now
 
-    def done(self, table: str, operation: str) -> None:
-        """Count the interval of an operation from now on."""
-        self._done[f"{table} {operation}"] = self._now()
-        self._keep()
-
-    def postpone(self, table: str, operation: str, every: float, seconds: float) -> None:
-        """Let an operation that could not be done be due again after some seconds, or its interval."""
+    def wait(self, table: str, operation: str, every: float, seconds: float) -> None:
+        """Let an operation be due again after some seconds, or after its interval if that is shorter."""
         self._done[f"{table} {operation}"] = self._now() - every + min(every, seconds)
         self._keep()
 

@@ -27,7 +27,21 @@ _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 DRIVER_MEMORY = "1g"
 
-_FOR_THE_START = ("spark.master", "spark.driver.", "spark.submit.", "spark.jars", "spark.files")
+# What `spark-submit` itself reads.
+_FOR_THE_START = tuple(
+    f"spark.{part}"
+    for part in (
+        "master",
+        "driver.",
+        "submit.",
+        "jars",
+        "files",
+        "archives",
+        "yarn.",
+        "kubernetes.",
+        "kerberos.",
+    )
+)
 
 _DEFAULTS = {
     # Workers start as `python3` from PATH otherwise, which breaks virtual environments.

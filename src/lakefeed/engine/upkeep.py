@@ -66,6 +66,7 @@ class Caretaker:
         clock: SteadyClock | None = None,
     ) -> None:
         self._look = charges if callable(charges) else lambda: charges
+        self._charges: Sequence[Charge] = ()
         self._agenda = agenda
         self._watcher = watcher
         self._stop = stop
@@ -74,21 +75,23 @@ class Caretaker:
         self._told: set[str] = set()
 
     def run(self) -> None:
-        """Look after the tables until `end` is called or the run is stopped."""
-        while True:
-            charges = self._look()
-            waits = sorted(
-                (
-                    (self._wait(charge, name, every), at, name)
-                    for at, charge in enumerate(charges)
-                    for name, every in charge.intervals().items()
-                )
-            )
-            if not waits or self.rest(min(60.0, max(_LOOK, waits[0][0]))):
-                return
+        """Look after the tables until `end` is called or the run is stopped.
+
+        Tables take turns, a step each, so that one with much to do does not keep the others waiting; each has
+        one operation at a time.
+        """
+        at_work: dict[int, tuple[str, Iterator[None]]] = {}
+        while not self._stopping():
+            self._charges = self._look()
+            waits = self._waits()
             for wait, at, name in waits:
-                if wait <= 0:
-                    self.perform(charges[at], name)
+                if wait <= 0 and at not in at_work:
+                    at_work[at] = (name, self._steps(self._charges[at], name))
+            for at, (name, steps) in list(at_work.items()):
+                if not self._advance(self._charges[at], name, steps):
+                    del at_work[at]
+            if not waits or (not at_work and self.rest(min(60.0, max(_LOOK, waits[0][0])))):
+                return
 
     def end(self) -> None:
         """Do not begin another step."""
@@ -106,30 +109,44 @@ class Caretaker:
         return self._stop.is_set() or self._ended.is_set()
 
     def perform(self, charge: Charge, operation: str) -> None:
-        """Do all steps of an operation that is due, and count its interval anew."""
+        """Do all steps of an operation now."""
+        steps = self._steps(charge, operation)
+        while self._advance(charge, operation, steps):
+            pass
+
+    def _waits(self) -> list[tuple[float, int, str]]:
+        """Every operation with the seconds until it is due and the number of its table, soonest first."""
+        return sorted(
+            (self._agenda.seconds_until(charge.place.name, name, every), at, name)
+            for at, charge in enumerate(self._charges)
+            for name, every in charge.intervals().items()
+        )
+
+    def _advance(self, charge: Charge, operation: str, steps: Iterator[None]) -> bool:
+        """Do one step; False when the operation is over, and its interval is counted anew."""
         name = charge.place.name
         try:
-            for _ in self._steps(charge, operation) if charge.place.exists else ():
-                pass
-            # What a stop cuts short is still due at the next start.
-            if not self._stopping():
-                self._agenda.done(name, operation)
+            next(steps)
+            return True
+        except StopIteration:
+            wait = charge.intervals()[operation]
         except Conflict as error:
-            # Somebody else has changed what was being rewritten: theirs stands, ours is done next time.
+            # Somebody else has changed what was being rewritten: theirs stands, ours is done later.
             _log.debug("%s: %s gave way", name, operation, exc_info=error)
-            self._agenda.postpone(name, operation, charge.intervals()[operation], _AGAIN)
+            wait = _AGAIN
         except Exception as error:
             self._tell(name, operation, error)
-            self._agenda.done(name, operation)
-
-    def _wait(self, charge: Charge, operation: str, every: float) -> float:
-        return self._agenda.seconds_until(charge.place.name, operation, every)
+            wait = charge.intervals()[operation]
+        # What a stop cuts short is still due at the next start.
+        if not self._stopping():
+            self._agenda.wait(name, operation, charge.intervals()[operation], wait)
+        return False
 
     def _steps(self, charge: Charge, operation: str) -> Iterator[None]:
         steps = {"compact": self._compact, "cluster": self._cluster, "delete": self._delete}
         steps["vacuum"] = self._vacuum
         began = time.monotonic()
-        for change in steps[operation](charge):
+        for change in steps[operation](charge) if charge.place.exists else ():
             passing(f"{operation}_done")
             # The stream's own snapshot moves on here, and not when its next batch wants to commit.
             with charge.place.lock:

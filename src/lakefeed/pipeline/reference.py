@@ -131,8 +131,6 @@ def _plain_words(schema: dict[str, Any]) -> str:
 
 def _link(name: str) -> str:
     title = re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", name)
-    titles = {"DeadLetters": "Dead letters", "DeleteAfter": "Delete after"}
-    title = titles.get(name, name)
     return f"[{title}](#{title.lower().replace(' ', '-')})"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakefeed.watch.figures import per_second, short
 from lakefeed.watch.markup import Markup, join, tag
@@ -30,20 +31,21 @@ class _Frame:
 
 def chart(points: list[float], label: str, cls: str = "spark") -> Markup:
     """A line over the last hour, or since the beginning of the run, with its area below."""
+    line = _line(tuple(points))
+    return Markup(
+        f'<svg class="{cls}" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" '
+        f'aria-label="{join(label)}"><path d="{line}L100 24L0 24Z" class="area"></path>'
+        f'<path d="{line}" class="line"></path></svg>'
+    )
+
+
+@lru_cache(maxsize=512)
+def _line(points: tuple[float, ...]) -> str:
+    """Points change every ten seconds, and are looked at more often than that."""
     top = max([*points, 1e-9])
     step = 100 / max(1, len(points) - 1)
     places = [f"{at * step:.1f} {22 - 20 * value / top:.1f}" for at, value in enumerate(points)]
-    line = "M" + "L".join(places) if len(places) > 1 else "M0 22L100 22"
-    return tag(
-        "svg",
-        tag("path", d=f"{line}L100 24L0 24Z", cls="area"),
-        tag("path", d=line, cls="line"),
-        cls=cls,
-        viewBox="0 0 100 24",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=label,
-    )
+    return "M" + "L".join(places) if len(places) > 1 else "M0 22L100 22"
 
 
 def drawing(view: RunView) -> Markup:
@@ -102,25 +104,32 @@ def _curve(frame: _Frame, start: float, end: float) -> str:
 
 def _edge(frame: _Frame, flow: FlowView, start: float, end: float) -> Markup:
     state = "broken" if not flow.up else "moving" if flow.rate > 0 else "still"
-    return tag("path", d=_curve(frame, start, end), cls=f"edge {state}")
+    return _path(_curve(frame, start, end), f"edge {state}")
 
 
 def _rate(frame: _Frame, table: TableView, middle: float) -> Markup:
     """What flows into a table, written on its arrow; a low row has no room for it."""
     if frame.width < 500 or frame.row < 40 or table.stopped:
         return Markup("")
-    return tag(
-        "text", per_second(table.rate), x=f"{frame.right_x - 12:.0f}", y=f"{middle - 7:.1f}", cls="rate"
-    )
+    return _text(per_second(table.rate), frame.right_x - 12, middle - 7, "rate")
 
 
 def _letter_edge(frame: _Frame, source: SourceView, start: float, end: float) -> Markup:
     state = "moving" if source.letter_rate else "still"
-    return tag("path", d=_curve(frame, start, end), cls=f"edge letters {state}")
+    return _path(_curve(frame, start, end), f"edge letters {state}")
 
 
 def _box(x: float, y: float, width: float, height: float, cls: str) -> Markup:
-    return tag("rect", x=f"{x:.1f}", y=f"{y:.1f}", width=width - 2, height=height, rx="9", cls=f"box {cls}")
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width - 2:.0f}" height="{height:.0f}"'
+    return Markup(f'<rect {place} rx="9" class="box {cls}"></rect>')
+
+
+def _text(said: str, x: float, y: float, cls: str) -> Markup:
+    return Markup(f'<text x="{x:.0f}" y="{y:.1f}" class="{cls}">{join(said)}</text>')
+
+
+def _path(line: str, cls: str) -> Markup:
+    return Markup(f'<path d="{line}" class="{cls}"></path>')
 
 
 def _source(frame: _Frame, source: SourceView, y: float) -> Markup:
@@ -137,8 +146,8 @@ def _source(frame: _Frame, source: SourceView, y: float) -> Markup:
         tag("title", f"source {source.name} ({source.kind}): {source.trouble or source.stopped or said}"),
         _box(1, y, frame.left, _SOURCE_HEIGHT, state),
         _dot(18, y + 19, state),
-        tag("text", cut(source.name, room - 4), x="32", y=f"{y + 24:.1f}", cls="name"),
-        tag("text", cut(f"{source.kind} · {said}", room + 2), x="14", y=f"{y + 43:.1f}", cls="said"),
+        _text(cut(source.name, room - 4), 32, y + 24, "name"),
+        _text(cut(f"{source.kind} · {said}", room + 2), 14, y + 43, "said"),
         cls=f"node {state}",
     )
 
@@ -154,8 +163,8 @@ def _table(frame: _Frame, table: TableView, y: float) -> Markup:
         tag("title", f"table {table.name}: {table.stopped or said}"),
         _box(x, y, width, frame.row, state),
         _dot(x + 17, y + frame.row / 2, state),
-        tag("text", cut(table.name, room), x=f"{x + 30:.0f}", y=f"{middle:.1f}", cls="name"),
-        tag("text", said, x=f"{x + width - 14:.0f}", y=f"{middle:.1f}", cls="said end"),
+        _text(cut(table.name, room), x + 30, middle, "name"),
+        _text(said, x + width - 14, middle, "said end"),
         cls=f"node {state}",
     )
 
@@ -174,14 +183,14 @@ def _letters(frame: _Frame, view: RunView, y: float) -> Markup:
         "g",
         tag("title", f"dead letters: {view.letters.path}"),
         _box(x, y, frame.right, frame.row, state),
-        tag("text", "dead letters", x=f"{x + 14:.0f}", y=f"{middle:.1f}", cls="name"),
-        tag("text", short(count), x=f"{x + frame.right - 14:.0f}", y=f"{middle:.1f}", cls="said end"),
+        _text("dead letters", x + 14, middle, "name"),
+        _text(short(count), x + frame.right - 14, middle, "said end"),
         cls=f"node {state}",
     )
 
 
 def _dot(x: float, y: float, state: str) -> Markup:
-    return tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="4.5", cls=f"dot {state}")
+    return Markup(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" class="dot {state}"></circle>')
 
 
 def cut(text: str, room: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from html import escape
 
 
@@ -16,18 +17,20 @@ def tag(name: str, *inside: str | Markup, **attributes: str | float | bool | Non
 
     `cls` is written `class`, an underscore is written as a dash, None and False leave an attribute out.
     """
-    written = "".join(
-        f' {_name(key)}="{escape(str(value))}"' if value is not True else f" {_name(key)}"
-        for key, value in attributes.items()
-        if value is not None and value is not False
-    )
-    return Markup(f"<{name}{written}>{join(*inside)}</{name}>")
+    written = name
+    for key, value in attributes.items():
+        if value is True:
+            written += f" {_name(key)}"
+        elif value is not None and value is not False:
+            written += f' {_name(key)}="{escape(str(value))}"'
+    return Markup(f"<{written}>{join(*inside)}</{name}>")
 
 
 def join(*parts: str | Markup) -> Markup:
     """Parts one after the other."""
-    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))
+    return Markup("".join([part if isinstance(part, Markup) else escape(part) for part in parts]))
 
 
+@cache
 def _name(key: str) -> str:
     return "class" if key == "cls" else key.rstrip("_").replace("_", "-")

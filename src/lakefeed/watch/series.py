@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 HOUR = 3600.0
-_WIDTH = 5.0
+_WIDTH = 10.0
 _SHORTEST_SPAN = 120.0
 _MOST_POINTS = 60
 
@@ -37,7 +37,7 @@ class Rate:
 
 @dataclass
 class Series:
-    """The last hour in steps of five seconds; a step holds a sum, or with `level` the last value set."""
+    """The last hour in steps of ten seconds; a step holds a sum, or with `level` the last value set."""
 
     level: bool = False
     _steps: deque[tuple[int, float]] = field(default_factory=deque)

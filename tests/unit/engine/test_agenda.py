@@ -26,7 +26,7 @@ def test_first_interval_begins_when_a_table_is_first_seen(tmp_path: Path) -> Non
 
 def test_interval_goes_on_over_a_restart(tmp_path: Path) -> None:
     clock = Clock()
-    Agenda(tmp_path / "upkeep.json", clock).done("events", "vacuum")
+    Agenda(tmp_path / "upkeep.json", clock).wait("events", "vacuum", 86_400, 86_400)
     clock.now += 80_000
 
     restarted = Agenda(tmp_path / "upkeep.json", clock)
@@ -37,7 +37,7 @@ def test_interval_goes_on_over_a_restart(tmp_path: Path) -> None:
 def test_clock_that_is_set_back_puts_nothing_off_for_longer_than_its_interval(tmp_path: Path) -> None:
     clock = Clock()
     agenda = Agenda(tmp_path / "upkeep.json", clock)
-    agenda.done("events", "compact")
+    agenda.wait("events", "compact", 600, 600)
     clock.now -= 500_000
 
     assert agenda.seconds_until("events", "compact", 600) == 600
@@ -46,8 +46,8 @@ def test_clock_that_is_set_back_puts_nothing_off_for_longer_than_its_interval(tm
 def test_operation_that_gave_way_is_due_again_soon(tmp_path: Path) -> None:
     agenda = Agenda(tmp_path / "upkeep.json", Clock())
 
-    agenda.postpone("events", "delete", 86_400, 60)
-    agenda.postpone("events", "compact", 5, 60)
+    agenda.wait("events", "delete", 86_400, 60)
+    agenda.wait("events", "compact", 5, 60)
 
     assert agenda.seconds_until("events", "delete", 86_400) == 60
     assert agenda.seconds_until("events", "compact", 5) == 5

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.engine.faultpoints import UPKEEP_POINTS
-from lakefeed.engine.upkeep import SteadyClock
+from lakefeed.engine.upkeep import SteadyClock, beside
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
 from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
@@ -315,6 +315,22 @@ def test_upkeep_takes_no_more_than_its_share_of_time(tmp_path: Path) -> None:
     worked = sum(step.seconds for step in steps)
     assert len(steps) == 3
     assert worked / (time.monotonic() - began) < 0.26
+
+
+def test_caretaker_does_what_is_due_until_the_run_ends(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "{compact: {every: 300ms, min_files: 2}, vacuum: {every: 200ms}, max_share: 1}")
+    kept.add(0, 2)
+    old = orphan(kept.path, "day=2026-01-01/part-old.parquet", 8)
+    began = time.monotonic()
+
+    with beside(kept.caretaker, 10):
+        while (old.exists() or len(kept.files()) > 1) and time.monotonic() - began < 30:
+            time.sleep(0.02)
+        waited = time.monotonic() - began
+
+    assert waited > 0.3
+    assert {step.operation for step in kept.told.steps} == {"compact", "vacuum"}
+    assert kept.ids() == list(range(20))
 
 
 def test_stop_ends_a_rewrite_in_the_middle_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ tables:
   third: {path: 'gs://lake/third'}
 flush: {interval: 5, rows: 0}
 spark: local
-http: {listen: here}
+htpp: {listen: here}
 """
 
     found = problems(text)
@@ -89,8 +89,7 @@ http: {listen: here}
         "shop.yaml:31: flush.interval: expected a duration with its unit, got 5; write 5s for seconds",
         "shop.yaml:31: flush.rows: expected a number greater than 0, got 0",
         "shop.yaml:32: spark: expected keys and values, got 'local'",
-        "shop.yaml:33: http: unknown key; known are name, sources, tables, flush, dead_letters, storage, "
-        "upkeep, spark, state, stop_timeout, give_up_after and tests",
+        "shop.yaml:33: htpp: unknown key, did you mean 'http'?",
     ]
 
 

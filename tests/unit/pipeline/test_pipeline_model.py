@@ -126,9 +126,9 @@ def test_a_pipeline_travels_to_other_processes() -> None:
 
 def test_run_hands_over_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
-    engine = types.ModuleType("lakefeed.engine.supervisor")
+    engine = types.ModuleType("lakefeed.watch.run")
     engine.run = lambda pipeline, once, master: calls.append((pipeline, once, master))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lakefeed.engine.supervisor", engine)
+    monkeypatch.setitem(sys.modules, "lakefeed.watch.run", engine)
     pipeline = _pipeline()
 
     pipeline.run(once=True, master="local[1]")
