@@ -54,7 +54,7 @@ tables:
   third: {path: 'gs://lake/third'}
 flush: {interval: 5, rows: 0}
 spark: local
-http: {listen: here}
+gateway: {listen: here}
 """
 
     found = problems(text)
@@ -88,8 +88,8 @@ http: {listen: here}
         "shop.yaml:31: flush.interval: expected a duration with its unit, got 5; write 5s for seconds",
         "shop.yaml:31: flush.rows: expected a number greater than 0, got 0",
         "shop.yaml:32: spark: expected keys and values, got 'local'",
-        "shop.yaml:33: http: unknown key; known are name, sources, tables, flush, dead_letters, storage, "
-        "spark, state, stop_timeout and give_up_after",
+        "shop.yaml:33: gateway: unknown key; known are name, sources, tables, flush, dead_letters, storage, "
+        "http, ready, spark, state, stop_timeout and give_up_after",
     ]
 
 

@@ -124,11 +124,11 @@ def test_a_pipeline_travels_to_other_processes() -> None:
     assert pickle.loads(pickle.dumps(pipeline)) == pipeline
 
 
-def test_run_hands_over_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_hands_over_to_the_run_that_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
-    engine = types.ModuleType("lakefeed.engine.supervisor")
-    engine.run = lambda pipeline, once, master: calls.append((pipeline, once, master))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lakefeed.engine.supervisor", engine)
+    watched = types.ModuleType("lakefeed.watch.run")
+    watched.run = lambda pipeline, once, master: calls.append((pipeline, once, master))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lakefeed.watch.run", watched)
     pipeline = _pipeline()
 
     pipeline.run(once=True, master="local[1]")
