@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -28,19 +29,8 @@ _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DRIVER_MEMORY = "1g"
 
 # What `spark-submit` itself reads.
-_FOR_THE_START = tuple(
-    f"spark.{part}"
-    for part in (
-        "master",
-        "driver.",
-        "submit.",
-        "jars",
-        "files",
-        "archives",
-        "yarn.",
-        "kubernetes.",
-        "kerberos.",
-    )
+_FOR_THE_START = re.compile(
+    r"spark\.(master|driver\.|submit\.|jars|files|archives|yarn\.|kubernetes\.|kerberos\.)"
 )
 
 _DEFAULTS = {
@@ -138,7 +128,7 @@ def _shown(settings: SparkConf) -> SparkConf:
     Only what a JVM must know to start: all others reach it with the context.
     """
     shown = type(settings)(loadDefaults=False)
-    needed = [(key, value) for key, value in settings.getAll() if key.startswith(_FOR_THE_START)]
+    needed = [(key, value) for key, value in settings.getAll() if _FOR_THE_START.match(key)]
     return shown.setAll([(key, value) for key, value in needed if not is_secret_key(key)])
 
 
