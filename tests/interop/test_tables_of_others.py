@@ -62,8 +62,14 @@ NAMED = {
     "writer_4": ("changeDataFeed",),
 }
 
-RICH = ("every_type", "evolved", "int96", "timestamp_ntz", "signs_in_paths")
+RICH = ("every_type", "evolved", "int96")
 """Tables whose every value is compared with what Spark read before."""
+
+READ_BY_SPARK = (
+    "plain", "check", "change_feed", "generated", "timestamp_ntz", "vectors", "v2_checkpoint",
+    "signs_in_paths", "mapping", "clustered", "row_tracking", *RICH,
+)  # fmt: skip
+"""One for each way in which a table is changed or kept; each takes Spark more than a second."""
 
 
 def optimize(table: LakeTable) -> None:
@@ -161,12 +167,12 @@ def test_every_table_can_be_looked_at(name: str, zoo: Path) -> None:
 
 def test_spark_reads_the_same_values_after_all_that_and_writes_on(zoo: Path, tmp_path: Path) -> None:
     expected = {}
-    for name in ZOO:
+    for name in READ_BY_SPARK:
         shutil.copytree(zoo / name, tmp_path / name)
         expected[name] = look_after(name, tmp_path / name)
 
     with DeltaSpark() as spark:
-        for name in ZOO:
+        for name in READ_BY_SPARK:
             found = spark.read(tmp_path / name)
             texts = [repr(sorted(row.items())) for row in found.select(["id", "day", "v"]).to_pylist()]
             assert sorted(texts) == sorted(basic(row) for row in expected[name]), name
