@@ -16,6 +16,7 @@ import pyarrow as pa
 from support.spark_reader import delta_jars
 
 ANSWER_SECONDS = 240
+STOP_SECONDS = 60
 
 
 class DeltaSpark:
@@ -50,8 +51,14 @@ class DeltaSpark:
             return reader.read_all()
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        """End Spark, which ends when nobody asks any more."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._folder.cleanup()
 
     def __enter__(self) -> DeltaSpark:
@@ -93,6 +100,9 @@ def _serve() -> None:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.ui.showConsoleProgress": "false",
+        # It lives for seconds: what the best compiler would bring, it would cost many times over.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     answers = os.fdopen(os.dup(1), "w")
     # Java prints to standard output too.
@@ -113,6 +123,7 @@ def _serve() -> None:
         except Exception as error:
             failure = str(error)[:3000]
         print(json.dumps({"error": failure}), file=answers, flush=True)
+    spark.stop()
 
 
 if __name__ == "__main__":

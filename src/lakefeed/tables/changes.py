@@ -12,6 +12,7 @@ from lakefeed.errors import UsageError
 from lakefeed.stores import store_errors
 from lakefeed.tables.log import Entry, entries, plain_path, versions
 from lakefeed.tables.operation import place
+from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.rewrite import read_rows
 from lakefeed.tables.snapshot import DataFile, Partition
 from lakefeed.tables.table import LakeTable
@@ -38,6 +39,7 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
 
     Raises UsageError when the log no longer holds them, or the feed was off at one of them.
     """
+    refuse_unkept(table, "changes")
     end = table.version if last is None else last
     there = versions(table.store)
     if first > end or end > table.version or first not in there:

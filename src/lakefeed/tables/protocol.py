@@ -21,7 +21,6 @@ _PLAIN = frozenset(
         "invariants",
         "timestampNtz",
         "v2Checkpoint",
-        "vacuumProtocolCheck",
     }
 )
 _WITH_MAPPING = _PLAIN | {"columnMapping"}
@@ -44,15 +43,8 @@ _KEPT: dict[str, frozenset[str]] = {
     "properties": _WITH_MAPPING,
     "vacuum": _WITH_MAPPING,
     "layout": _PLAIN - {"generatedColumns"},
-    "checkpoint": _WITH_MAPPING
-    | {
-        "clustering",
-        "domainMetadata",
-        "rowTracking",
-        "identityColumns",
-        "allowColumnDefaults",
-        "inCommitTimestamp",
-    },
+    "changes": _PLAIN | _ONLY_IN_THE_LOG,
+    "checkpoint": _WITH_MAPPING | _ONLY_IN_THE_LOG,
 }
 
 # Before features had names, a version stood for all of those up to it.

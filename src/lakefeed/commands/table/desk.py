@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,6 @@ class Desk:
     storage: dict[str, str]
     redactor: Redactor
     as_json: bool
-    shown: dict[str, Any] = field(default_factory=dict)
 
     @property
     def store(self) -> pafs.FileSystem:
@@ -105,16 +104,19 @@ def desk(
     """Find the table that a command line names; errors pass without secrets."""
     from lakefeed.pipeline.secrets import Redactor, secret_strings
 
-    given = _pairs(storage or (), "--storage")
+    given = pairs(storage or (), "--storage")
+    secrets = set(secret_strings({"storage": given}))
     if file is None:
-        place, options, redactor = _located(path), given, Redactor(secret_strings({"storage": given}))
+        place, options = _located(path), given
     else:
         from lakefeed.pipeline.model import Pipeline
 
         pipeline = Pipeline.from_file(file)
         place, named = _named(pipeline, path, file)
         options = {**named, **given}
-        redactor = Redactor(secret_strings({"storage": {**options}}, (), _hidden(options)))
+        written = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
+        secrets |= set(secret_strings(written, (), pipeline.option_paths_from_variables))
+    redactor = Redactor(secrets)
     with redactor.guarding():
         yield Desk(place, options, redactor, as_json)
 
@@ -141,15 +143,6 @@ def to_json(data: Any, *, indent: bool = False) -> str:
 
 def pairs(given: Sequence[str], option: str) -> dict[str, str]:
     """`KEY=VALUE` arguments as a dict; UsageError for one without `=`."""
-    return _pairs(given, option)
-
-
-def names(text: str | None) -> list[str]:
-    """Column names separated by commas."""
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
-
-
-def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
     found = {}
     for text in given:
         key, is_pair, value = text.partition("=")
@@ -157,6 +150,11 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
             raise UsageError(f"{option} expects KEY=VALUE, got {key!r}.")
         found[key.strip()] = value
     return found
+
+
+def names(text: str | None) -> list[str]:
+    """Column names separated by commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _located(path: str) -> str:
@@ -176,11 +174,6 @@ def _named(pipeline: Any, name: str, file: Path) -> tuple[str, dict[str, str]]:
     from lakefeed.pipeline.wording import suggestion
 
     raise UsageError(f"{file} has no table {name!r}{suggestion(name, [*pipeline.tables, 'dead_letters'])}")
-
-
-def _hidden(options: dict[str, str]) -> set[tuple[str | int, ...]]:
-    """Options of a file may come from variables, which are shown to nobody; harmless ones are few words."""
-    return {("storage", key) for key in options if not key.lower().endswith(("region", "allow_http"))}
 
 
 def _report_lines(result: Report | dict[str, Any]) -> list[str]:

@@ -11,6 +11,9 @@ from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
 if TYPE_CHECKING:
     import datetime as dt
 
+    from lakefeed.commands.table.desk import Desk, Told
+    from lakefeed.tables.restore import Plan
+
 
 def restore(
     path: At,
@@ -29,7 +32,7 @@ def restore(
     as_json: Json = False,
 ) -> None:
     """Bring back an older version as a new one. A pipeline's table is better taken back with rewind."""
-    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
     from lakefeed.tables import restore as operation
     from lakefeed.tables.operation import operation_account
@@ -41,25 +44,31 @@ def restore(
         plan = operation.plan(table, _moment(time) if version is None else version)
         if not keep_positions:
             operation.refuse_moved(table, plan)
-        lines = [
-            f"{at.path}, version {plan.version}: {plan.table}",
-            f"version {plan.to_version} would come back: {plan.brought_back} return, {plan.taken_away} go",
-        ]
-        if plan.moved:
-            lines.append(
-                f"Positions of {len(plan.moved)} partitions stay where they are; events between are lost."
-            )
-        data = {
-            "version": plan.version,
-            "to_version": plan.to_version,
-            "table": plain(plan.table),
-            "brought_back": plain(plan.brought_back),
-            "taken_away": plain(plan.taken_away),
-            "moved_positions": {name: list(moved) for name, moved in plan.moved.items()},
-        }
-        nothing = "Nothing to do: that is the newest version." if plan.version == plan.to_version else None
         account = operation_account("restore", by="command", reason=reason)
-        at.settle(Told(lines, data, nothing), yes, lambda: operation.run(table, plan, account))
+        at.settle(_told(at, plan), yes, lambda: operation.run(table, plan, account))
+
+
+def _told(at: Desk, plan: Plan) -> Told:
+    from lakefeed.commands.table.desk import Told, plain
+
+    lines = [
+        f"{at.path}, version {plan.version}: {plan.table}",
+        f"version {plan.to_version} would come back: {plan.brought_back} return, {plan.taken_away} go",
+    ]
+    if plan.moved:
+        lines.append(
+            f"Positions of {len(plan.moved)} partitions stay where they are; events between are lost."
+        )
+    data = {
+        "version": plan.version,
+        "to_version": plan.to_version,
+        "table": plain(plan.table),
+        "brought_back": plain(plan.brought_back),
+        "taken_away": plain(plan.taken_away),
+        "moved_positions": {name: list(moved) for name, moved in plan.moved.items()},
+    }
+    nothing = "Nothing to do: that is the newest version." if plan.version == plan.to_version else None
+    return Told(lines, data, nothing)
 
 
 def _moment(text: str | None) -> dt.datetime:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+
+if TYPE_CHECKING:
+    from lakefeed.commands.table.desk import Desk, Told
+    from lakefeed.tables.vacuum import Plan
 
 _SHOWN = 10
 
@@ -29,9 +33,9 @@ def vacuum(
     as_json: Json = False,
 ) -> None:
     """Delete files that have been unneeded for as long as the retention. Shows them first."""
-    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.units import format_duration, parse_duration, readable_size
+    from lakefeed.pipeline.units import parse_duration
     from lakefeed.tables import vacuum as operation
     from lakefeed.tables.operation import operation_account
 
@@ -42,23 +46,29 @@ def vacuum(
     with desk(path, file, storage, as_json) as at:
         table = at.table()
         plan = operation.plan(table, retain=seconds, allow_short=allow_short_retention)
-        kept = format_duration(plan.retain)
-        lines = [f"{at.path}, version {plan.version}: {plan.deleted} unneeded for longer than {kept}"]
-        lines += [f"  {one.path} ({readable_size(one.size)})" for one in plan.files[:_SHOWN]]
-        if len(plan.files) > _SHOWN:
-            lines.append(f"  ... and {len(plan.files) - _SHOWN:,} more")
-        if plan.young.files:
-            lines.append(f"  kept for now: {plan.young} unneeded for a shorter time")
-        if plan.left_alone:
-            lines.append(f"  left alone: {', '.join(plan.left_alone[:_SHOWN])}, which are not the table's")
-        data = {
-            "version": plan.version,
-            "retain_seconds": plan.retain,
-            "deleted": plain(plan.deleted),
-            "files": [one.path for one in plan.files],
-            "kept_for_now": plain(plan.young),
-            "left_alone": list(plan.left_alone),
-        }
-        nothing = None if plan.files else "Nothing to do."
         account = operation_account("vacuum", by="command", reason=reason)
-        at.settle(Told(lines, data, nothing), yes, lambda: operation.run(table, plan, account))
+        at.settle(_told(at, plan), yes, lambda: operation.run(table, plan, account))
+
+
+def _told(at: Desk, plan: Plan) -> Told:
+    from lakefeed.commands.table.desk import Told, plain
+    from lakefeed.pipeline.units import format_duration, readable_size
+
+    kept = format_duration(plan.retain)
+    lines = [f"{at.path}, version {plan.version}: {plan.deleted} unneeded for longer than {kept}"]
+    lines += [f"  {one.path} ({readable_size(one.size)})" for one in plan.files[:_SHOWN]]
+    if len(plan.files) > _SHOWN:
+        lines.append(f"  ... and {len(plan.files) - _SHOWN:,} more")
+    if plan.young.files:
+        lines.append(f"  kept for now: {plan.young} unneeded for a shorter time")
+    if plan.left_alone:
+        lines.append(f"  left alone: {', '.join(plan.left_alone[:_SHOWN])}, which are not the table's")
+    data = {
+        "version": plan.version,
+        "retain_seconds": plan.retain,
+        "deleted": plain(plan.deleted),
+        "files": [one.path for one in plan.files],
+        "kept_for_now": plain(plan.young),
+        "left_alone": list(plan.left_alone),
+    }
+    return Told(lines, data, None if plan.files else "Nothing to do.")
