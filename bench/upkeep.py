@@ -236,10 +236,10 @@ def look(table: Path) -> dict[str, Any]:
         connection.execute("LOAD delta")
         scan = f"delta_scan('{table}')"
         ids = connection.execute(f"SELECT event_id FROM {scan} ORDER BY 1").fetchnumpy()["event_id"]
-        query = (
-            f"SELECT count(*), sum(price) FROM {scan} WHERE event_time_day = '{sorted(set(days))[:2][-1]}' "
-        )
-        query += "AND user_id BETWEEN 5000 AND 5100"
+        day = sorted(set(days))[:2][-1]
+        someone = f"SELECT user_id FROM {scan} WHERE event_time_day = '{day}' ORDER BY event_id LIMIT 1"
+        user = connection.execute(someone).fetchall()[0][0]
+        query = f"SELECT count(*), sum(price) FROM {scan} WHERE event_time_day = '{day}' AND user_id = {user}"
         times = []
         for _ in range(7):
             began = time.monotonic()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from lakefeed.tables.conditions import partition_conditions, quoted, text_litera
 from lakefeed.tables.operation import Extent
 from lakefeed.tables.snapshot import Partition, by_partition, data_files, extent, partition_text
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.tiers import due_for_compaction
+from lakefeed.tables.tiers import due_for_compaction, even_size
 
 _log = logging.getLogger("lakefeed")
 _LOOK = 0.2
@@ -196,7 +197,8 @@ class Caretaker:
                 continue
             passing("cluster_started")
             try:
-                change = charge.rewriter.cluster(plan, step)
+                size = even_size(step.before.bytes, plan.target_size)
+                change = charge.rewriter.cluster(replace(plan, target_size=size), step)
             except BeyondMemory as error:
                 self._tell(name, "cluster", error)
                 continue
