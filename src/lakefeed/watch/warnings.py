@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from statistics import median
 
 from lakefeed.engine.lake import Place
-from lakefeed.pipeline.units import format_duration, readable_size
-from lakefeed.pipeline.wording import counted
+from lakefeed.pipeline.units import format_duration
 from lakefeed.sources import Offsets
-from lakefeed.tables.log import Log
+from lakefeed.tables.advice import advice
 from lakefeed.tables.positions import named_partition
 from lakefeed.tables.table import LakeTable
 from lakefeed.watch.sample import Sample
@@ -20,9 +18,6 @@ _SHORT_TABLE_MEMORY = 7 * _DAY
 _SHORT_SOURCE_MEMORY = 3 * _DAY
 """A long weekend: what a pipeline that nobody looks at should survive."""
 
-_MANY_PARTITIONS = 10_000
-_FEW_PARTITIONS = 20
-_SMALL_SHARE = 0.1
 _SAMPLE_SHARE = 0.1
 _SAMPLE_PARTITIONS = 50
 
@@ -46,12 +41,9 @@ class Warnings:
         return self._found[table]
 
     def look_at_table(self, place: Place, table: LakeTable) -> None:
-        """Look at who writes to the table, at how it is laid out, and at how long it remembers."""
-        assert place.spec is not None
+        """Look at who writes to the table, and at what its own statistics advise."""
         self._writers(place, table)
-        log = Log.open(place.store)
-        if log is not None and table.partition_columns:
-            self._layout(place, log)
+        self._found[place.name] += advice(table)
 
     def look_at_retention(self, source: str, retention: dict[str, float], tables: list[str]) -> None:
         """Look at how long a source keeps its events."""
@@ -81,9 +73,8 @@ class Warnings:
                 f"partition_by {list(place.spec.partition_by)}: {partitions:,} different values in {rows:,} "
                 "sampled rows, and each batch writes a file for each; partition by something coarser"
             )
-        have = place.table.properties if place.exists else {}
-        for name, consequence in _RETENTIONS.items():
-            text = place.spec.properties.get(name, have.get(name))
+        for name, consequence in _RETENTIONS.items() if not place.exists else ():
+            text = place.spec.properties.get(name)
             seconds = _seconds(text)
             if text is not None and seconds is not None and seconds < _SHORT_TABLE_MEMORY:
                 self._found[place.name].append(f"{name} is {text}: {consequence}")
@@ -106,23 +97,6 @@ class Warnings:
                 "the table is there, but knows nothing of this pipeline: it begins at `start`, and events "
                 "that are in the table already land again"
             )
-
-    def _layout(self, place: Place, log: Log) -> None:
-        assert place.spec is not None
-        sizes: dict[tuple[str | None, ...], int] = defaultdict(int)
-        for file in log.snapshot(log.newest).files.values():
-            sizes[tuple(file.values.values())] += file.size
-        if len(sizes) > _MANY_PARTITIONS:
-            self._found[place.name].append(
-                f"the table has {len(sizes):,} partitions; readers list them all, so partition more coarsely"
-            )
-        elif len(sizes) > _FEW_PARTITIONS:
-            middle = median(sizes.values())
-            if middle < place.spec.target_file_size * _SMALL_SHARE:
-                self._found[place.name].append(
-                    f"half of the {counted(len(sizes), 'partition')} hold less than "
-                    f"{readable_size(int(middle))}; partition more coarsely"
-                )
 
 
 def _seconds(text: str | None) -> float | None:

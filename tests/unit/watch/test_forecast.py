@@ -143,7 +143,7 @@ def test_many_small_partitions_are_warned_of(shop: Shop) -> None:
 
     (warning,) = shop.plan().warnings
 
-    assert warning.startswith("half of the ") and "hold less than" in warning
+    assert warning.startswith("Partitioned by product_id into ") and "cluster by it instead" in warning
 
 
 @pytest.mark.parametrize("interval", ["interval 2 days", "interval 1 day", "interval 36 hours"])
