@@ -9,7 +9,9 @@ from lakefeed.engine.lake import Place
 from lakefeed.pipeline.units import format_duration
 from lakefeed.sources import Offsets
 from lakefeed.tables.advice import advice
+from lakefeed.tables.memory import beyond_memory
 from lakefeed.tables.positions import named_partition
+from lakefeed.tables.snapshot import by_partition, data_files
 from lakefeed.tables.table import LakeTable
 from lakefeed.watch.sample import Sample
 
@@ -44,6 +46,8 @@ class Warnings:
         """Look at who writes to the table, and at what its own statistics advise."""
         self._writers(place, table)
         self._found[place.name] += advice(table)
+        if place.spec and place.spec.cluster_by and place.upkeep and place.upkeep.engine != "spark":
+            self._memory(place.name, table)
 
     def look_at_retention(self, source: str, retention: dict[str, float], tables: list[str]) -> None:
         """Look at how long a source keeps its events."""
@@ -78,6 +82,13 @@ class Warnings:
             seconds = _seconds(text)
             if text is not None and seconds is not None and seconds < _SHORT_TABLE_MEMORY:
                 self._found[place.name].append(f"{name} is {text}: {consequence}")
+
+    def _memory(self, name: str, table: LakeTable) -> None:
+        """Look whether the largest partition can be put in order on this machine."""
+        groups = by_partition(data_files(table.delta)).values()
+        largest = max(groups, key=lambda files: sum(file.size for file in files), default=[])
+        if too_large := beyond_memory(table, largest):
+            self._found[name].append(too_large)
 
     def _writers(self, place: Place, table: LakeTable) -> None:
         assert place.spec is not None

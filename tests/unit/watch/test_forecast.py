@@ -146,6 +146,18 @@ def test_many_small_partitions_are_warned_of(shop: Shop) -> None:
     assert warning.startswith("Partitioned by product_id into ") and "cluster by it instead" in warning
 
 
+def test_rewrite_that_exceeds_the_memory_suggests_the_engine_spark(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write("schema: {event_id: long, product_id: long}\ncluster_by: [product_id]")
+    drain(shop.file)
+    monkeypatch.setattr("lakefeed.tables.memory.memory_available", lambda: 1000)
+
+    (warning,) = shop.plan().warnings
+
+    assert warning.startswith("ordering ") and "Set `upkeep: {engine: spark}`" in warning
+
+
 @pytest.mark.parametrize("interval", ["interval 2 days", "interval 1 day", "interval 36 hours"])
 def test_short_memory_of_the_table_is_warned_of(shop: Shop, interval: str) -> None:
     shop.write(f"properties: {{delta.logRetentionDuration: {interval}}}")
