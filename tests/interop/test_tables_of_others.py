@@ -66,8 +66,8 @@ RICH = ("every_type", "evolved", "int96")
 """Tables whose every value is compared with what Spark read before."""
 
 READ_BY_SPARK = (
-    "plain", "check", "change_feed", "generated", "timestamp_ntz", "vectors", "v2_checkpoint", "signs_in_paths",
-    "mapping", "clustered", "row_tracking", *RICH,
+    "plain", "check", "change_feed", "generated", "timestamp_ntz", "vectors", "v2_checkpoint",
+    "signs_in_paths", "mapping", "clustered", "row_tracking", *RICH,
 )  # fmt: skip
 """One for each way in which a table is changed or kept; each takes Spark more than a second."""
 
