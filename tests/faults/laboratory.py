@@ -97,7 +97,8 @@ class Laboratory:
         except Exception as error:
             logging.exception("%s failed", name)
             outcome = "FOUND SOMETHING"
-            self._report.findings.append(f"{name}: {error}")
+            steps = getattr(error, "__notes__", ())
+            self._report.findings.append("\n".join([f"{name}: {error}", *steps]))
         print(f"{name}: {outcome} ({time.monotonic() - began:.0f} s)", flush=True)
 
     def _walk(self, number: int) -> None:

@@ -21,6 +21,8 @@ class Soak:
 
     def __init__(self, world: World, chance: random.Random, note: Callable[[str], None]) -> None:
         self._world, self._chance, self._note = world, chance, note
+        # Of its own, as how often it is asked depends on how fast the machine is.
+        self._load = random.Random(chance.random())
         self._process: Process | None = None
         self._faults: dict[str, Callable[[Process], None]] = {
             "kill -9 of the driver and all it started": Process.kill_tree,
@@ -76,7 +78,7 @@ class Soak:
         """Produce for a while; nobody asks whether the process still runs."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self._world.produce(self._chance.randint(1, BURST))
+            self._world.produce(self._load.randint(1, BURST))
             time.sleep(0.2)
 
     def _kill(self, process: Process, word: str) -> None:
@@ -85,7 +87,7 @@ class Soak:
             found = psutil.Process(process.pid).children(recursive=True)
             chosen = [one for one in found if any(word in part for part in one.cmdline())]
             if chosen:
-                self._chance.choice(chosen).kill()
+                self._load.choice(chosen).kill()
         except psutil.NoSuchProcess:
             return
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from faults.laboratory import Laboratory, Report
 from faults.model import Model, walk
@@ -52,6 +55,47 @@ def test_random_walk_keeps_the_ledger(broker: Broker, spark: Any, tmp_path: Path
     walk(begin, Drivers(spark), number=random.Random(2).randrange(1000), steps=4)
 
     assert len(worlds) == 1
+
+
+class Diary:
+    """A world that only writes down what is done to it; `ill` fails."""
+
+    def __init__(self, ill: str = "") -> None:
+        self.done: list[tuple[str, tuple[object, ...]]] = []
+        self._ill = ill
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def note(*args: object) -> None:
+            self.done.append((name, args))
+            assert name != self._ill, "the ledger does not hold"
+
+        return note
+
+
+def steps(number: int, ill: str = "") -> list[tuple[str, tuple[object, ...]]]:
+    diaries: list[Any] = []
+
+    def begin() -> Any:
+        diaries.append(Diary(ill))
+        return diaries[-1]
+
+    drivers: Any = None
+    walk(begin, drivers, number, steps=10)
+    return list(diaries[0].done)
+
+
+def test_walk_is_the_same_for_the_same_seed() -> None:
+    assert steps(5) == steps(5)
+    assert steps(5) != steps(6)
+
+
+def test_walk_that_finds_something_tells_the_steps_to_it() -> None:
+    with pytest.raises(AssertionError, match="the ledger does not hold") as found:
+        steps(5, ill="crash")
+
+    told = "\n".join(found.value.__notes__)
+    assert "state.crash(count=" in told
+    assert told.index("state = Model()") < told.index("state.crash(")
 
 
 def test_laboratory_tells_what_it_found_and_how_to_see_it_again(broker: Broker, tmp_path: Path) -> None:
