@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakefeed.engine.java import require_java
 from lakefeed.errors import JavaError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("lakefeed")
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 # The JVM only plans and schedules, the work is Arrow's: quick compilation and a small collector start sooner.
@@ -101,6 +103,7 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
             ) from error
     with _signals_kept():
         session = SparkSession(SparkContext(conf=settings, gateway=gateway))
+    _mute_the_listener(session)
     try:
         yield session
     finally:
@@ -111,6 +114,13 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
             gateway.proc.stdin.close()
             archive.keep(gateway.proc)
         SparkContext._gateway = SparkContext._jvm = None
+
+
+def _mute_the_listener(session: SparkSession) -> None:
+    """Keep the thread that counts for Spark from printing a traceback when its JVM dies."""
+    listener: Any = getattr(session.sparkContext, "_accumulatorServer", None)
+    if listener is not None:
+        listener.handle_error = lambda *_: _log.debug("Spark's listener failed", exc_info=True)
 
 
 @contextmanager

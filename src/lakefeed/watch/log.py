@@ -59,5 +59,7 @@ def start_logging(
     log.handlers[:] = [handler]
     log.propagate = False
     log.setLevel(logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO)
+    # Libraries that log to nobody would be given a handler that prints: Spark's, when its JVM is killed.
+    logging.getLogger().addHandler(logging.NullHandler())
     # The client repeats a lost connection every second; what it means is told once by the flow.
     logging.getLogger("lakefeed.kafka").setLevel(logging.DEBUG if debug else logging.CRITICAL)
