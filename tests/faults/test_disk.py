@@ -210,16 +210,16 @@ def test_driver_out_of_file_descriptors_tries_again_and_then_says_so(
 ) -> None:
     file = shop(tmp_path)
     gates = threading.Semaphore(1)
-    from lakefeed.engine import stream
+    from lakefeed.engine import gate
 
-    made = stream.tempfile.mkdtemp
+    made = gate.tempfile.mkdtemp
 
     def mkdtemp(*args: object, **named: object) -> str:
         if gates.acquire(blocking=False):
             raise OSError(24, "Too many open files")
         return str(made(*args, **named))  # type: ignore[call-overload]
 
-    monkeypatch.setattr(stream.tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(gate.tempfile, "mkdtemp", mkdtemp)
     tidier = Tidier({})
     tidier.trouble = lambda source, text: tidier.messages.append(text)  # type: ignore[method-assign]
 
