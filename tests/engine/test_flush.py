@@ -64,19 +64,21 @@ flush: {interval: 1s}
 
         assert process.wait(60) == 0, process.stderr
         said = process.stderr
-    counts = {name: len(commits(tmp_path / name)) for name in ("brisk", "common", "calm", "counted")}
-    assert counts["brisk"] > counts["common"] > counts["calm"] >= 4
+    names = ("brisk", "common", "calm", "counted")
     assert all(one["rows"] == 400 for one in commits(tmp_path / "counted"))
-    # Two seconds of events in each batch, however late it was committed; the first began with the table.
-    assert all(one["rows"] >= 390 for one in commits(tmp_path / "calm")[1:])
-    for name in counts:
+    # As many seconds of events in each batch, however late it was committed; the first began with the table.
+    smallest = {name: min(one["rows"] for one in commits(tmp_path / name)[1:]) for name in names}
+    assert (
+        55 <= smallest["brisk"] < smallest["calm"] and smallest["common"] >= 190 and smallest["calm"] >= 390
+    )
+    for name in names:
         ids = table_ids(tmp_path / name)
         assert sorted(ids) == list(range(len(ids)))
         assert_versions_contiguous(tmp_path / name)
     assert "Traceback" not in said
     lines = [found for found in map(COMMIT_LINE.match, said.splitlines()) if found]
     told = {(found[1], int(found[2])): int(found[3].replace(",", "")) for found in lines}
-    for name in counts:
+    for name in names:
         for one in commits(tmp_path / name):
             assert told[name, one["version"]] == one["rows"]
 
