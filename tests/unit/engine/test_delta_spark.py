@@ -40,7 +40,7 @@ def test_settings_of_the_user_stay_beside_those_of_delta() -> None:
 
     assert settings["spark.sql.extensions"] == "my.Extension,io.delta.sql.DeltaSparkSessionExtension"
     assert settings["spark.jars.packages"] == f"a:b:1,{PACKAGE}"
-    assert settings["spark.x"] == "y"
+    assert settings["spark.driver.memory"] == "4g"
     assert delta_settings(settings) == settings
 
 
