@@ -36,7 +36,11 @@ class SampleSource(Source):
 
     type: Literal["samples"] = "samples"
     original: SerializeAsAny[Source] = Field(description="The source that it stands for.")
-    events: tuple[SampleEvent, ...] = Field(repr=False, description="The events, in order.")
+    events: tuple[SampleEvent, ...] = Field(
+        repr=False,
+        exclude=True,  # the events are data, not settings: any bytes, and nothing that a shown pipeline tells
+        description="The events, in order.",
+    )
 
     @classmethod
     def of(cls, original: Source, name: str, samples: Sequence[Sample]) -> SampleSource:
