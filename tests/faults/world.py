@@ -14,6 +14,7 @@ from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from lakefeed import Pipeline
+from lakefeed.watch.verify import verify
 from support.drivers import Drivers, Ended
 from support.kafka import Broker
 from support.ledger import (
@@ -56,7 +57,7 @@ name: shop
 sources:
   clicks: {{type: kafka, brokers: "{self.broker.address}", topics: [{self.topic}], format: json}}
 tables:
-  one: {{path: one, from: clicks, schema: {schema}}}
+  one: {{path: one, from: clicks, metadata: true, schema: {schema}}}
   two: {{path: two, from: clicks, schema: {schema}}}
 flush: {flush}
 give_up_after: 60s
@@ -167,11 +168,14 @@ give_up_after: 60s
                 assert_each_once([*rows, *dead], rows, dead)
             if DeltaTable.is_deltatable(str(path)):
                 assert_versions_contiguous(path)
-                self.verify(path)
-
-    def verify(self, path: Path) -> None:
-        """What the table's own log says: here `lakefeed verify` is to be called as well."""
-        assert_ranges_contiguous(path)
+                assert_ranges_contiguous(path)
+        proof = verify(Pipeline.from_file(self.file), deep=True)
+        found = [
+            f"{one.name}: {finding}"
+            for one in (*proof.tables, proof.dead_letters)
+            for finding in one.findings
+        ]
+        assert not found, "\n".join(["`lakefeed verify --deep` says:", *found])
 
     def close(self) -> None:
         """Delete the topic and the tables."""
