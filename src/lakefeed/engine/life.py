@@ -195,10 +195,16 @@ def _distance(position: Offsets, ends: Offsets) -> int:
 
 
 def _is_spark(error: BaseException) -> bool:
-    # What a JVM that has gone leaves behind is a refused connection.
-    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j") or isinstance(
-        error, ConnectionError
-    )
+    """Whether the error is Spark's by its type or by the code that raised it.
+
+    What a JVM that has gone leaves behind may be a refused connection, or a slip in PySpark's own clean-up.
+    """
+    frame = error.__traceback__
+    while frame and frame.tb_next:
+        frame = frame.tb_next
+    raised_in = frame.tb_frame.f_globals.get("__name__", "") if frame else ""
+    packages = {name.partition(".")[0] for name in (type(error).__module__, raised_in)}
+    return not packages.isdisjoint(("pyspark", "py4j")) or isinstance(error, ConnectionError)
 
 
 def _batch_failed(error: BaseException) -> LakefeedError:
@@ -210,6 +216,8 @@ def _batch_failed(error: BaseException) -> LakefeedError:
             "Free some space; the batch is tried again."
         )
     _log.debug("Spark failed", exc_info=error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line or "Exception" in line] or lines or [repr(error)]
+    # A slip while cleaning up hides what there was to clean up after.
+    told = error.__context__ if isinstance(error, NameError) and error.__context__ else error
+    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "Exception" in line] or lines or [repr(told)]
     return BatchFailed(f"Spark lost a batch: {telling[-1][:300]}")
