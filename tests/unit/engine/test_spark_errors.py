@@ -16,7 +16,7 @@ def test_slip_of_pyspark_after_its_jvm_was_killed_is_a_lost_batch() -> None:
     gone: Any = [free_port(), "secret"]
 
     with (
-        pytest.raises(BatchFailed, match="Spark lost a batch: .*Connection refused") as lost,
+        pytest.raises(BatchFailed, match=r"Spark lost a batch: .*Connection refused") as lost,
         spark_errors(),
         _load_from_socket(gone, None),  # type: ignore[arg-type]
     ):
