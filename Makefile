@@ -9,7 +9,7 @@ help:
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
 	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT)"
-	@echo "make bench   rows per second, beside plain PySpark"
+	@echo "make bench   throughput, freshness, growth, start, watching, compaction (PARTS, SCALE): an hour in full"
 	@echo "make bench-upkeep   a table of many small commits with upkeep and without"
 	@echo "make docs    the documentation as a site in site/, its reference from the code"
 	@echo "make clean   remove everything that make has made"
@@ -31,7 +31,7 @@ check: $(READY)
 	@.venv/bin/mypy
 
 bench: java $(READY) jars
-	@$(PYTHON) bench/run.py
+	@$(PYTHON) bench/run.py $(PARTS) $(if $(SCALE),--scale $(SCALE))
 
 bench-upkeep: java $(READY)
 	@$(PYTHON) bench/upkeep.py

@@ -1,19 +1,23 @@
 """The small-file case: 9,000 files of a million rows are compacted, by Lakefeed and by Spark's OPTIMIZE.
 
-Call `python small_files.py NAME TABLE` to measure one of them in a process of its own. It prints one line of
+Call `python compaction.py NAME TABLE` to measure one of them in a process of its own. It prints one line of
 JSON: the time of the first and of a second run on the clock and on all cores, and the files that are left.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
+from figure import Asked, Figure, say
 
 ROWS = 1_000_000
 FILES = 9_000
@@ -69,28 +73,9 @@ def lakefeed(path: Path) -> dict[str, Any]:
 
 
 def spark(path: Path) -> dict[str, Any]:
-    from pyspark.sql import SparkSession
+    import plain
 
-    from support.spark_reader import delta_jars
-
-    settings = {
-        "spark.master": "local[*]",
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "4g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.jars": ",".join(map(str, delta_jars())),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = plain.session()
     # The session and its first read are not counted: a pipeline has a session already.
     session.read.format("delta").load(str(path)).limit(1).collect()
 
@@ -101,11 +86,31 @@ def spark(path: Path) -> dict[str, Any]:
     return _twice(optimize)
 
 
-def measure(name: str, path: Path, environment: dict[str, str]) -> dict[str, Any]:
+def measure(asked: Asked) -> Iterator[Figure]:
+    """Compact copies of one table, turn by turn."""
+    with tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
+        say(f"  writing {FILES:,} files ...")
+        make(Path(folder) / "table")
+        found = {}
+        for name in ("lakefeed", "spark"):
+            copy = shutil.copytree(Path(folder) / "table", Path(folder) / name)
+            found[name] = _alone(name, copy)
+            say(f"  {name}: {found[name]}")
+            shutil.rmtree(copy)
+    mine, theirs = found["lakefeed"], found["spark"]
+    for what, unit, figures in [
+        ("clock", "s", [one["first"]["seconds"] for one in (mine, theirs)]),
+        ("CPU", "s", [one["first"]["cpu"] for one in (mine, theirs)]),
+        ("memory", "MB", [one["megabytes"] for one in (mine, theirs)]),
+    ]:
+        own, others = figures
+        yield Figure(f"{FILES:,} files, {what}", own, unit, own / others, "Spark's OPTIMIZE")
+        yield Figure(f"{FILES:,} files, {what}, Spark's OPTIMIZE", others, unit)
+
+
+def _alone(name: str, path: Path) -> dict[str, Any]:
     """Run one of them in a process of its own, and watch the memory of it and of what it starts."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, name, str(path)], stdout=subprocess.PIPE, text=True, env=environment
-    )
+    process = subprocess.Popen([sys.executable, __file__, name, str(path)], stdout=subprocess.PIPE, text=True)
     watched, peak = psutil.Process(process.pid), 0
     while process.poll() is None:
         peak = max(peak, _memory(watched))

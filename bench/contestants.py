@@ -1,25 +1,25 @@
 """Who is measured, each in a process of its own.
 
-Call `python contestants.py NAME BROKERS TOPIC ROWS BATCH FOLDER`.
+Call `python contestants.py NAME WORKLOAD BROKERS ROWS BATCH FOLDER`.
 
-Prints one line of JSON: for each batch the rows that it had and the moment at which it was committed.
+Prints one line of JSON: for each batch the moment at which it was committed and the events that it had.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import multiprocessing
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from workload import PARTITIONS, SCHEMA
+from workload import PARTITIONS, WORKLOADS, Workload
 
 Done = list[tuple[float, int]]
 
 
-def lakefeed(brokers: str, topic: str, rows: int, batch: int, folder: Path) -> Done:
+def lakefeed(work: Workload, brokers: str, rows: int, batch: int, folder: Path) -> Done:
     """The product, with nothing set but the size of a batch."""
     from lakefeed import Pipeline
     from lakefeed.engine.report import BatchDone, Quiet
@@ -32,118 +32,91 @@ def lakefeed(brokers: str, topic: str, rows: int, batch: int, folder: Path) -> D
         def batch_done(self, event: BatchDone) -> None:
             self.done.append((time.time(), event.read))
 
-    pipeline = Pipeline.model_validate(
-        {
-            "name": "bench",
-            "sources": {"clicks": {"type": "kafka", "brokers": brokers, "topics": [topic], "format": "json"}},
-            "tables": {"events": {"path": str(folder / "lakefeed"), "from": "clicks", "schema": SCHEMA}},
-            "flush": {"rows": batch, "bytes": "1GB"},
-            "state": str(folder / "state"),
-        }
-    )
     watcher = Times()
+    pipeline = Pipeline.model_validate(work.pipeline(brokers, batch, folder))
     run(pipeline, once=True, watcher=watcher)
     return watcher.done
 
 
-def plain_pyspark(brokers: str, topic: str, rows: int, batch: int, folder: Path) -> Done:
-    """What a good engineer writes: Spark's Kafka source, from_json, the Delta sink, tuned."""
-    from pyspark.sql import SparkSession
+def plain_pyspark(work: Workload, brokers: str, rows: int, batch: int, folder: Path) -> Done:
+    """What a good engineer writes: Spark's Kafka source, from_json or from_avro, the Delta sink, tuned."""
+    import plain
     from pyspark.sql import functions as F
+    from pyspark.sql.avro.functions import from_avro
 
-    from support.jars import Artifact, fetch
-    from support.spark_reader import delta_jars
-
-    kafka = [
-        Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", alone=True),
-        Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", alone=True),
-        Artifact("org.apache.kafka", "kafka-clients", "3.9.2", alone=True),
-        Artifact("org.apache.commons", "commons-pool2", "2.13.1", alone=True),
-    ]
-    jars = [*delta_jars(), *(jar for artifact in kafka for jar in fetch(artifact).glob("*.jar"))]
-    manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    settings = {
-        "spark.master": "local[*]",
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "4g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.streaming.checkpointFileManagerClass": manager,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    columns = ", ".join(f"{name} {kind.replace(' not null', '')}" for name, kind in SCHEMA.items())
-    events = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", brokers)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(batch))
-        .load()
-        .select(F.from_json(F.col("value").cast("string"), columns).alias("r"))
-        .select("r.*")
+    spark = plain.session()
+    columns = ", ".join(f"{name} {kind.replace(' not null', '')}" for name, kind in work.columns.items())
+    value = F.col("value")
+    decoded = (
+        from_avro(value, work.avro_schema())
+        if work.format == "avro"
+        else F.from_json(value.cast("string"), columns)
     )
-    writer = events.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.trigger(availableNow=True).start(str(folder / "plain"))
+    events = plain.events(spark, brokers, work.topic.name, maxOffsetsPerTrigger=str(batch))
+    shaped = events.select(decoded.alias("r")).select("r.*")
+    if work.partitioned:
+        shaped = shaped.withColumn("day", F.to_date("event_time"))
+    writer = shaped.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.partitionBy(*work.partitioned).trigger(availableNow=True).start(str(folder / "plain"))
     query.awaitTermination()
-    done: Done = []
-    for progress in query.recentProgress:
-        if progress["numInputRows"]:
-            began = time.mktime(time.strptime(progress["timestamp"][:19], "%Y-%m-%dT%H:%M:%S"))
-            fraction = float(progress["timestamp"][19:].rstrip("Z") or 0)
-            ended = began + fraction + progress["durationMs"]["triggerExecution"] / 1000
-            done.append((ended, progress["numInputRows"]))
+    done = [
+        (_ended(progress), progress["numInputRows"])
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
     spark.stop()
     return done
 
 
-def bare_limit(brokers: str, topic: str, rows: int, batch: int, folder: Path) -> Done:
+def _ended(progress: dict[str, object]) -> float:
+    began = dt.datetime.fromisoformat(str(progress["timestamp"])).timestamp()
+    durations = progress["durationMs"]
+    assert isinstance(durations, dict)
+    return began + float(durations["triggerExecution"]) / 1000
+
+
+def bare_limit(work: Workload, brokers: str, rows: int, batch: int, folder: Path) -> Done:
     """As many processes as cores that fetch, decode and write: no engine, no commit."""
     cores = multiprocessing.cpu_count()
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
         share = rows // PARTITIONS
-        spans = [(f"{topic}-{number}", 0, share) for number in range(PARTITIONS)]
-        arguments = [(brokers, topic, spans[core::cores], batch, folder) for core in range(cores)]
+        spans = [(f"{work.topic.name}-{number}", 0, share) for number in range(PARTITIONS)]
+        arguments = [(work.name, brokers, spans[core::cores], batch, folder) for core in range(cores)]
         return sorted(done for one in pool.starmap(_bare, arguments) for done in one)
 
 
-def _bare(brokers: str, topic: str, spans: list[tuple[str, int, int]], batch: int, folder: Path) -> Done:
+def _bare(name: str, brokers: str, spans: list[tuple[str, int, int]], batch: int, folder: Path) -> Done:
+    from lakefeed import Pipeline
+    from lakefeed.engine.plan import format_of
     from lakefeed.files.parquet import FileTarget, TableWriter
-    from lakefeed.formats.json import JsonFormat
     from lakefeed.pipeline.types import declared_schema, stored
-    from lakefeed.sources import OffsetRange
-    from lakefeed.sources.kafka import KafkaSource
+    from lakefeed.sources import OffsetRange, source_of
     from lakefeed.stores import open_store
 
-    schema = declared_schema(SCHEMA)
-    source = KafkaSource(brokers=brokers, topics=(topic,), format=JsonFormat())
-    decoder = JsonFormat().decoder(schema)
+    work = chosen(name)
+    schema = declared_schema(dict(work.columns))
+    source = source_of(Pipeline.model_validate(work.pipeline(brokers, batch, folder)), "clicks")
+    decoder = format_of(source).decoder(schema)
     store = open_store(str(folder / "bare"), {})
     done: Done = []
     share = batch // PARTITIONS
-    for name, start, end in spans:
+    for partition, start, end in spans:
         for at in range(start, end, share):
             writer = TableWriter(store, FileTarget(stored(schema)))
-            for events in source.read([OffsetRange(name, at, min(at + share, end))]):
+            for events in source.read([OffsetRange(partition, at, min(at + share, end))]):
                 writer.write(decoder.decode(events.payloads).rows)
             writer.close()
             done.append((time.time(), min(share, end - at)))
     return done
 
 
-CONTESTANTS = {"lakefeed": lakefeed, "plain_pyspark": plain_pyspark, "bare_limit": bare_limit}
+def chosen(name: str) -> Workload:
+    return next(work for work in WORKLOADS if work.name == name)
+
+
+CONTESTANTS = {"lakefeed": lakefeed, "plain PySpark": plain_pyspark, "the bare limit": bare_limit}
 
 if __name__ == "__main__":
-    name, brokers, topic, rows, batch, folder = sys.argv[1:]
-    result: Any = CONTESTANTS[name](brokers, topic, int(rows), int(batch), Path(folder))
+    who, name, brokers, rows, batch, folder = sys.argv[1:]
+    result = CONTESTANTS[who](chosen(name), brokers, int(rows), int(batch), Path(folder))
     print(json.dumps(result))

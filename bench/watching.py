@@ -1,6 +1,6 @@
 """What looking costs: four sources into fifty tables, with and without somebody who looks, in one run.
 
-`python bench/run.py --watching`. The page and the metrics are asked for all the time, from another thread.
+The page and the metrics are asked for all the time, from another thread.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from figure import Asked, Figure, say
 
 from lakefeed import Pipeline
 from lakefeed.engine.report import BatchDone, Quiet
@@ -25,6 +27,9 @@ from lakefeed.watch.run import run
 
 TABLES = 50
 SOURCES = 4
+ROWS = 200_000
+BATCH = 10_000
+ROUNDS = 2
 COLUMNS = {
     "event_id": "long not null",
     "event_time": "timestamp",
@@ -65,7 +70,7 @@ class Measured:
     serving: float
 
 
-def measure(rows: int, batch: int, took: dict[str, list[float]] | None) -> Measured:
+def _once(rows: int, batch: int, took: dict[str, list[float]] | None) -> Measured:
     """One run; with `took` it is looked at, and that fills with how long answers took, in milliseconds."""
     from support.processes import free_port
 
@@ -114,7 +119,7 @@ def _look(port: int, over: threading.Event, took: dict[str, list[float]]) -> Non
             times.append((time.perf_counter() - began) * 1000)
 
 
-def compare(rows: int, batch: int, rounds: int) -> None:
+def measure(asked: Asked) -> Iterator[Figure]:
     """Turn by turn, as the machine is never the same for long.
 
     On a machine that others use, rows a second differ by more than looking costs; the share of the CPU does
@@ -123,20 +128,26 @@ def compare(rows: int, batch: int, rounds: int) -> None:
     alone: list[Measured] = []
     watched: list[Measured] = []
     took: dict[str, list[float]] = {"/": [], "/metrics": []}
-    for turn in range(2 * rounds):
+    for turn in range(2 * ROUNDS):
         looked_at = turn % 2 == 1
-        found = measure(rows, batch, took if looked_at else None)
+        found = _once(asked.of(ROWS), asked.of(BATCH), took if looked_at else None)
         (watched if looked_at else alone).append(found)
         name = "looked at" if looked_at else "alone"
-        print(f"  {name:<10}{found.rate:>12,.0f} rows/s {found.cpu:>8.1f} CPU s", file=sys.stderr, flush=True)
-    answers = {
-        path: {"p50_ms": round(statistics.median(times)), "max_ms": round(max(times)), "asked": len(times)}
-        for path, times in took.items()
-    }
+        say(f"  {name}: {found.rate:,.0f} rows/s, {found.cpu:.1f} CPU s")
+    for path, times in took.items():
+        for name, value in [("p50", statistics.median(times)), ("p95", _p95(times)), ("longest", max(times))]:
+            what = f"{path} of fifty tables, {name} of {len(times)}"
+            yield Figure(what, value, "ms", goal="within 200 ms", reached=value <= 200)
     share = sum(one.serving for one in watched) / sum(one.cpu for one in watched)
-    rates = [round(statistics.median(one.rate for one in runs)) for runs in (alone, watched)]
-    print(f"serving takes {share:.2%} of the CPU; answers: {answers}", file=sys.stderr)
-    print(json.dumps({"alone": rates[0], "looked_at": rates[1], "cpu_share": share, "answers": answers}))
+    yield Figure(
+        "CPU of answering", share * 100, "% of all", goal="less than 2% of the stream's", reached=share < 0.02
+    )
+    rates = [statistics.median(one.rate for one in runs) for runs in (watched, alone)]
+    yield Figure("rows/s, looked at", rates[0], "rows/s", rates[0] / rates[1], "not looked at")
+
+
+def _p95(times: list[float]) -> float:
+    return sorted(times)[int(len(times) * 0.95)]
 
 
 class _Times(Quiet):

@@ -1,44 +1,94 @@
-"""What is measured: shop events of about 212 bytes and 8 columns, in a topic of four partitions."""
+"""What is measured: events of some shape in a topic of four partitions, and the tables that they go to."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
+from shapes import AVRO, NARROW, WIDE, avro_bytes, narrow, wide
 
-TOPIC = "narrow"
 PARTITIONS = 4
-SCHEMA = {
-    "event_id": "long not null",
-    "event_time": "timestamp",
-    "event_type": "string",
-    "product_id": "long",
-    "category": "string",
-    "brand": "string",
-    "price": "double",
-    "user_session": "string",
-}
-BRANDS = ["apple", "bosch", "samsung", "xiaomi", "lg", "sony", "huawei", "dyson"]
 
 
-def payload(number: int) -> bytes:
-    second = number // 50
-    clock = f"{second // 3600 % 24:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
-    event = {
-        "event_id": number,
-        "event_time": f"2026-11-{1 + second // 86400 % 28:02d}T{clock}Z",
-        "event_type": ("view", "view", "view", "cart", "purchase")[number % 5],
-        "product_id": 1_000_000 + number * 7919 % 50_000,
-        "category": f"electronics.{number * 31 % 50}",
-        "brand": BRANDS[number * 17 % 8],
-        "price": number * 13 % 100_000 / 100,
-        "user_session": f"{number * 2654435761 % 2**32:08x}-{number % 65536:04x}",
-    }
-    return json.dumps(event, separators=(",", ":")).encode()
+@dataclass(frozen=True)
+class Topic:
+    """Events of one shape; `share` is how many there are, of the rows that are asked for."""
+
+    name: str
+    payload: Callable[[int], bytes]
+    share: float = 1.0
+    bad_every: int = 0
 
 
-def produce(brokers: str, rows: int, bad_every: int | None = None, topic: str = TOPIC) -> float:
+@dataclass(frozen=True)
+class Workload:
+    """A topic and what the tables of a pipeline do with it. `tables` is how many take every event."""
+
+    name: str
+    topic: Topic
+    columns: Mapping[str, str]
+    format: str = "json"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tables: int = 1
+    routed: bool = False
+
+    @property
+    def partitioned(self) -> list[str]:
+        """The partition columns by their names in the table."""
+        return [one.partition("(")[0] for one in self.options.get("partition_by", ())]
+
+    def avro_schema(self) -> str:
+        """What an Avro reader has to know."""
+        return json.dumps(AVRO)
+
+    def pipeline(self, brokers: str, batch: int, folder: Path) -> dict[str, Any]:
+        """The pipeline file, with nothing set but the size of a batch."""
+        how: dict[str, Any] = {"type": self.format}
+        if self.format == "avro":
+            (folder / "event.avsc").write_text(self.avro_schema())
+            how["schema_file"] = str(folder / "event.avsc")
+        source = {"type": "kafka", "brokers": brokers, "topics": [self.topic.name], "format": how}
+        place = ("route", "{brand}") if self.routed else ("path", "table")
+        table = {"from": "clicks", "schema": dict(self.columns), **self.options}
+        return {
+            "name": "bench",
+            "sources": {"clicks": source},
+            "tables": {
+                f"t{number}": {place[0]: str(folder / f"t{number}" / place[1]), **table}
+                for number in range(self.tables)
+            },
+            "flush": {"rows": batch, "bytes": "4GB"},
+            "state": str(folder / "state"),
+        }
+
+
+def json_bytes(make: Callable[[int], dict[str, Any]]) -> Callable[[int], bytes]:
+    return lambda number: json.dumps(make(number), separators=(",", ":")).encode()
+
+
+NARROW_TOPIC = Topic("narrow", json_bytes(narrow))
+WORKLOADS = [
+    Workload("narrow JSON", NARROW_TOPIC, NARROW),
+    Workload("wide JSON", Topic("wide", json_bytes(wide), share=0.25), WIDE),
+    Workload("Avro", Topic("avro", avro_bytes), NARROW, format="avro"),
+    Workload("1% malformed", Topic("malformed", json_bytes(narrow), bad_every=100), NARROW),
+    Workload("by day", NARROW_TOPIC, NARROW, options={"partition_by": ["day(event_time)"]}),
+    Workload(
+        "by day and 50 values",
+        NARROW_TOPIC,
+        NARROW,
+        options={"partition_by": ["day(event_time)", "category"]},
+    ),
+    Workload("a route of 20 tables", NARROW_TOPIC, NARROW, routed=True),
+    Workload("every event in 20 tables", NARROW_TOPIC, NARROW, tables=20),
+]
+
+
+def produce(brokers: str, topic: Topic, rows: int) -> float:
     """Fill the topic; answers the mean size of a payload."""
     producer = Producer(
         {
@@ -51,11 +101,11 @@ def produce(brokers: str, rows: int, bad_every: int | None = None, topic: str = 
         }
     )
     size = 0
-    for number, made in enumerate(_payloads(rows, bad_every)):
+    for number, made in enumerate(_payloads(topic, rows)):
         size += len(made)
         while True:
             try:
-                producer.produce(topic, made, partition=number % PARTITIONS)
+                producer.produce(topic.name, made, partition=number % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -63,7 +113,7 @@ def produce(brokers: str, rows: int, bad_every: int | None = None, topic: str = 
     return size / rows
 
 
-def _payloads(rows: int, bad_every: int | None) -> Iterator[bytes]:
+def _payloads(topic: Topic, rows: int) -> Iterator[bytes]:
     for number in range(rows):
-        made = payload(number)
-        yield made[: len(made) // 2] if bad_every and number % bad_every == 0 else made
+        made = topic.payload(number)
+        yield made[: len(made) // 2] if topic.bad_every and number % topic.bad_every == 0 else made

@@ -252,6 +252,6 @@ def _count(counts: dict[str, int], events: Events, indexes: list[int]) -> None:
         counts[partition] = counts.get(partition, 0) + count
 
 
-def _kept(count: int, gone: set[int]) -> list[int]:
+def _kept(count: int, gone: set[int]) -> Sequence[int]:
     """The indexes of the events that became rows."""
-    return [index for index in range(count) if index not in gone]
+    return [index for index in range(count) if index not in gone] if gone else range(count)

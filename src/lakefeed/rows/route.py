@@ -20,28 +20,46 @@ class Unroutable:
 
 
 def part(rows: pa.RecordBatch, route: Route) -> tuple[list[tuple[Key, pa.RecordBatch]], list[Unroutable]]:
-    """The rows of each table, and those that belong to none."""
-    texts = [_texts(rows, name).dictionary_encode() for name in route.columns]
-    codes = np.stack([each.indices.fill_null(-1).to_numpy() for each in texts])
-    distinct, numbers = np.unique(codes, axis=1, return_inverse=True)
-    numbers = numbers.reshape(-1)
-    words = [each.dictionary.to_pylist() for each in texts]
-    by_key: dict[Key, list[int]] = {}
-    unroutable: list[Unroutable] = []
-    for number in range(distinct.shape[1]):
-        values = [words[at][code] if code >= 0 else None for at, code in enumerate(distinct[:, number])]
+    """The rows of each table, in the order that they had, and those that belong to none.
+
+    Rows are copied once, and not at all when all of them belong to one table.
+    """
+    found, codes = _combinations(rows, route)
+    owners: dict[Key, int] = {}
+    errors: dict[int, str] = {}
+    owner_of = np.full(len(found), -1)
+    for code, values in enumerate(found):
         key, error = _key(values, route)
         if key is None:
-            unroutable += [Unroutable(int(place), error) for place in np.flatnonzero(numbers == number)]
+            errors[code] = error
         else:
-            by_key.setdefault(key, []).append(number)
-    parts = [(key, _rows(rows, numbers, chosen)) for key, chosen in by_key.items()]
-    return parts, sorted(unroutable, key=lambda one: one.place)
+            owner_of[code] = owners.setdefault(key, len(owners))
+    if len(owners) == 1 and not errors:
+        return [(key, rows) for key in owners], []
+    owned = owner_of[codes]
+    unroutable = [Unroutable(int(place), errors[int(codes[place])]) for place in np.flatnonzero(owned < 0)]
+    # Small integers are sorted by radix, which is several times faster.
+    order = np.argsort(owned.astype(np.int16) if len(owners) < 2**15 else owned, kind="stable")
+    edges = np.searchsorted(owned[order], np.arange(len(owners) + 1)).tolist()
+    # Each part is a copy of its own: a slice would keep all rows in memory for as long as its few wait.
+    parts = [(key, rows.take(pa.array(order[edges[at] : edges[at + 1]]))) for key, at in owners.items()]
+    return parts, unroutable
 
 
-def _rows(rows: pa.RecordBatch, numbers: np.ndarray, chosen: list[int]) -> pa.RecordBatch:
-    mask = np.isin(numbers, chosen)
-    return rows if mask.all() else rows.filter(pa.array(mask))
+def _combinations(rows: pa.RecordBatch, route: Route) -> tuple[list[list[str | None]], np.ndarray]:
+    """The combinations of values that occur in the columns of the route, and which of them each row has."""
+    found: list[list[str | None]] = [[]]
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in route.columns:
+        encoded = _texts(rows, name).dictionary_encode()
+        words = [*encoded.dictionary.to_pylist(), None]
+        own = encoded.indices.fill_null(len(words) - 1).to_numpy()
+        # Numbered afresh after each column, so that the product of many columns cannot overflow.
+        joined = pa.array(codes * len(words) + own).dictionary_encode()
+        pairs = [divmod(code, len(words)) for code in joined.dictionary.to_pylist()]
+        found = [[*found[before], words[last]] for before, last in pairs]
+        codes = joined.indices.to_numpy().astype(np.int64)
+    return found, codes
 
 
 def _texts(rows: pa.RecordBatch, name: str) -> pa.Array:
