@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 
@@ -118,6 +119,24 @@ def test_sigterm_in_the_middle_ends_well_and_the_next_start_goes_on(world: World
     world.run()
 
     assert half < 2900
+    world.check()
+
+
+def test_jvm_that_is_killed_ends_the_run_at_once_and_the_next_start_goes_on(world: World) -> None:
+    world.produce(300)
+    with start("run", str(world.file)) as process:
+        process.wait_for(lambda: world.landed()["one"] == 290)
+        java = next(one for one in psutil.Process(process.pid).children() if one.name() == "java")
+
+        java.kill()
+
+        assert process.wait(60) == 1, process.stderr
+        assert "Spark's JVM has ended" in process.stderr
+        assert "The same batch failed" not in process.stderr
+        assert "Traceback" not in process.stderr
+    world.produce(300)
+    world.run()
+
     world.check()
 
 

@@ -24,6 +24,7 @@ from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, RoutedTable, Stamp, TablePlan, format_of, group_of
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.routes import RoutedTables
+from lakefeed.engine.session import has_ended
 from lakefeed.engine.settling import settle
 from lakefeed.errors import TableError
 from lakefeed.pipeline.types import type_text
@@ -78,6 +79,11 @@ class Flow:
     def cores(self) -> int:
         """How many tasks run at a time."""
         return int(self._spark.sparkContext.defaultParallelism)
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether there is no Spark any more to live on."""
+        return has_ended(self._spark)
 
     def live(self) -> bool:
         """Run until there is nothing more to do; False when a new life must take over at once."""

@@ -58,6 +58,11 @@ class InlineFlow(Flow):
         """One task at a time."""
         return 1
 
+    @property
+    def is_stranded(self) -> bool:
+        """There is no JVM that could end."""
+        return False
+
 
 class _InlineGate(Gate):
     """Runs the tasks of a batch when it is opened, instead of telling Spark that it may."""

@@ -116,6 +116,12 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
         SparkContext._gateway = SparkContext._jvm = None
 
 
+def has_ended(session: SparkSession) -> bool:
+    """Whether the JVM that was started for the session is gone; nothing brings it back."""
+    process: Any = getattr(session.sparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
 def _mute_the_listener(session: SparkSession) -> None:
     """Keep the thread that counts for Spark from printing a traceback when its JVM dies."""
     listener: Any = getattr(session.sparkContext, "_accumulatorServer", None)

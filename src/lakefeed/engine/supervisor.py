@@ -137,8 +137,13 @@ class Supervisor:
                     failing_since, attempts, lost, landed = None, 0, 0, flow.landed
                 failing_since = failing_since or time.monotonic()
                 lost += isinstance(error, BatchFailed)
+                log = Path(self._pipeline.state) / self._pipeline.name / "spark.err"
+                if flow.is_stranded:
+                    raise GaveUp(
+                        f"Spark's JVM has ended, killed by somebody or for lack of memory; see {log}.\n"
+                        "Start again: the run goes on from the tables."
+                    ) from error
                 if lost > _BATCH_ATTEMPTS:
-                    log = Path(self._pipeline.state) / self._pipeline.name / "spark.err"
                     raise GaveUp(f"{error}\nThe same batch failed {lost} times; see {log}.") from error
                 if time.monotonic() - failing_since > self._pipeline.give_up_after:
                     patience = format_duration(self._pipeline.give_up_after)
