@@ -76,7 +76,9 @@ def wide(number: int) -> dict[str, Any]:
         mixed = (number * 2654435761 + at * 40503) % 2**32
         match kind:
             case "string":
-                event[name] = f"value-{mixed % 1000}" if at % 2 else f"{mixed:08x}"
+                event[name] = (
+                    f"a value of some length {mixed % 1000}" if at % 2 else f"session-{mixed:08x}-of-a-user"
+                )
             case "long":
                 event[name] = mixed
             case "double":
