@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +16,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from lakefeed.errors import TableError
 from lakefeed.stores import delta_options, store_errors, store_path
-from lakefeed.tables.transactions import read_entry, read_transactions
+from lakefeed.tables.entry_file import entry_path, plain_folder
+from lakefeed.tables.transactions import LogEntry, last_checkpoint, read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
 """The key in a commit's metadata under which Lakefeed keeps its own account of the commit, as JSON."""
@@ -25,14 +28,18 @@ _FORBIDDEN_FEATURES = {"deletionVectors", "columnMapping", "typeWidening", "v2Ch
 class LakeTable:
     """A table that this process writes.
 
-    Used by one thread at a time; holds the snapshot that fences rely on.
+    Used by one thread at a time; holds the positions that fences rely on. The files of the table are known to
+    `delta` only, which goes through all of them to move on: so it moves when it is asked for, not before.
     """
+
+    _read_to = -1
+    """The version up to which entries have been read."""
 
     def __init__(self, name: str, delta: DeltaTable, store: pafs.FileSystem) -> None:
         self.name = name
         self.path = store_path(store)
-        self.delta = delta
         self.store = store
+        self._delta = delta
         with store_errors(self.path):
             self.transactions = read_transactions(store, self.version)
         self._read_to = self.version
@@ -99,51 +106,98 @@ class LakeTable:
 
     @property
     def version(self) -> int:
-        """The version of the snapshot that the next commit starts from."""
-        return self.delta.version()
+        """The version that the next commit starts from."""
+        return max(self._read_to, self._delta.version())
+
+    @property
+    def next_version(self) -> int:
+        """The version behind those whose entries have been read, and with them the positions."""
+        return self._read_to + 1
+
+    @property
+    def delta(self) -> DeltaTable:
+        """The table with all its files, at `version`."""
+        if self._delta.version() < self._read_to:
+            with store_errors(self.path):
+                # Not to the newest: what has come since, nobody has looked at.
+                self._delta.load_as_version(self._read_to)
+        return self._delta
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the next entry may be written as a file; None where delta-rs must write it.
+
+        Without the newest entry that has been read, the log is not what it was, or was cleaned.
+        """
+        folder = plain_folder(self._delta, self.store)
+        return folder if folder and entry_path(folder, self._read_to).exists() else None
 
     @property
     def schema(self) -> pa.Schema:
         """The table's schema in Arrow types."""
-        return pa.schema(self.delta.schema().to_arrow())
+        return pa.schema(self._delta.schema().to_arrow())
 
     @property
     def partition_columns(self) -> list[str]:
         """The names of the partition columns, in order."""
-        return list(self.delta.metadata().partition_columns)
+        return list(self._delta.metadata().partition_columns)
 
     @property
     def properties(self) -> dict[str, str]:
         """The table properties."""
-        return dict(self.delta.metadata().configuration)
+        return dict(self._delta.metadata().configuration)
 
     def at(self, version: int | dt.datetime) -> DeltaTable:
         """Another version of the table, by number or by moment, in a handle of its own."""
         with store_errors(self.path):
             # The options are kept by the handle, which has no public name for them.
-            delta = DeltaTable(self.path, storage_options=self.delta._storage_options)
+            delta = DeltaTable(self.path, storage_options=self._delta._storage_options)
             delta.load_as_version(version)
             return delta
 
     def refresh(self) -> dict[int, dict[str, Any]]:
         """Move to the newest version; answer the commit information of the versions passed, by version."""
-        infos = {}
+        infos: dict[int, dict[str, Any]] = {}
         with store_errors(self.path):
-            self.delta.update_incremental()
+            by_entry = self.folder is not None
+            if not by_entry:
+                self._delta.update_incremental()
             # Counted one by one: a version whose entry could not be read must be read by the next call, or
             # its positions would never be known, and its events would be written again.
-            while self._read_to < self.version:
-                try:
-                    entry = read_entry(self.store, self._read_to + 1)
-                except FileNotFoundError:
-                    # The log was cleaned past it; a checkpoint has its positions.
-                    self.transactions = read_transactions(self.store, self.version)
-                    self._read_to = self.version
+            while by_entry or self._read_to < self._delta.version():
+                entry = self._next_entry()
+                if entry is None:
                     break
+                if entry.reshapes and self._delta.version() <= self._read_to:
+                    self._delta.load_as_version(self._read_to + 1)
                 self._read_to += 1
                 self.transactions.update(entry.transactions)
                 infos[self._read_to] = entry.info
+            if self._is_behind():
+                # The log was cleaned past it; a checkpoint has its positions. What was found before the hole
+                # may be no part of the table.
+                self._delta.update_incremental()
+                self.transactions = read_transactions(self.store, self._delta.version())
+                self._read_to = self._delta.version()
+                infos.clear()
         return infos
+
+    def _next_entry(self) -> LogEntry | None:
+        """The entry behind those that have been read; None where there is none, or none any more."""
+        with suppress(FileNotFoundError):
+            return read_entry(self.store, self._read_to + 1)
+        if self._is_behind():
+            # Somebody may have written it, and a checkpoint behind it, since the first look.
+            with suppress(FileNotFoundError):
+                return read_entry(self.store, self._read_to + 1)
+        return None
+
+    def _is_behind(self) -> bool:
+        """Whether there are newer versions by what is known beside the entries."""
+        if self._read_to < self._delta.version():
+            return True
+        newest = last_checkpoint(self.store) if plain_folder(self._delta, self.store) else None
+        return newest is not None and self._read_to < newest
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:
         """Run one of delta-rs's own table operations, then move to the version that it made."""
@@ -156,8 +210,13 @@ def commit_properties(transactions: Mapping[str, int], account: Mapping[str, Any
     """What a commit carries beside its files: `txn` actions, and the account of what it holds."""
     return CommitProperties(
         app_transactions=[Transaction(name, version) for name, version in transactions.items()],
-        custom_metadata={COMMIT_KEY: json.dumps(account, separators=(",", ":"))},
+        custom_metadata=commit_metadata(account),
     )
+
+
+def commit_metadata(account: Mapping[str, Any]) -> dict[str, str]:
+    """The account as a commit's information has it."""
+    return {COMMIT_KEY: json.dumps(account, separators=(",", ":"))}
 
 
 def only_known(properties: Mapping[str, str]) -> bool:
