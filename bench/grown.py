@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,14 @@ _MADE = 1_790_000_000_000
 
 
 def table_with_files(path: Path, count: int) -> None:
-    """A table of so many files, all links to one, in few versions and a checkpoint."""
+    """A table of so many files, links to a few, in few versions and a checkpoint."""
     delta, size, stats = _begun(path)
     for first in range(0, count, _LOT):
         names = [f"part-{at:08}.parquet" for at in range(first, min(first + _LOT, count))]
-        for name in names:
-            os.link(path / "one.parquet", path / name)
+        # A file may have no more than some ten thousand names.
+        shutil.copy(path / "one.parquet", path / names[0])
+        for name in names[1:]:
+            os.link(path / names[0], path / name)
         adds = [AddAction(name, size, {}, _MADE, True, stats) for name in names]
         delta.create_write_transaction(list(adds), "append", delta.schema(), [])
         delta.update_incremental()
@@ -49,7 +52,6 @@ def table_with_versions(path: Path, count: int) -> None:
     """A table of so many versions and a hundred files, with a checkpoint for each hundred versions."""
     delta, size, stats = _begun(path)
     log = path / "_delta_log"
-    os.link(path / "one.parquet", path / "part.parquet")
     info = {"timestamp": _MADE, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
     for version in range(1, count + 1):
         name = f"part-{version:08}.parquet"
@@ -61,7 +63,10 @@ def table_with_versions(path: Path, count: int) -> None:
             "dataChange": True,
             "stats": stats,
         }
-        actions: list[dict[str, Any]] = [{"commitInfo": info}, {"txn": {"appId": "o/s/0", "version": version}}]
+        actions: list[dict[str, Any]] = [
+            {"commitInfo": info},
+            {"txn": {"appId": "o/s/0", "version": version}},
+        ]
         if version <= 100:
             os.link(path / "one.parquet", path / name)
             actions.append({"add": add})

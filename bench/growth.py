@@ -10,10 +10,10 @@ from typing import Any
 from confluent_kafka import Producer
 from figure import Asked, Figure, say
 from grown import SCHEMA, table_with_files, table_with_versions
-from support.kafka import Broker
 from tally import Tally, tally
 
 from lakefeed.sources.clickstream import payloads
+from support.kafka import Broker
 
 ROWS = 10_000
 WARMUP = 10
@@ -38,9 +38,7 @@ def measure(asked: Asked) -> Iterator[Figure]:
             yield from _rows(asked, Path(folder))
 
 
-def _grown(
-    asked: Asked, what: str, make: Callable[[Path, int], None], counts: list[int]
-) -> Iterator[Figure]:
+def _grown(asked: Asked, what: str, make: Callable[[Path, int], None], counts: list[int]) -> Iterator[Figure]:
     first: Tally | None = None
     for count in (asked.of(count, 0) for count in counts):
         with tempfile.TemporaryDirectory(prefix="lakefeed-growth-") as folder:
@@ -96,7 +94,7 @@ def _partitions(asked: Asked, folder: Path, broker: Broker) -> Iterator[Figure]:
 
 
 def _rows(asked: Asked, folder: Path) -> Iterator[Figure]:
-    """The limit of memory is one that people set: a gigabyte for the JVM, which is the default, and no more."""
+    """The limit of memory is one that people set: the default of a gigabyte for the JVM."""
     first: Tally | None = None
     for rows, batches in [(1_000, 40), (100_000, 20), (3_000_000, 3)]:
         rows = asked.of(rows, 1_000)

@@ -51,13 +51,13 @@ def run(table: LakeTable, plan: Plan) -> int:
 
 
 def checkpoint_when_due(table: LakeTable, version: int) -> None:
-    """After a commit whose entry was written as a file: what delta-rs does itself after one of its own.
+    """Every `delta.checkpointInterval` versions, write a checkpoint and delete the entries that are too old.
 
-    A checkpoint every `delta.checkpointInterval` versions, and then the entries that are too old are deleted.
     What fails is done the next time: the commit stands without it.
     """
     properties = table.properties
-    if table.folder is None or (version + 1) % int(properties.get("delta.checkpointInterval", _INTERVAL)):
+    said = properties.get("delta.checkpointInterval", "")
+    if (version + 1) % (int(said) if said.isdecimal() and int(said) else _INTERVAL):
         return
     try:
         table.delta.create_checkpoint()

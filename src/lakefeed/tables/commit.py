@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -132,8 +133,10 @@ def _commit_by_delta(table: LakeTable, change: Append) -> None:
         "append",
         table.delta.schema(),
         table.partition_columns,
-        commit_properties=commit_properties(
-            change.transactions, {**change.account, "commit": change.token}
+        commit_properties=commit_properties(change.transactions, {**change.account, "commit": change.token}),
+        # It would look through the whole log after each commit for entries that are too old.
+        post_commithook_properties=PostCommitHookProperties(
+            create_checkpoint=False, cleanup_expired_logs=False
         ),
     )
 

@@ -1,4 +1,4 @@
-"""The next entry of a log on a disk, written as a file of its own: what it costs does not grow with the table.
+"""The next entry of a log on a disk, a file of its own: its cost does not grow with the table.
 
 delta-rs keeps every file of a table in its snapshot and goes through all of them at each commit, and through
 every entry of the log: at 100,000 files that is half a second. An append needs neither.

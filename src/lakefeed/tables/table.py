@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from lakefeed.errors import TableError
 from lakefeed.stores import delta_options, store_errors, store_path
 from lakefeed.tables.entry_file import entry_path, plain_folder
-from lakefeed.tables.transactions import LogEntry, last_checkpoint, read_entry, read_transactions
+from lakefeed.tables.transactions import last_checkpoint, read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
 """The key in a commit's metadata under which Lakefeed keeps its own account of the commit, as JSON."""
@@ -159,45 +158,50 @@ class LakeTable:
         """Move to the newest version; answer the commit information of the versions passed, by version."""
         infos: dict[int, dict[str, Any]] = {}
         with store_errors(self.path):
-            by_entry = self.folder is not None
-            if not by_entry:
+            if self.folder is None:
                 self._delta.update_incremental()
-            # Counted one by one: a version whose entry could not be read must be read by the next call, or
-            # its positions would never be known, and its events would be written again.
-            while by_entry or self._read_to < self._delta.version():
-                entry = self._next_entry()
-                if entry is None:
-                    break
-                if entry.reshapes and self._delta.version() <= self._read_to:
-                    self._delta.load_as_version(self._read_to + 1)
-                self._read_to += 1
-                self.transactions.update(entry.transactions)
-                infos[self._read_to] = entry.info
-            if self._is_behind():
+                self._refuse_to_go_back()
+                self._read_on(infos, self._delta.version())
+            else:
+                self._read_on(infos)
+                if self._is_behind_a_checkpoint():
+                    self._delta.update_incremental()
+                    self._read_on(infos, self._delta.version())
+            if self._read_to < self._delta.version():
                 # The log was cleaned past it; a checkpoint has its positions. What was found before the hole
                 # may be no part of the table.
-                self._delta.update_incremental()
                 self.transactions = read_transactions(self.store, self._delta.version())
                 self._read_to = self._delta.version()
                 infos.clear()
         return infos
 
-    def _next_entry(self) -> LogEntry | None:
-        """The entry behind those that have been read; None where there is none, or none any more."""
-        with suppress(FileNotFoundError):
-            return read_entry(self.store, self._read_to + 1)
-        if self._is_behind():
-            # Somebody may have written it, and a checkpoint behind it, since the first look.
-            with suppress(FileNotFoundError):
-                return read_entry(self.store, self._read_to + 1)
-        return None
+    def _read_on(self, infos: dict[int, dict[str, Any]], last: int | None = None) -> None:
+        """Read entry after entry up to the last, or up to the first that is not there."""
+        # Counted one by one: a version whose entry could not be read must be read by the next call, or its
+        # positions would never be known, and its events would be written again.
+        while last is None or self._read_to < last:
+            try:
+                entry = read_entry(self.store, self._read_to + 1)
+            except FileNotFoundError:
+                return
+            if entry.reshapes and self._delta.version() <= self._read_to:
+                self._delta.load_as_version(self._read_to + 1)
+            self._read_to += 1
+            self.transactions.update(entry.transactions)
+            infos[self._read_to] = entry.info
 
-    def _is_behind(self) -> bool:
-        """Whether there are newer versions by what is known beside the entries."""
-        if self._read_to < self._delta.version():
-            return True
-        newest = last_checkpoint(self.store) if plain_folder(self._delta, self.store) else None
+    def _is_behind_a_checkpoint(self) -> bool:
+        """Whether a checkpoint tells of versions whose entries are gone, or have come since."""
+        newest = last_checkpoint(self.store)
         return newest is not None and self._read_to < newest
+
+    def _refuse_to_go_back(self) -> None:
+        """As delta-rs itself does, which may not have seen all that has been read here."""
+        newest = self._delta.version()
+        if newest < self._read_to:
+            raise DeltaError(
+                f"the newest version in the log {newest} is older than the existing snapshot {self._read_to}"
+            )
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:
         """Run one of delta-rs's own table operations, then move to the version that it made."""

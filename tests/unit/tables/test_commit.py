@@ -78,7 +78,9 @@ def test_second_instance_that_read_the_same_events_is_fenced(tmp_path: Path, way
     assert ids(tmp_path) == list(range(10))
 
 
-def test_second_instance_is_fenced_also_after_a_stranger_has_committed_in_between(tmp_path: Path, way: str) -> None:
+def test_second_instance_is_fenced_also_after_a_stranger_has_committed_in_between(
+    tmp_path: Path, way: str
+) -> None:
     first = make_table(tmp_path)
     second = open_table(tmp_path)
     append(first, rows(tmp_path, 0, 9), retries=5)
