@@ -64,6 +64,8 @@ def append(
 
     A commit whose answer is lost is looked up by its token before it is tried again, so it never lands twice.
     """
+    if table.is_adrift:
+        table.refresh()
     _check_fence(table, change)
     schema, failure = table.schema, None
     attempt = overtaken = 0

@@ -124,12 +124,14 @@ class LakeTable:
 
     @property
     def folder(self) -> Path | None:
-        """Where the next entry may be written as a file; None where delta-rs must write it.
+        """Where the next entry may be written as a file; None where delta-rs must write it."""
+        return None if self.is_adrift else plain_folder(self._delta, self.store)
 
-        Without the newest entry that has been read, the log is not what it was, or was cleaned.
-        """
+    @property
+    def is_adrift(self) -> bool:
+        """Whether the newest entry that has been read is gone: the log was cleaned, or is another one."""
         folder = plain_folder(self._delta, self.store)
-        return folder if folder and entry_path(folder, self._read_to).exists() else None
+        return folder is not None and not entry_path(folder, self._read_to).exists()
 
     @property
     def schema(self) -> pa.Schema:
