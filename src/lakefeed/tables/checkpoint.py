@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
+from deltalake.exceptions import DeltaError
+
+from lakefeed.errors import LakefeedError
 from lakefeed.stores import store_errors
 from lakefeed.tables.entries import last_checkpoint, versions
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.table import LakeTable
+
+_log = logging.getLogger("lakefeed")
+_INTERVAL = 100
+"""Commits between two checkpoints, where the table does not say: as delta-rs has it."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +48,20 @@ def run(table: LakeTable, plan: Plan) -> int:
     with store_errors(table.path):
         table.delta.create_checkpoint()
     return table.version
+
+
+def checkpoint_when_due(table: LakeTable, version: int) -> None:
+    """Every `delta.checkpointInterval` versions, write a checkpoint and delete the entries that are too old.
+
+    What fails is done the next time: the commit stands without it.
+    """
+    properties = table.properties
+    said = properties.get("delta.checkpointInterval", "")
+    if (version + 1) % (int(said) if said.isdecimal() and int(said) else _INTERVAL):
+        return
+    try:
+        table.delta.create_checkpoint()
+        if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
+            table.delta.cleanup_metadata()
+    except (DeltaError, LakefeedError, OSError) as error:
+        _log.debug("no checkpoint of %s", table.path, exc_info=error)

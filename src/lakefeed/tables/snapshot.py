@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from lakefeed.errors import TableError, UsageError
 from lakefeed.pipeline.wording import listed
 from lakefeed.stores import store_errors
+from lakefeed.tables.entry_file import UNQUOTED
 from lakefeed.tables.operation import Extent, place, reading
 from lakefeed.tables.table import LakeTable
 
@@ -23,8 +24,6 @@ Partition = tuple[tuple[str, str | None], ...]
 """The values of the partition columns, as text, in the order of the columns; empty without any."""
 
 _PREFIX = "partition."
-_UNQUOTED = "/!$&'()+,-.:;=@_~"
-"""What delta-rs leaves as it is in a path, beside letters and digits."""
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 
 
@@ -87,7 +86,7 @@ def refuse_respelled(table: LakeTable, files: Iterable[DataFile]) -> None:
     letters beyond ASCII in paths as they are, delta-rs encodes them.
     """
     for file in files:
-        if quote(file.path, safe=_UNQUOTED) != file.logged:
+        if quote(file.path, safe=UNQUOTED) != file.logged:
             raise TableError(
                 f"{place(table)}: the log spells the path {file.logged} in a way that cannot be kept here.\n"
                 "Use the engine that wrote it, such as Spark."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from lakefeed.errors import TableError
 from lakefeed.stores import delta_options, store_errors, store_path
-from lakefeed.tables.transactions import read_entry, read_transactions
+from lakefeed.tables.entry_file import entry_path, plain_folder
+from lakefeed.tables.transactions import last_checkpoint, read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
 """The key in a commit's metadata under which Lakefeed keeps its own account of the commit, as JSON."""
@@ -25,14 +27,18 @@ _FORBIDDEN_FEATURES = {"deletionVectors", "columnMapping", "typeWidening", "v2Ch
 class LakeTable:
     """A table that this process writes.
 
-    Used by one thread at a time; holds the snapshot that fences rely on.
+    Used by one thread at a time; holds the positions that fences rely on. The files of the table are known to
+    `delta` only, which goes through all of them to move on: so it moves when it is asked for, not before.
     """
+
+    _read_to = -1
+    """The version up to which entries have been read."""
 
     def __init__(self, name: str, delta: DeltaTable, store: pafs.FileSystem) -> None:
         self.name = name
         self.path = store_path(store)
-        self.delta = delta
         self.store = store
+        self._delta = delta
         with store_errors(self.path):
             self.transactions = read_transactions(store, self.version)
         self._read_to = self.version
@@ -99,51 +105,105 @@ class LakeTable:
 
     @property
     def version(self) -> int:
-        """The version of the snapshot that the next commit starts from."""
-        return self.delta.version()
+        """The version that the next commit starts from."""
+        return max(self._read_to, self._delta.version())
+
+    @property
+    def next_version(self) -> int:
+        """The version behind those whose entries have been read, and with them the positions."""
+        return self._read_to + 1
+
+    @property
+    def delta(self) -> DeltaTable:
+        """The table with all its files, at `version`."""
+        if self._delta.version() < self._read_to:
+            with store_errors(self.path):
+                # Not to the newest: what has come since, nobody has looked at.
+                self._delta.load_as_version(self._read_to)
+        return self._delta
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the next entry may be written as a file; None where delta-rs must write it."""
+        return None if self.is_adrift else plain_folder(self._delta, self.store)
+
+    @property
+    def is_adrift(self) -> bool:
+        """Whether the newest entry that has been read is gone: the log was cleaned, or is another one."""
+        folder = plain_folder(self._delta, self.store)
+        return folder is not None and not entry_path(folder, self._read_to).exists()
 
     @property
     def schema(self) -> pa.Schema:
         """The table's schema in Arrow types."""
-        return pa.schema(self.delta.schema().to_arrow())
+        return pa.schema(self._delta.schema().to_arrow())
 
     @property
     def partition_columns(self) -> list[str]:
         """The names of the partition columns, in order."""
-        return list(self.delta.metadata().partition_columns)
+        return list(self._delta.metadata().partition_columns)
 
     @property
     def properties(self) -> dict[str, str]:
         """The table properties."""
-        return dict(self.delta.metadata().configuration)
+        return dict(self._delta.metadata().configuration)
 
     def at(self, version: int | dt.datetime) -> DeltaTable:
         """Another version of the table, by number or by moment, in a handle of its own."""
         with store_errors(self.path):
             # The options are kept by the handle, which has no public name for them.
-            delta = DeltaTable(self.path, storage_options=self.delta._storage_options)
+            delta = DeltaTable(self.path, storage_options=self._delta._storage_options)
             delta.load_as_version(version)
             return delta
 
     def refresh(self) -> dict[int, dict[str, Any]]:
         """Move to the newest version; answer the commit information of the versions passed, by version."""
-        infos = {}
+        infos: dict[int, dict[str, Any]] = {}
         with store_errors(self.path):
-            self.delta.update_incremental()
-            # Counted one by one: a version whose entry could not be read must be read by the next call, or
-            # its positions would never be known, and its events would be written again.
-            while self._read_to < self.version:
-                try:
-                    entry = read_entry(self.store, self._read_to + 1)
-                except FileNotFoundError:
-                    # The log was cleaned past it; a checkpoint has its positions.
-                    self.transactions = read_transactions(self.store, self.version)
-                    self._read_to = self.version
-                    break
-                self._read_to += 1
-                self.transactions.update(entry.transactions)
-                infos[self._read_to] = entry.info
+            if self.folder is None:
+                self._delta.update_incremental()
+                self._refuse_to_go_back()
+                self._read_on(infos, self._delta.version())
+            else:
+                self._read_on(infos)
+                if self._is_behind_a_checkpoint():
+                    self._delta.update_incremental()
+                    self._read_on(infos, self._delta.version())
+            if self._read_to < self._delta.version():
+                # The log was cleaned past it; a checkpoint has its positions. What was found before the hole
+                # may be no part of the table.
+                self.transactions = read_transactions(self.store, self._delta.version())
+                self._read_to = self._delta.version()
+                infos.clear()
         return infos
+
+    def _read_on(self, infos: dict[int, dict[str, Any]], last: int | None = None) -> None:
+        """Read entry after entry up to the last, or up to the first that is not there."""
+        # Counted one by one: a version whose entry could not be read must be read by the next call, or its
+        # positions would never be known, and its events would be written again.
+        while last is None or self._read_to < last:
+            try:
+                entry = read_entry(self.store, self._read_to + 1)
+            except FileNotFoundError:
+                return
+            if entry.reshapes and self._delta.version() <= self._read_to:
+                self._delta.load_as_version(self._read_to + 1)
+            self._read_to += 1
+            self.transactions.update(entry.transactions)
+            infos[self._read_to] = entry.info
+
+    def _is_behind_a_checkpoint(self) -> bool:
+        """Whether a checkpoint tells of versions whose entries are gone, or have come since."""
+        newest = last_checkpoint(self.store)
+        return newest is not None and self._read_to < newest
+
+    def _refuse_to_go_back(self) -> None:
+        """As delta-rs itself does, which may not have seen all that has been read here."""
+        newest = self._delta.version()
+        if newest < self._read_to:
+            raise DeltaError(
+                f"the newest version in the log {newest} is older than the existing snapshot {self._read_to}"
+            )
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:
         """Run one of delta-rs's own table operations, then move to the version that it made."""
@@ -156,8 +216,13 @@ def commit_properties(transactions: Mapping[str, int], account: Mapping[str, Any
     """What a commit carries beside its files: `txn` actions, and the account of what it holds."""
     return CommitProperties(
         app_transactions=[Transaction(name, version) for name, version in transactions.items()],
-        custom_metadata={COMMIT_KEY: json.dumps(account, separators=(",", ":"))},
+        custom_metadata=commit_metadata(account),
     )
+
+
+def commit_metadata(account: Mapping[str, Any]) -> dict[str, str]:
+    """The account as a commit's information has it."""
+    return {COMMIT_KEY: json.dumps(account, separators=(",", ":"))}
 
 
 def only_known(properties: Mapping[str, str]) -> bool:

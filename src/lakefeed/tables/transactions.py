@@ -20,6 +20,7 @@ from lakefeed.errors import TableError
 from lakefeed.stores import store_path
 
 _LOG = "_delta_log"
+_FILES = (b'{"add"', b'{"remove"', b'{"cdc"')
 
 
 @dataclass
@@ -28,6 +29,8 @@ class LogEntry:
 
     transactions: dict[str, int] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
+    reshapes: bool = False
+    """Whether it changes what a table is: its columns, properties or protocol."""
 
 
 def read_entry(store: pafs.FileSystem, version: int) -> LogEntry:
@@ -36,11 +39,15 @@ def read_entry(store: pafs.FileSystem, version: int) -> LogEntry:
         content = stream.read()
     entry = LogEntry()
     for line in content.splitlines():
-        if line.startswith(b'{"txn"'):
-            action = _action(line, store, version)["txn"]
-            entry.transactions[action["appId"]] = action["version"]
-        elif line.startswith(b'{"commitInfo"'):
-            entry.info = _action(line, store, version)["commitInfo"]
+        if line.startswith(_FILES) or not line.strip():
+            continue
+        action = _action(line, store, version)
+        if "txn" in action:
+            entry.transactions[action["txn"]["appId"]] = action["txn"]["version"]
+        elif "commitInfo" in action:
+            entry.info = action["commitInfo"]
+        elif "metaData" in action or "protocol" in action:
+            entry.reshapes = True
     if missing := _promised(entry.info) - entry.transactions.keys():
         raise _torn(store, version, f"it holds no position for {', '.join(sorted(missing)[:3])}")
     return entry
@@ -112,7 +119,7 @@ def _from_checkpoint(store: pafs.FileSystem, version: int) -> tuple[dict[str, in
 
 
 def _checkpoint_paths(store: pafs.FileSystem, version: int) -> list[str]:
-    hint = _last_checkpoint(store)
+    hint = last_checkpoint(store)
     if hint is None or hint > version:
         names = [
             info.path
@@ -132,11 +139,12 @@ def _checkpoint_paths(store: pafs.FileSystem, version: int) -> list[str]:
     return sorted(info.path for info in listed if info.base_name.startswith(f"{hint:020d}.checkpoint."))
 
 
-def _last_checkpoint(store: pafs.FileSystem) -> int | None:
+def last_checkpoint(store: pafs.FileSystem) -> int | None:
+    """The version of the newest checkpoint, by what its writer left beside it; None where nothing is said."""
     try:
         with store.open_input_stream(f"{_LOG}/_last_checkpoint") as stream:
-            return int(json.loads(stream.read())["version"])
-    except (FileNotFoundError, ValueError, KeyError):
+            return int(orjson.loads(stream.read())["version"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -130,7 +130,7 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
         raise OSError("connection refused")
 
     with monkeypatch.context() as broken:
-        broken.setattr(DeltaTable, "create_write_transaction", refuse)
+        broken.setattr("os.link", refuse)
         broken.setattr("lakefeed.tables.commit._FIRST_WAIT", 0)
         outcome = landing.land([OffsetRange("0", 0, 10)], [batch])
     recorded = landing.record_positions()

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from lakefeed import Fenced, GenerateSource, Pipeline, SourceError, TableError
 from lakefeed.engine.census import census
@@ -146,7 +145,7 @@ def test_a_commit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError("connection refused")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    monkeypatch.setattr("os.link", refuse)
     monkeypatch.setattr("lakefeed.tables.commit._FIRST_WAIT", 0)
     flowing.land(0, 9)
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,7 +56,7 @@ def ids(path: Path) -> list[int]:
     return sorted(DeltaTable(path).to_pyarrow_table()["id"].to_pylist())
 
 
-def test_commit_holds_files_and_position_together(tmp_path: Path) -> None:
+def test_commit_holds_files_and_position_together(tmp_path: Path, way: str) -> None:
     table = make_table(tmp_path)
 
     version = append(table, rows(tmp_path, 0, 9), retries=0)
@@ -65,7 +67,7 @@ def test_commit_holds_files_and_position_together(tmp_path: Path) -> None:
     assert open_table(tmp_path).transactions == {"shop/clicks/0": 9}
 
 
-def test_second_instance_that_read_the_same_events_is_fenced(tmp_path: Path) -> None:
+def test_second_instance_that_read_the_same_events_is_fenced(tmp_path: Path, way: str) -> None:
     first = make_table(tmp_path)
     second = open_table(tmp_path)
     append(first, rows(tmp_path, 0, 9), retries=5)
@@ -76,7 +78,9 @@ def test_second_instance_that_read_the_same_events_is_fenced(tmp_path: Path) -> 
     assert ids(tmp_path) == list(range(10))
 
 
-def test_second_instance_is_fenced_also_after_a_stranger_has_committed_in_between(tmp_path: Path) -> None:
+def test_second_instance_is_fenced_also_after_a_stranger_has_committed_in_between(
+    tmp_path: Path, way: str
+) -> None:
     first = make_table(tmp_path)
     second = open_table(tmp_path)
     append(first, rows(tmp_path, 0, 9), retries=5)
@@ -88,19 +92,40 @@ def test_second_instance_is_fenced_also_after_a_stranger_has_committed_in_betwee
     assert ids(tmp_path) == list(range(10))
 
 
+@pytest.fixture(params=["an entry written here", "delta-rs"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways in which a commit is made; without the other one."""
+    if request.param == "delta-rs":
+        monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+    return str(request.param)
+
+
+def in_place_of_commits(
+    monkeypatch: pytest.MonkeyPatch, way: str, do: Callable[[Callable[[], object]], None]
+) -> None:
+    """Let `do` decide what becomes of each commit; it is given what would make it."""
+    if way == "delta-rs":
+        commit = DeltaTable.create_write_transaction
+        monkeypatch.setattr(
+            DeltaTable, "create_write_transaction", lambda *args, **more: do(lambda: commit(*args, **more))
+        )
+    else:
+        link = os.link
+        monkeypatch.setattr(os, "link", lambda *args: do(lambda: link(*args)))
+
+
 def test_commit_whose_answer_is_lost_is_found_and_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     table = make_table(tmp_path)
-    commit = DeltaTable.create_write_transaction
     calls = []
 
-    def lose_the_answer(self: DeltaTable, *args: object, **kwargs: object) -> None:
+    def lose_the_answer(commit: Callable[[], object]) -> None:
         calls.append(1)
-        commit(self, *args, **kwargs)
+        commit()
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", lose_the_answer)
+    in_place_of_commits(monkeypatch, way, lose_the_answer)
 
     version = append(table, rows(tmp_path, 0, 9), retries=5)
 
@@ -109,15 +134,15 @@ def test_commit_whose_answer_is_lost_is_found_and_not_repeated(
 
 
 def test_commit_that_never_lands_waits_longer_each_time_and_then_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     table = make_table(tmp_path)
     waits: list[float] = []
 
-    def refuse(self: DeltaTable, *args: object, **kwargs: object) -> None:
+    def refuse(commit: Callable[[], object]) -> None:
         raise OSError("connection refused")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    in_place_of_commits(monkeypatch, way, refuse)
 
     with pytest.raises(StoreUnavailable, match=r"the commit failed 4 times, last with:.*connection refused"):
         append(table, rows(tmp_path, 0, 9), retries=3, sleep=waits.append)
@@ -125,7 +150,7 @@ def test_commit_that_never_lands_waits_longer_each_time_and_then_fails(
     assert waits == pytest.approx([0.1, 0.2, 0.4], rel=0.21)
 
 
-def test_two_pipelines_that_append_at_once_both_land(tmp_path: Path) -> None:
+def test_two_pipelines_that_append_at_once_both_land(tmp_path: Path, way: str) -> None:
     make_table(tmp_path)
 
     def fill(pipeline: str) -> None:
