@@ -65,7 +65,8 @@ flush: {interval: 1s}
         assert process.wait(60) == 0, process.stderr
         said = process.stderr
     names = ("brisk", "common", "calm", "counted")
-    assert all(one["rows"] == 400 for one in commits(tmp_path / "counted"))
+    # But for the first: what is there at the start is not kept waiting.
+    assert all(one["rows"] == 400 for one in commits(tmp_path / "counted")[1:])
     # As many seconds of events in each batch, however late it was committed; the first began with the table.
     smallest = {name: min(one["rows"] for one in commits(tmp_path / name)[1:]) for name in names}
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -28,7 +29,8 @@ class Pace:
         self._hurry = hurry
         self._clock = clock
         self._bytes_per_row = float(_FIRST_GUESS)
-        self._waiting_since: float | None = None
+        # What is there at the start has waited for as long as nobody read it: the first batch is due at once.
+        self._waiting_since: float | None = -math.inf
         self._seen = 0
         self._seen_at = 0.0
 

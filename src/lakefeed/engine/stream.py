@@ -65,7 +65,9 @@ def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             assert isinstance(partition, Split)
             from lakefeed.engine.task import run_task
+            from lakefeed.engine.worker import begin_task
 
+            begin_task()
             text = run_task(pickle.loads(packed), partition.ranges).to_json()
             yield pa.record_batch({"manifest": pa.array([text], pa.string())})
 

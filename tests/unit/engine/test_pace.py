@@ -12,9 +12,19 @@ class Clock:
         return self.now
 
 
+def test_what_is_there_at_the_start_has_waited_long_enough() -> None:
+    pace = Pace(Flush(interval="60s"), clock=Clock())
+
+    due = pace.next_end({"0": 0}, {"0": 10})
+    later = pace.next_end({"0": 10}, {"0": 20})
+
+    assert (due, later) == ({"0": 10}, None)
+
+
 def test_batch_is_due_when_the_interval_has_passed_since_the_first_event() -> None:
     clock = Clock()
     pace = Pace(Flush(interval="5s"), clock=clock)
+    pace.next_end({"0": 0}, {"0": 0})
 
     first = pace.next_end({"0": 0}, {"0": 10})
     clock.now += 4.9
@@ -56,6 +66,7 @@ def test_batch_is_due_when_enough_bytes_wait_by_the_size_that_events_had() -> No
 def test_batch_is_due_when_nothing_arrives_for_the_idle_time() -> None:
     clock = Clock()
     pace = Pace(Flush(interval="60s", idle="1s"), clock=clock)
+    pace.next_end({"0": 0}, {"0": 0})
 
     pace.next_end({"0": 0}, {"0": 1})
     clock.now += 0.9

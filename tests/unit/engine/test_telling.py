@@ -182,13 +182,16 @@ def living(ears: Ears, *, shaken: bool, waiting: int) -> Life:
         record_positions=dict, committed=dict, close=lambda: None, tell_positions=lambda: None
     )
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
+    pace = Pace(Flush(interval=60))
+    # What waits has come after the start.
+    pace.next_end({"0": 0}, {"0": 0})
     life = Life(
         client=client,
         landing=landing,
         plan=plan,
         start={"0": 0},
         until=None,
-        pace=Pace(Flush(interval=60)),
+        pace=pace,
         stop=threading.Event(),
         watcher=ears,
         shaken=shaken,
