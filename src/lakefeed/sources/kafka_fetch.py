@@ -70,6 +70,7 @@ class _Reader:
             raise SourceError(f"the Kafka client refuses its options: {error}") from error
         self._stands: dict[Place, int] = {}
         self._strayed = True
+        self._let_go_of: set[Place] = set()
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[KafkaEvents]:
         """Small ranges together, as a round trip for each would cost more than they.
@@ -92,19 +93,30 @@ class _Reader:
         only = spans[0].partition if len(spans) == 1 else None
         sort_out = self._sort_out_one if only else self._sort_out_many
         quiet_since = time.monotonic()
-        while left := sum(ends[place] - at for place, at in self._stands.items()):
-            messages = self._consumer.consume(min(left, _CHUNK), _WAIT)
+        waiting: list[Message] = []
+        while left := self._left(ends):
+            # What is asked for at once may all be of one partition, and lie behind its end.
+            messages = self._consumer.consume(min(max(left), _CHUNK), _WAIT)
             good = [message for message in messages if message.error() is None]
             inside = sort_out(good, ends)
             # After the events: an end that comes with them lies behind them, beyond a transaction's marker.
             if len(good) < len(messages):
                 self._hear([message for message in messages if message.error() is not None], ends)
             if inside:
-                yield KafkaEvents(inside, only)
+                waiting += inside
                 quiet_since = time.monotonic()
+                if len(waiting) >= _LARGE:
+                    yield KafkaEvents(waiting, only)
+                    waiting = []
             elif time.monotonic() - quiet_since > _PATIENCE:
                 where = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in self._stands.items())
                 raise SourceUnavailable(f"no event came from {where} for {_PATIENCE:.0f} s")
+        if waiting:
+            yield KafkaEvents(waiting, only)
+
+    def _left(self, ends: dict[Place, int]) -> list[int]:
+        """How many events are missing of each partition that is not complete."""
+        return [ends[place] - at for place, at in self._stands.items() if at < ends[place]]
 
     def _go_to(self, starts: dict[Place, int]) -> None:
         if self._strayed or starts != self._stands:
@@ -113,6 +125,7 @@ class _Reader:
             self._consumer.assign(
                 [TopicPartition(topic, number, at) for (topic, number), at in starts.items()]
             )
+            self._let_go_of = set()
         self._stands, self._strayed = starts, False
 
     def _sort_out_one(self, messages: list[Message], ends: dict[Place, int]) -> list[Message]:
@@ -129,6 +142,7 @@ class _Reader:
 
     def _sort_out_many(self, messages: list[Message], ends: dict[Place, int]) -> list[Message]:
         inside = []
+        beyond: set[Place] = set()
         for message in messages:
             place, offset = (message.topic(), message.partition()), message.offset()
             if offset < ends[place]:
@@ -136,7 +150,15 @@ class _Reader:
                 self._stands[place] = offset + 1
             else:
                 self._stands[place], self._strayed = ends[place], True
+                beyond.add(place)
+        self._let_go(beyond)
         return inside
+
+    def _let_go(self, places: set[Place]) -> None:
+        """Fetch no more of partitions that are complete; they would be fetched until the others are, too."""
+        if new := places - self._let_go_of:
+            self._consumer.incremental_unassign([TopicPartition(*place) for place in new])
+            self._let_go_of |= new
 
     def _hear(self, errors: list[Message], ends: dict[Place, int]) -> None:
         """Note ends of partitions; raise what the client will not get over by itself."""

@@ -1,0 +1,65 @@
+"""What a worker fetches from a real broker for the ranges that it is given; without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from conftest import TopicFactory
+from lakefeed.formats.json import JsonFormat
+from lakefeed.sources import OffsetRange, kafka_fetch
+from lakefeed.sources.kafka import KafkaSource
+from support.kafka import Broker
+
+PARTITIONS = 16
+WAITING = 2_000
+
+
+@pytest.fixture
+def backlog(broker: Broker, topic: TopicFactory) -> Iterator[tuple[KafkaSource, str]]:
+    """A topic of many partitions in which far more waits than a batch takes."""
+    name = topic(PARTITIONS)
+    for number in range(PARTITIONS):
+        broker.produce(name, [f"{number}:{at}" for at in range(WAITING)], partition=number)
+    yield KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat()), name
+    # Kept for the next task of a worker, which this is not.
+    while kafka_fetch._kept:
+        kafka_fetch._kept.popitem()[1].close()
+
+
+def read(source: KafkaSource, topic: str, start: int, end: int) -> list[str]:
+    ranges = [OffsetRange(f"{topic}-{number}", start, end) for number in range(PARTITIONS)]
+    return [payload.decode() for events in source.read(ranges) for payload in events.payloads if payload]
+
+
+def test_ranges_of_many_partitions_are_read_whole_and_without_all_that_lies_behind_them(
+    backlog: tuple[KafkaSource, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_over = 0
+
+    class Counting(Consumer):
+        def consume(self, *args: Any, **more: Any) -> list[Any]:
+            nonlocal handed_over
+            found = super().consume(*args, **more)
+            handed_over += len(found)
+            return found
+
+    monkeypatch.setattr("lakefeed.sources.kafka_fetch.Consumer", Counting)
+
+    batches = [read(*backlog, start, start + 50) for start in (0, 50, 100)]
+
+    for batch, start in zip(batches, (0, 50, 100), strict=True):
+        wanted = [f"{number}:{at}" for number in range(PARTITIONS) for at in range(start, start + 50)]
+        assert sorted(batch) == sorted(wanted)
+    assert handed_over <= 3 * 3 * PARTITIONS * 50
+
+
+def test_the_last_events_of_many_partitions_are_read_to_their_end(
+    backlog: tuple[KafkaSource, str],
+) -> None:
+    found = read(*backlog, WAITING - 300, WAITING)
+
+    assert len(found) == len(set(found)) == 300 * PARTITIONS
