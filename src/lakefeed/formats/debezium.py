@@ -18,7 +18,7 @@ from lakefeed.formats.debezium_schema import Meaning, NotUnderstood, envelope_me
 from lakefeed.formats.fitting import Fitted, Fitting, Misfits, decoded
 from lakefeed.formats.joining import joined
 from lakefeed.formats.json import CODES as JSON_CODES
-from lakefeed.formats.json import JsonDecoder
+from lakefeed.formats.json_decoder import JsonDecoder
 from lakefeed.formats.refusal import Misfit, codes
 from lakefeed.pipeline.registry import RegistryField
 

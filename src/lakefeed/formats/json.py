@@ -8,15 +8,11 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from lakefeed.formats import DEFAULT_RULES, Decoded, Decoder, Format, Rules
-from lakefeed.formats.framing import UnframingDecoder
-from lakefeed.formats.json_block import BlockReader
-from lakefeed.formats.json_sieve import Sieve
-from lakefeed.formats.json_strict import StrictReader
+from lakefeed.formats import DEFAULT_RULES, Decoder, Format, Rules
 from lakefeed.formats.refusal import codes
 from lakefeed.pipeline.registry import RegistryField
 
-__all__ = ["CODES", "JsonDecoder", "JsonFormat", "infer"]
+__all__ = ["CODES", "JsonFormat", "infer"]
 
 CODES = codes(
     "bad_framing",
@@ -50,21 +46,12 @@ class JsonFormat(Format):
 
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of payloads that are JSON as they are, or in frames."""
+        # Arrow's functions take longer to import than all else that checking a pipeline file needs.
+        from lakefeed.formats.framing import UnframingDecoder
+        from lakefeed.formats.json_decoder import JsonDecoder
+
         decoder = JsonDecoder(schema, rules)
         return UnframingDecoder(decoder, self.registry, "JSON") if self.registry else decoder
-
-
-class JsonDecoder(Decoder):
-    """Decodes JSON payloads. Remembers between calls only what makes it faster."""
-
-    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
-        self._rules = rules
-        self._blocks = BlockReader(schema, rules)
-        self._strict = StrictReader(schema, rules)
-
-    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
-        return Sieve(self._blocks, self._strict, self._rules, payloads).decoded()
 
 
 def infer(payloads: Sequence[bytes | None]) -> pa.Schema:
@@ -72,4 +59,6 @@ def infer(payloads: Sequence[bytes | None]) -> pa.Schema:
 
     Columns are in order of first appearance. Their types do not depend on the order of the payloads.
     """
+    from lakefeed.formats.json_decoder import JsonDecoder
+
     return JsonDecoder(pa.schema([]), DEFAULT_RULES).decode(payloads).unknown or pa.schema([])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,16 +34,17 @@ class Contents:
 
 def contents_of(table: LakeTable, target_file_size: int) -> Contents:
     """Count the files of the snapshot; reads one entry of the log, for the time of the last commit."""
-    # `pa.table` would import pandas to see whether it is given a data frame.
+    # `pa.table` would import pandas to see whether it is given a data frame; so does Arrow for every Python
+    # number that it is given, hence NumPy.
     adds: Any = pa.RecordBatchReader.from_stream(table.delta.get_add_actions(flatten=True)).read_all()
     sizes = adds.column("size_bytes")
     rows = adds.column("num_records") if "num_records" in adds.schema.names else None
-    last = table.delta.history(1)
+    last, limit = table.delta.history(1), small_below(target_file_size)
     return Contents(
         version=table.version,
         rows=0 if rows is None else pc.sum(rows).as_py() or 0,
         files=adds.num_rows,
-        small_files=pc.sum(pc.less(sizes, small_below(target_file_size))).as_py() or 0,
+        small_files=sum(int((np.from_dlpack(part) < limit).sum()) for part in sizes.chunks),
         size=pc.sum(sizes).as_py() or 0,
         last_commit=last[0]["timestamp"] / 1000 if last and "timestamp" in last[0] else None,
     )

@@ -21,6 +21,8 @@ import yaml
 from lakefeed import TableError, __version__
 from lakefeed.commands import demo
 from lakefeed.commands.app import _last_words
+from lakefeed.engine.inline import run_inline
+from lakefeed.pipeline.model import Pipeline
 
 COMMANDS = (
     *("demo", "init", "validate", "test", "plan", "run", "status", "verify", "rewind", "dead-letters"),
@@ -207,6 +209,31 @@ print(sorted(name for name in sys.modules if name.split(".")[0] in ("pyspark", "
 
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_validate_and_status_load_no_more_than_they_need(
+    written: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(GOOD)
+    monkeypatch.chdir(file.parent)
+    run_inline(Pipeline.from_file(file))
+    looks = """
+import sys
+sys.argv = ["lakefeed", sys.argv[1], "shop.yaml"]
+from lakefeed.commands.app import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(*sorted({"pandas", "pyarrow.dataset", "lakefeed.formats.json_block"} & sys.modules.keys()), "end")
+"""
+
+    for command, said in (("validate", "1 table"), ("status", "10")):
+        done = subprocess.run([sys.executable, "-c", looks, command], capture_output=True, text=True)
+
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+        assert done.stdout.splitlines()[-1] == "end"
 
 
 def test_missing_java_is_told_in_one_sentence(written: Callable[[str], Path], tmp_path: Path) -> None:
