@@ -9,13 +9,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import workload
 import yaml
 from contender import Log, running
 from family import Family, PeakMemory
 from figure import Asked, Figure, say
+from shapes import NARROW
+from workload import NARROW_TOPIC, PARTITIONS, produce
 
 STARTS = 3
 LOOKS = 5
@@ -31,16 +33,16 @@ def measure(asked: Asked) -> Iterator[Figure]:
 
     with Broker() as broker, tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
         place = _Place(broker.address, Path(folder))
-        broker.create_topic("small", workload.PARTITIONS)
-        workload.produce(broker.address, 10_000, topic="small")
+        broker.create_topic("small", PARTITIONS)
+        produce(broker.address, replace(NARROW_TOPIC, name="small"), 10_000)
         if asked.wants("first commit"):
             yield _first_commit(place)
         if asked.wants("validate") or asked.wants("status") or asked.wants("idle"):
             yield from _at_rest(place, asked)
         if asked.wants("memory"):
             rows = asked.of(BATCH)
-            broker.create_topic("large", workload.PARTITIONS)
-            workload.produce(broker.address, 2 * rows + rows // 2, topic="large")
+            broker.create_topic("large", PARTITIONS)
+            produce(broker.address, replace(NARROW_TOPIC, name="large"), 2 * rows + rows // 2)
             yield from _memory(place, rows)
 
 
@@ -60,7 +62,7 @@ class _Place:
         pipeline = {
             "name": name,
             "sources": {"clicks": source},
-            "tables": {"events": {"path": str(table), "from": "clicks", "schema": workload.SCHEMA}},
+            "tables": {"events": {"path": str(table), "from": "clicks", "schema": NARROW}},
             "state": str(folder / "state"),
             **more,
         }
