@@ -23,7 +23,7 @@ SECONDS = 600
 WARM_UP = 60
 INTERVAL = "200ms"
 _LIMIT = 120.0
-_TAIL = 15.0
+_TAIL = 20.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ def _freshness(log: Log, window: tuple[float, float], worked: float) -> Freshnes
     within = (events >= window[0]) & (events < window[1])
     counted = np.sort(np.concatenate(numbers)[within])
     assert len(counted) and (np.diff(counted) == 1).all(), "events were lost or repeated"
+    assert events.max() >= window[1], f"the last events were not readable within {_TAIL:.0f} s"
     took = (np.concatenate(readable) - events)[within] * 1000
     p50, p95, p99 = (round(float(value), 1) for value in np.percentile(took, [50, 95, 99]))
     share = worked / (window[1] - window[0]) * 100
