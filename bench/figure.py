@@ -35,7 +35,7 @@ class Asked:
 
     def wants(self, name: str) -> bool:
         """Whether something of this name is to be measured."""
-        return self.only in name
+        return not self.only or any(one in name for one in self.only.split(","))
 
     def of(self, amount: int, least: int = 1) -> int:
         """So much of an amount."""

@@ -25,7 +25,9 @@ def main() -> None:
     options = argparse.ArgumentParser(prog="make bench", description=__doc__)
     options.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; by default all")
     options.add_argument("--scale", type=float, default=1.0, help="0.1 measures a tenth, for a first look")
-    options.add_argument("--only", default="", help="of a part, only what has this in its name")
+    options.add_argument(
+        "--only", default="", help="of a part, only what has one of these in its name: narrow,Avro"
+    )
     options.add_argument("--json", type=Path, help="a file for the figures")
     given = options.parse_args()
     if unknown := set(given.parts) - set(PARTS):
