@@ -8,9 +8,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 
-from lakefeed.errors import TableError
+from lakefeed.errors import Conflict, TableError
 from lakefeed.pipeline.types import type_text
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
+
+_ALTER_ATTEMPTS = 10
 
 
 def missing_columns(table: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
@@ -83,12 +85,22 @@ def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str,
 
 
 def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mapping[str, object]) -> None:
-    """Set the table properties that the pipeline file gives and the table has otherwise."""
-    have = table.properties
-    changed = {key: value for key, value in wanted.items() if have.get(key) != value}
-    if not changed:
-        return
+    """Set the table properties that the pipeline file gives and the table has otherwise.
 
+    Looks again whenever another writer was faster: it may have set them as well.
+    """
+    for _ in range(_ALTER_ATTEMPTS):
+        have = table.properties
+        changed = {key: value for key, value in wanted.items() if have.get(key) != value}
+        if not changed or _set_properties(table, changed, account):
+            return
+    raise Conflict(
+        f"table {table.name}: others altered {table.path} {_ALTER_ATTEMPTS} times while "
+        f"{', '.join(sorted(wanted))} was set."
+    )
+
+
+def _set_properties(table: LakeTable, changed: dict[str, str], account: Mapping[str, object]) -> bool:
     def alter(delta: DeltaTable) -> None:
         delta.alter.set_table_properties(
             changed,
@@ -96,7 +108,12 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mappin
             commit_properties=commit_properties({}, account),
         )
 
-    table.change(alter)
+    try:
+        table.change(alter)
+    except CommitFailedError:
+        table.refresh()
+        return False
+    return True
 
 
 def _nullable(field: pa.Field) -> pa.Field:

@@ -7,7 +7,7 @@ import pyarrow.fs as pafs
 
 from lakefeed.engine.lake import Lake
 from lakefeed.pipeline.model import Pipeline
-from lakefeed.tables.evolution import add_columns
+from lakefeed.tables.evolution import add_columns, keep_properties
 from lakefeed.tables.table import LakeTable
 
 
@@ -38,3 +38,15 @@ def test_column_that_another_writer_added_first_is_neither_added_again_nor_an_er
     table = LakeTable.open("events", str(tmp_path / "events"), {}, store)
     assert table is not None
     assert table.schema.names == ["id", "new", "theirs", "mine"]
+
+
+def test_property_that_meets_a_change_of_another_writer_is_set_behind_it(tmp_path: Path) -> None:
+    mine, theirs = lake(tmp_path, "mine").places["events"], lake(tmp_path, "theirs").places["events"]
+    mine.create(pa.schema([("id", pa.int64())]), {}, {})
+    theirs.open("theirs")
+    theirs.add(pa.schema([("theirs", pa.int64())]), {})
+
+    keep_properties(mine.table, {"delta.logRetentionDuration": "interval 3 days"}, {})
+
+    assert mine.table.properties["delta.logRetentionDuration"] == "interval 3 days"
+    assert mine.table.schema.names == ["id", "theirs"]
