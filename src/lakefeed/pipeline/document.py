@@ -12,6 +12,7 @@ import yaml
 from lakefeed.errors import Problem
 from lakefeed.pipeline.checks import dotted
 from lakefeed.pipeline.secrets import Path
+from lakefeed.pipeline.syntax import syntax_error, without_snippets
 from lakefeed.pipeline.variables import Substitution, substitute
 
 _MOST_NODES = 10_000
@@ -60,6 +61,8 @@ class Document:
     files: dict[Path, str] = field(default_factory=dict)
     substitutions: dict[Path, Substitution] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    broken: yaml.YAMLError | None = None
+    """What the parser itself said of a text that is no YAML."""
 
     def problem(self, path: Path, message: str) -> Problem:
         """A problem at a path; its line is that of the nearest key that exists."""
@@ -92,7 +95,9 @@ def read_document(text: str, file: str, environment: Mapping[str, str], line: in
     try:
         root = _composed(text)
     except yaml.YAMLError as error:
-        document.problems.append(_syntax_problem(error, text, file, line))
+        number, what = syntax_error(error, text)
+        document.problems.append(Problem(file, line or number, "", f"not valid YAML: {what}"))
+        document.broken = without_snippets(error)
         return document
     except RecursionError:
         document.problems.append(Problem(file, line or 1, "", f"nested deeper than {_DEEPEST} levels"))
@@ -116,22 +121,6 @@ def _composed(text: str) -> yaml.Node | None:
             raise
         root = yaml.compose(quoted, Loader=_Loader)
     return root
-
-
-def _syntax_problem(error: yaml.YAMLError, text: str, file: str, line: int | None) -> Problem:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        number = error.problem_mark.line + 1
-        what = f"not valid YAML: {error.problem or error.context}"
-        written = text.splitlines()[number - 1] if number <= len(text.splitlines()) else ""
-        if re.search(r"""[{\[].*(?<!["'])\$\{""", written):
-            what += '; inside { } and [ ], put quotes around "${NAME}"'
-        elif re.search(r"(struct|map)\s*<", written):
-            what += "; put quotes around the type"
-    else:
-        position = getattr(error, "position", 0)
-        number = text.count("\n", 0, position) + 1
-        what = "not valid YAML: a character that may not be in a text file"
-    return Problem(file, line or number, "", what)
 
 
 class _TooLarge(Exception):
@@ -183,6 +172,9 @@ class _Reader:
             key_node.value = _paired(key_node.value)
             if not _is_text(key_node.value):
                 self._complain(key_node, path, f"a key {_HALF}")
+            elif key_node.tag == _PLAIN and key_node.value[:1].isspace():
+                # A plain key begins with none of the spaces that YAML knows, but editors know others.
+                self._complain(key_node, (), "a no-break space in the indentation; indent with plain spaces")
             elif key_node.tag == _PLAIN and key_node.value == "<<":
                 merged.append(value_node)
             elif key_node.value in data:

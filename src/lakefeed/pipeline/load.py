@@ -93,7 +93,7 @@ def _require_mapping(document: Document) -> None:
                 else f"expected keys and values, got {shown(document.data)}"
             )
             document.problems.append(Problem(document.file, 1, "", f"{found}; {hint}"))
-        raise PipelineFileError(document.problems)
+        raise PipelineFileError(document.problems) from document.broken
 
 
 def _validated(document: Document, context: FileContext) -> Pipeline:

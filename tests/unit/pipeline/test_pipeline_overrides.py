@@ -52,7 +52,7 @@ def test_problems_of_overrides_are_told_apart_from_those_of_the_file(problems: P
         "--set:2: flsh: unknown key, did you mean 'flush'?",
         "--set:3: --set expected KEY=VALUE such as flush.interval=1s, got 'flush'",
         "--set:4: name.x: --set cannot reach below name: it holds a single value",
-        "--set:5: storage.a: not valid YAML: expected the node content, but found '<stream end>'",
+        "--set:5: storage.a: not valid YAML: the { that opens here is not closed",
         "--set:6: flush.bytes: variable ${NO} is not set; export NO=..., or write ${NO:-default}",
         "--set:7: --set expected KEY=VALUE such as flush.interval=1s, got ''",
         "shop.yaml:6: stop_timeout: expected a duration with its unit, got 5; write 5s for seconds",
