@@ -20,7 +20,7 @@ from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, spans
 from lakefeed.engine.report import BatchDone, Watcher
 from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
-from lakefeed.sources import Offsets, SourceClient
+from lakefeed.sources import OffsetRange, Offsets, SourceClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,6 +57,7 @@ class Life:
         self.gate = Gate(self.start)
         self._position = dict(self.start)
         self._marks = self.client.marks()
+        self._planned: list[OffsetRange] = []
         self._done = threading.Event()
         self._outcome: Outcome | None = None
         self._failure: BaseException | None = None
@@ -100,26 +101,29 @@ class Life:
             self._calm = True
             self.watcher.trouble(self.plan.source_name, "")
 
-    def take(self, frame: DataFrame, _: int) -> None:
+    def take(self, frame: DataFrame, number: int) -> None:
         """Land a batch: Spark's callback. The one action on its frame runs the tasks.
 
-        Errors are kept for `run`, as Spark would bury them in a Java stack trace.
+        Errors are kept for `run`, as Spark would bury them in a Java stack trace. A query that finds nothing
+        to read when it starts runs a first batch without tasks, which nobody has planned. It may even end
+        after the next batch was planned, and says nothing about that one.
         """
         try:
             manifests = [Manifest.from_json(row[0]) for row in frame.collect()]
+            if not manifests and (number == 0 or not self._planned):
+                return
             passing("files_written")
-            self._outcome = self.landing.land(self._spans, manifests, self.client.confirm)
+            self._outcome = self.landing.land(self._planned, manifests, self.client.confirm)
             passing("batch_committed")
         except BaseException as error:
             self._failure = error
-        finally:
-            self._done.set()
+        self._done.set()
 
     def _batch(self, end: Offsets, ends: Offsets) -> Outcome:
         began = time.monotonic()
         self.busy = True
         passing("batch_planned")
-        self._spans = spans(self._position, end)
+        self._planned = spans(self._position, end)
         self._done.clear()
         self.gate.open_to(end)
         while not self._done.wait(0.5):
@@ -127,7 +131,7 @@ class Life:
         if self._failure:
             raise self._failure
         assert self._outcome is not None
-        outcome = self._outcome
+        outcome, self._planned = self._outcome, []
         outcome.start, self._position = self._position, dict(end)
         if not outcome.failures:
             outcome.failures |= self._record_now_and_then()
@@ -168,6 +172,8 @@ class Life:
         self.landing.close()
 
     def _check_query(self) -> None:
+        if self._failure:
+            raise self._failure
         assert self.query is not None
         if not self.query.isActive and not self._done.is_set():
             error = self.query.exception()

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from lakefeed import errors
 from lakefeed.engine.report import Sample
+from lakefeed.errors import BatchFailed
 from lakefeed.files import DataFile
+from lakefeed.sources import OffsetRange
 
 MOST_SAMPLES = 5
 """Dead letters of a table that a task tells about one by one; the others are only counted."""
@@ -48,6 +50,8 @@ class TableManifest:
 class Manifest:
     """What one task did; `error` when the source failed, and then nothing else counts."""
 
+    ranges: list[OffsetRange] = field(default_factory=list)
+    """What the task was to read."""
     tables: dict[str, TableManifest] = field(default_factory=dict)
     read: dict[str, int] = field(default_factory=dict)
     """Events read, by partition."""
@@ -58,6 +62,7 @@ class Manifest:
         """The manifest as text, for the way through Spark."""
         return orjson.dumps(
             {
+                "ranges": [[span.partition, span.start, span.end] for span in self.ranges],
                 "tables": {name: _table_out(table) for name, table in self.tables.items()},
                 "read": self.read,
                 "bytes_read": self.bytes_read,
@@ -70,11 +75,41 @@ class Manifest:
         """Read back what `to_json` wrote."""
         value = orjson.loads(text)
         return cls(
+            ranges=[OffsetRange(*span) for span in value["ranges"]],
             tables={name: _table_in(table) for name, table in value["tables"].items()},
             read=value["read"],
             bytes_read=value["bytes_read"],
             error=_error_in(value["error"]),
         )
+
+
+def check_covered(planned: list[OffsetRange], manifests: list[Manifest]) -> None:
+    """Raise BatchFailed unless the tasks have read what was planned, all of it and each event once.
+
+    Positions move to the end of what was planned: a task that is missing would be events that nobody read.
+    """
+    covered: list[OffsetRange] = []
+    ranges = [span for manifest in manifests for span in manifest.ranges]
+    for span in sorted(ranges, key=_place):
+        last = covered[-1] if covered else None
+        if last and (last.partition, last.end) == (span.partition, span.start):
+            covered[-1] = OffsetRange(span.partition, last.start, span.end)
+        else:
+            covered.append(span)
+    if covered != sorted(planned, key=_place):
+        raise BatchFailed(
+            f"a batch came back with other offsets than were planned: {_listed(covered)}, "
+            f"not {_listed(planned)}; nothing of it was committed"
+        )
+
+
+def _place(span: OffsetRange) -> tuple[str, int, int]:
+    return span.partition, span.start, span.end
+
+
+def _listed(spans: list[OffsetRange]) -> str:
+    some = ", ".join(f"{span.partition}: {span.start} to {span.end}" for span in spans[:3])
+    return f"{some} and {len(spans) - 3} more" if len(spans) > 3 else some or "none"
 
 
 def _table_out(table: TableManifest) -> dict[str, Any]:

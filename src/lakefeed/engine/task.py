@@ -42,7 +42,7 @@ def run_task(
     Events that are `given` need not be read: dead letters have theirs with them.
     """
     passing("task_started")
-    manifest = Manifest(read={span.partition: 0 for span in ranges})
+    manifest = Manifest(list(ranges), read={span.partition: 0 for span in ranges})
     lanes = [_Lane(plan, table, ranges) for table in plan.tables if table.takes_rows(ranges[0])]
     try:
         for events in plan.source.read(ranges) if given is None else given:
@@ -56,7 +56,7 @@ def run_task(
         for lane in lanes:
             lane.drop_files()
         if isinstance(error, LakefeedError):
-            return Manifest(error=error)
+            return Manifest(list(ranges), error=error)
         raise
     passing("task_written")
     return manifest

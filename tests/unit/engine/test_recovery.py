@@ -79,7 +79,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed() -> None:
     failed = Outcome(failures={"events": StoreUnavailable("the store does not answer")})
     landing: Any = SimpleNamespace(land=lambda spans, manifests, confirm: failed, close=lambda: None)
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
-    frame: Any = SimpleNamespace(collect=lambda: [])
+    frame: Any = SimpleNamespace(collect=lambda: [(Manifest().to_json(),)])
     life = Life(
         client=GenerateSource(rows=100).client("shop", "clicks"),
         landing=landing,
@@ -124,7 +124,7 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
     landing = Landing(lake, "clicks", {}, [reach], Quiet())
     file = DataFile("a.parquet", 1, 10, {}, '{"numRecords": 10}')
-    batch = Manifest(tables={"events": TableManifest("events", [file])}, read={"0": 10})
+    batch = Manifest([OffsetRange("0", 0, 10)], {"events": TableManifest("events", [file])}, {"0": 10})
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError("connection refused")
