@@ -13,12 +13,13 @@ LakefeedError                    the root; `exit_code` is what the command line 
 │   ├── Conflict                 another writer was faster; nothing of the operation is there   retryable
 │   └── StoreUnavailable         the object store or disk does not answer                      retryable
 ├── Fenced                       another instance of this pipeline has written; this one stops
+├── Defect                       Lakefeed itself is wrong; tried a few times more               retryable
 ├── BatchFailed                  Spark lost the batch (a worker died, a task was killed)       retryable
 └── GaveUp                       a retryable error lasted longer than `give_up_after`
 
 The engine retries a `retryable` error with back-off, from the positions that the tables hold. A
-`SourceError` ends the flow of its source and a `TableError` the flow of its table; the others go on.
-Anything else ends the run.
+`SourceError` or a `Defect` ends the flow of its source and a `TableError` the flow of its table; the others
+go on. An exception that is none of these becomes a `Defect`. Anything else ends the run.
 """
 
 from __future__ import annotations
@@ -111,6 +112,16 @@ class StoreUnavailable(TableError):
 
 class Fenced(LakefeedError):
     """Another instance of this pipeline has written to the table; this one must stop."""
+
+
+class Defect(LakefeedError):
+    """Lakefeed itself has failed where it should not; its source stops when trying again does not help."""
+
+    retryable = True
+
+    def __init__(self, text: str, traceback: str = "") -> None:
+        super().__init__(text)
+        self.traceback = traceback
 
 
 class BatchFailed(LakefeedError):

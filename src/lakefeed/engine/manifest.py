@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -98,8 +99,8 @@ def check_covered(planned: list[OffsetRange], manifests: list[Manifest]) -> None
             covered.append(span)
     if covered != sorted(planned, key=_place):
         raise BatchFailed(
-            f"a batch came back with other offsets than were planned: {_listed(covered)}, "
-            f"not {_listed(planned)}; nothing of it was committed"
+            f"a batch came back with other offsets than were planned: {listed(covered)}, "
+            f"not {listed(planned)}; nothing of it was committed"
         )
 
 
@@ -107,7 +108,8 @@ def _place(span: OffsetRange) -> tuple[str, int, int]:
     return span.partition, span.start, span.end
 
 
-def _listed(spans: list[OffsetRange]) -> str:
+def listed(spans: Sequence[OffsetRange]) -> str:
+    """Ranges in words, the first few of them."""
     some = ", ".join(f"{span.partition}: {span.start} to {span.end}" for span in spans[:3])
     return f"{some} and {len(spans) - 3} more" if len(spans) > 3 else some or "none"
 
@@ -147,11 +149,15 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
 
 
 def _error_out(error: errors.LakefeedError | None) -> dict[str, str] | None:
-    return None if error is None else {"class": type(error).__name__, "text": str(error)}
+    if error is None:
+        return None
+    return {"class": type(error).__name__, "text": str(error), "trace": getattr(error, "traceback", "")}
 
 
 def _error_in(value: dict[str, str] | None) -> errors.LakefeedError | None:
     if value is None:
         return None
     kind: type[errors.LakefeedError] = getattr(errors, value["class"])
+    if kind is errors.Defect:
+        return errors.Defect(value["text"], value["trace"])
     return kind(value["text"])

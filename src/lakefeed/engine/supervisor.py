@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Sequence
@@ -13,22 +12,20 @@ from pathlib import Path
 from lakefeed.engine.agenda import Agenda
 from lakefeed.engine.census import census
 from lakefeed.engine.charges import Charge, Charges
+from lakefeed.engine.defects import defect_of, kept
 from lakefeed.engine.delta_spark import delta_settings, needs_delta
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
 from lakefeed.engine.lake import Lake
+from lakefeed.engine.patience import Patience
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
 from lakefeed.engine.upkeep import Caretaker, beside
-from lakefeed.errors import BatchFailed, Fenced, GaveUp, LakefeedError, SourceError
+from lakefeed.errors import Defect, Fenced, LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
 
 _log = logging.getLogger("lakefeed")
-_FIRST_WAIT = 0.5
-_LONGEST_WAIT = 30.0
-_BATCH_ATTEMPTS = 5
-"""How often a batch that Spark loses is tried again: waiting longer does not bring it back."""
 
 
 def run(
@@ -110,7 +107,7 @@ class Supervisor:
     def _keep_alive(self, flow: Flow) -> None:
         try:
             self._live(flow)
-        except SourceError as error:
+        except (SourceError, Defect) as error:
             self._watcher.stopped(f"source {flow.source}", str(error))
             error.told = True
             self._errors.append(error)
@@ -123,34 +120,18 @@ class Supervisor:
 
     def _live(self, flow: Flow) -> None:
         """Life after life until one ends well, with back-off between those that fail."""
-        failing_since: float | None = None
-        attempts = lost = landed = 0
+        patience = Patience(self._pipeline, flow)
         while not flow.stop.is_set():
             try:
                 if flow.live():
                     return
-                failing_since, attempts, lost = None, 0, 0
-            except LakefeedError as error:
-                if not error.retryable:
+                patience.renew()
+            except Exception as error:
+                known = error if isinstance(error, LakefeedError) else defect_of(error)
+                if not known.retryable:
                     raise
-                if flow.landed != landed:
-                    failing_since, attempts, lost, landed = None, 0, 0, flow.landed
-                failing_since = failing_since or time.monotonic()
-                lost += isinstance(error, BatchFailed)
-                log = Path(self._pipeline.state) / self._pipeline.name / "spark.err"
-                if flow.is_stranded:
-                    raise GaveUp(
-                        f"Spark's JVM has ended, killed by somebody or for lack of memory; see {log}.\n"
-                        "Start again: the run goes on from the tables."
-                    ) from error
-                if lost > _BATCH_ATTEMPTS:
-                    raise GaveUp(f"{error}\nThe same batch failed {lost} times; see {log}.") from error
-                if time.monotonic() - failing_since > self._pipeline.give_up_after:
-                    patience = format_duration(self._pipeline.give_up_after)
-                    raise GaveUp(
-                        f"{error}\nGave up after {patience}; the next start goes on from the tables."
-                    ) from error
-                self._watcher.trouble(flow.source, str(error))
-                wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempts) * random.uniform(0.8, 1.2)
-                attempts = min(attempts + 1, 10)
+                if isinstance(known, Defect):
+                    known = kept(self._pipeline, flow.source, known)
+                wait = patience.after(known)
+                self._watcher.trouble(flow.source, str(known))
                 flow.stop.wait(wait)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
+from lakefeed.engine.defects import defect_of
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest
+from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest, listed
 from lakefeed.engine.plan import FlowPlan, TablePlan
 from lakefeed.engine.report import Sample
 from lakefeed.engine.routed import RoutedWriters
@@ -57,7 +58,10 @@ def run_task(
             lane.drop_files()
         if isinstance(error, LakefeedError):
             return Manifest(list(ranges), error=error)
-        raise
+        # What the machine refuses is no defect, and neither is being killed.
+        if isinstance(error, OSError | MemoryError) or not isinstance(error, Exception):
+            raise
+        return Manifest(list(ranges), error=defect_of(error, f"took {listed(ranges)}"))
     passing("task_written")
     return manifest
 

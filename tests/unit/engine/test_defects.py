@@ -1,0 +1,195 @@
+"""What nobody foresaw stops one source, is told as a defect of Lakefeed, and leaves the others alone."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed import Fenced, Pipeline, SourceUnavailable
+from lakefeed.engine import patience
+from lakefeed.engine.defects import defect_of
+from lakefeed.engine.inline import run_inline
+from lakefeed.engine.manifest import Manifest
+from lakefeed.engine.report import Quiet
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.errors import Defect, LakefeedError, TableError
+from lakefeed.formats.text import TextFormat
+from lakefeed.watch.health import reasons
+from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.together import Together
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_FIRST_WAIT", 0.001)
+
+
+def shop(folder: Path) -> Pipeline:
+    file = folder / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources:
+  clicks: {type: generate, rows: 100}
+  orders: {type: generate, rows: 100, format: text}
+tables:
+  clicks: {path: clicks, from: clicks}
+  orders: {path: orders, from: orders}
+"""
+    )
+    return Pipeline.from_file(file)
+
+
+class Ears(Quiet):
+    """Remembers trouble and what has stopped."""
+
+    def __init__(self) -> None:
+        self.troubles: list[str] = []
+        self.ended: dict[str, str] = {}
+
+    def trouble(self, source: str, text: str) -> None:
+        self.troubles += [text] if text else []
+
+    def stopped(self, what: str, text: str) -> None:
+        self.ended[what] = text
+
+
+class Staged:
+    """A flow that does what it is told, life after life; an empty list ends it well."""
+
+    def __init__(self, source: str, lives: list[Exception | int]) -> None:
+        self.source, self.landed, self.is_stranded = source, 0, False
+        self.stop, self.failures = threading.Event(), dict[str, TableError]()
+        self.lives = lives
+
+    def live(self) -> bool:
+        if not self.lives:
+            return True
+        now = self.lives.pop(0)
+        if isinstance(now, Exception):
+            raise now
+        self.landed += now
+        return False
+
+
+def supervise(pipeline: Pipeline, watcher: Any, *staged: Staged) -> LakefeedError | None:
+    flows: Any = list(staged)
+    try:
+        Supervisor(pipeline, flows, watcher, threading.Event()).run()
+    except LakefeedError as error:
+        return error
+    return None
+
+
+class Broken:
+    """A decoder that fails at an event that nobody foresaw."""
+
+    def decode(self, payloads: Any) -> Any:
+        raise KeyError("half a \ud83d character")
+
+
+def test_defect_in_one_source_is_told_as_what_it_is_and_leaves_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, ears = shop(tmp_path), Ears()
+    logbook = Logbook(pipeline)
+    monkeypatch.setattr(TextFormat, "decoder", lambda *given: Broken())
+
+    with pytest.raises(Defect) as ended:
+        run_inline(pipeline, Together(ears, logbook))
+
+    log = tmp_path / ".lakefeed" / "shop" / "defects.log"
+    text = (
+        "source orders: a defect in Lakefeed while it took 0: 0 to 100: "
+        f"KeyError: 'half a \\ud83d character' (test_defects.py, line {line_of(Broken.decode)})\n"
+        f"Please report it with {log}, which has the traceback."
+    )
+    assert ears.ended == {"source orders": text}
+    assert ears.troubles == [text] * 5
+    assert (ended.value.exit_code, ended.value.told, str(ended.value)) == (1, True, text)
+    assert DeltaTable(tmp_path / "clicks").to_pyarrow_table().num_rows == 100
+    assert not DeltaTable.is_deltatable(str(tmp_path / "orders"))
+    assert log.read_text().count("Traceback (most recent call last)") == 6
+    (reason,) = [one for one in reasons(logbook.view(), pipeline) if "orders" in one]
+    assert reason.startswith("source orders: has stopped: a defect in Lakefeed")
+
+
+def line_of(function: Any) -> int:
+    return int(function.__code__.co_firstlineno) + 1
+
+
+def test_defect_that_passes_is_survived(tmp_path: Path) -> None:
+    ears, flow = Ears(), Staged("clicks", [KeyError("x"), 0, RecursionError("deep"), 1, AttributeError("y")])
+
+    assert supervise(shop(tmp_path), ears, flow) is None
+    assert [text.split("\n")[0] for text in ears.troubles] == [
+        f"source clicks: a defect in Lakefeed: {what} (test_defects.py, line {line_of(Staged.live) + 4})"
+        for what in ("KeyError: 'x'", "RecursionError: deep", "AttributeError: y")
+    ]
+    assert ears.ended == {}
+
+
+def test_defects_are_counted_until_a_batch_has_landed(tmp_path: Path) -> None:
+    alternating: list[Exception | int] = [KeyError("x"), 0] * 6
+    moving: list[Exception | int] = [KeyError("x"), 1] * 12
+    ears = Ears()
+
+    ended = supervise(shop(tmp_path), ears, Staged("clicks", alternating), Staged("orders", moving))
+
+    assert isinstance(ended, Defect)
+    assert list(ears.ended) == ["source clicks"]
+
+
+def test_defect_is_never_retried_without_spark(tmp_path: Path) -> None:
+    flow = Staged("clicks", [KeyError("x")])
+    flow.is_stranded = True
+
+    ended = supervise(shop(tmp_path), Ears(), flow)
+
+    assert str(ended).startswith("Spark's JVM has ended")
+
+
+def test_fence_still_ends_the_whole_run(tmp_path: Path) -> None:
+    patient = Staged("orders", [SourceUnavailable("away")] * 10_000)
+    ears = Ears()
+
+    ended = supervise(shop(tmp_path), ears, Staged("clicks", [Fenced("another instance")]), patient)
+
+    assert isinstance(ended, Fenced)
+    assert patient.lives
+
+
+def test_state_that_cannot_be_written_does_not_hide_a_defect(tmp_path: Path) -> None:
+    (tmp_path / ".lakefeed").write_text("a file where a folder should be")
+    ears = Ears()
+
+    supervise(shop(tmp_path), ears, Staged("clicks", [KeyError("x")]))
+
+    assert ears.troubles[0].endswith(
+        "Please report it with the output of `lakefeed --debug run`, which has the traceback."
+    )
+
+
+def test_log_of_defects_holds_no_secret(tmp_path: Path) -> None:
+    pipeline = shop(tmp_path)
+    pipeline.storage["aws_secret_access_key"] = "hunter22"
+
+    supervise(pipeline, Ears(), Staged("clicks", [KeyError("hunter22")]))
+
+    log = (tmp_path / ".lakefeed" / "shop" / "defects.log").read_text()
+    assert "KeyError: '***'" in log
+    assert "hunter22" not in log
+
+
+def test_defect_comes_back_from_a_worker_with_its_traceback() -> None:
+    sent = Manifest(error=defect_of(KeyError("x"), "took 0: 0 to 9"))
+
+    back = Manifest.from_json(sent.to_json()).error
+
+    assert isinstance(back, Defect)
+    assert str(back) == "a defect in Lakefeed while it took 0: 0 to 9: KeyError: 'x'"
+    assert back.traceback == "KeyError: 'x'\n"
