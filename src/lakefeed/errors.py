@@ -38,7 +38,10 @@ class LakefeedError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong in a pipeline file, printed as `file:line: path.to.key: what is wrong`."""
+    """One thing wrong in a pipeline file, printed as `file:line: path.to.key: what is wrong`.
+
+    Line 0 stands for the file as a whole, and is not printed.
+    """
 
     file: str
     line: int
@@ -46,7 +49,7 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}"
+        where = f"{self.file}:{self.line}" if self.line else self.file
         return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
 
 

@@ -11,6 +11,7 @@ from lakefeed import __version__
 from lakefeed.commands.dead_letters import dead_letters
 from lakefeed.commands.demo import demo
 from lakefeed.commands.doctor import doctor
+from lakefeed.commands.group import Group
 from lakefeed.commands.init import init
 from lakefeed.commands.plan import plan
 from lakefeed.commands.rewind import rewind
@@ -25,6 +26,7 @@ from lakefeed.errors import LakefeedError
 
 app = typer.Typer(
     name="lakefeed",
+    cls=Group,
     help="Streams events into Delta Lake tables, exactly once, on Spark.",
     no_args_is_help=True,
     add_completion=False,

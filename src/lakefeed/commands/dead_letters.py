@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakefeed.commands.group import Group
+
 if TYPE_CHECKING:
     from lakefeed.engine.discard import Discard
     from lakefeed.engine.letters import LetterFilter, LetterSummary
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 dead_letters = typer.Typer(
     name="dead-letters",
+    cls=Group,
     help="Look at dead letters, send them through the pipeline again, or discard them.",
     no_args_is_help=True,
     rich_markup_mode=None,

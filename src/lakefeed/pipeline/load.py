@@ -19,7 +19,7 @@ from lakefeed.pipeline.locations import FileContext
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.overrides import apply_override
 from lakefeed.pipeline.secrets import Redactor, in_option_map, is_secret_at, mask_urls, secret_strings
-from lakefeed.pipeline.wording import shown
+from lakefeed.pipeline.wording import did_you_mean, shown
 
 _LARGEST_FILE = 1024**2
 _log = logging.getLogger("lakefeed")
@@ -71,15 +71,27 @@ def _read(path: Path, file: str) -> str:
         with path.open("rb") as stream:
             content = stream.read(_LARGEST_FILE + 1)
         if len(content) > _LARGEST_FILE:
-            raise PipelineFileError([Problem(file, 1, "", "larger than 1 MB; is this a pipeline file?")])
+            raise PipelineFileError([Problem(file, 0, "", "larger than 1 MB; is this a pipeline file?")])
         return content.decode("utf-8-sig")
     except FileNotFoundError:
-        raise PipelineFileError([Problem(file, 1, "", "no such file")]) from None
+        raise PipelineFileError([Problem(file, 0, "", f"no such file{_near(path)}")]) from None
+    except IsADirectoryError:
+        message = f"is a directory; name the pipeline file in it{_near(path)}"
+        raise PipelineFileError([Problem(file, 0, "", message)]) from None
     except OSError as error:
-        raise PipelineFileError([Problem(file, 1, "", f"cannot be read: {error.strerror}")]) from None
+        raise PipelineFileError([Problem(file, 0, "", f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise PipelineFileError([Problem(file, line, "", "not UTF-8 text; save the file as UTF-8")]) from None
+
+
+def _near(path: Path) -> str:
+    """`, did you mean 'shop/shop.yaml'?` for the file that `init` may have written, or one of a near name."""
+    for written in (path.with_suffix("") / path.with_suffix(".yaml").name, path.with_suffix(".yaml")):
+        if written.is_file() and written != path:
+            return f", did you mean '{written}'?"
+    beside = (file.name for file in path.parent.glob("*.y*ml"))
+    return did_you_mean(path.name, (name for name in beside if not name.endswith(".test.yaml")))
 
 
 def _require_mapping(document: Document) -> None:

@@ -22,7 +22,9 @@ _OPENING = """\
 # Reference of the pipeline file
 
 Every key that a pipeline file may hold. This page is generated from the models, as is the JSON Schema for
-editors that `lakefeed schema` prints.
+editors that `lakefeed schema` prints. In VS Code, with the YAML extension (`redhat.vscode-yaml`): run
+`lakefeed schema > lakefeed.schema.json` and begin the pipeline file with
+`# yaml-language-server: $schema=lakefeed.schema.json`; keys are then completed and explained as you type.
 
 - Durations are written `500ms`, `5s`, `10m`, `2h` or `7d`.
 - Sizes are written `64KB`, `128MB` or `1GB`; 1 KB is 1024 bytes.

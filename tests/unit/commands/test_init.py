@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from lakefeed.commands.app import app
 from lakefeed.commands.init import init
 from lakefeed.errors import UsageError
+from lakefeed.pipeline.connector import connector_types
 from lakefeed.pipeline.load import load
 from lakefeed.testing import check
 
@@ -31,6 +32,15 @@ def test_pipeline_that_is_written_validates_and_passes_its_tests(template: str, 
     comments = [line for line in file.read_text().splitlines() if "#" in line]
     assert len(comments) > 10
     assert "NAME" not in file.read_text() and "FILE" not in file.read_text()
+
+
+def test_comments_of_the_kafka_template_name_every_format(tmp_path: Path) -> None:
+    init(tmp_path / "shop", "kafka")
+
+    (line,) = [
+        line for line in (tmp_path / "shop" / "shop.yaml").read_text().splitlines() if "format:" in line
+    ]
+    assert [name for name in connector_types("format") if name not in line.partition("#")[2]] == []
 
 
 def test_command_tells_what_to_type_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -378,11 +378,35 @@ def test_numbers_may_be_written_with_underscores(write: Callable[[str], Path], s
     assert load(write(small + "flush: {rows: 1_000}\n")).pipeline.flush.rows == 1000
 
 
-def test_a_missing_file_and_a_directory_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(PipelineFileError, match=r"nowhere.yaml:1: no such file"):
-        load(tmp_path / "nowhere.yaml")
-    with pytest.raises(PipelineFileError, match="cannot be read: Is a directory"):
-        load(tmp_path)
+def refusal(name: str) -> str:
+    with pytest.raises(PipelineFileError) as caught:
+        load(name)
+    return str(caught.value)
+
+
+def test_a_missing_file_and_a_directory_have_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+
+    assert refusal("nowhere.yaml") == "nowhere.yaml: no such file"
+    assert refusal("empty") == "empty: is a directory; name the pipeline file in it"
+
+
+def test_a_missing_file_is_told_with_the_one_that_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("shop").mkdir()
+    Path("shop/shop.yaml").touch()
+    Path("clicks.yaml").touch()
+
+    assert refusal("shop.yaml") == "shop.yaml: no such file, did you mean 'shop/shop.yaml'?"
+    assert (
+        refusal("shop")
+        == "shop: is a directory; name the pipeline file in it, did you mean 'shop/shop.yaml'?"
+    )
+    assert refusal("clicks") == "clicks: no such file, did you mean 'clicks.yaml'?"
+    assert refusal("clcks.yaml") == "clcks.yaml: no such file, did you mean 'clicks.yaml'?"
 
 
 def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:

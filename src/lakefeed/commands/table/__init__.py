@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from lakefeed.commands.group import Group
 from lakefeed.commands.table.changes import changes
 from lakefeed.commands.table.checkpoint import checkpoint
 from lakefeed.commands.table.convert import convert
@@ -20,6 +21,7 @@ from lakefeed.commands.table.vacuum import vacuum
 
 table = typer.Typer(
     name="table",
+    cls=Group,
     help="Look at one Delta table, Lakefeed's own or not, and look after it. Starts no JVM.",
     no_args_is_help=True,
     add_completion=False,
