@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import pty
 import re
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +27,7 @@ from lakefeed.commands.demo import demo
 from lakefeed.commands.run import LogFormat, run_pipeline
 from lakefeed.watch.run import run
 from support.processes import free_port, wait_until
+from support.screen import shown_by
 from support.watched import Site
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -186,3 +191,54 @@ def test_the_demo_shows_its_page_whatever_else_listens(
     assert re.search(r"the page is at http://127\.0\.0\.1:\d+/\n", shown.err)
     assert "999 rows in 3 files" in shown.out
     assert "1 dead letters, each with its bytes and the reason" in shown.out
+
+
+def test_a_terminal_shows_the_start_the_stop_and_what_was_done(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(
+        """\
+name: shop
+sources: {clicks: {type: generate, rate: 500, bad_ratio: 0.01}}
+tables: {events: {path: events, from: clicks}}
+flush: {interval: 500ms}
+"""
+    )
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "lakefeed", "run", "shop.yaml"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    sent: list[str] = []
+
+    def listen() -> None:
+        try:
+            while piece := os.read(ours, 65536):
+                sent.append(piece.decode(errors="replace"))
+        except OSError:  # the other end is closed
+            return
+
+    ears = threading.Thread(target=listen, daemon=True)
+    ears.start()
+    try:
+        wait_until(lambda: "starting Spark" in "".join(sent), 120, lambda: "".join(sent)[-2000:])
+        wait_until(
+            lambda: bool(re.search(r"[1-9]\d* rows", "".join(sent))), 180, lambda: "".join(sent)[-2000:]
+        )
+        process.send_signal(signal.SIGINT)
+        wait_until(
+            lambda: "stopping, waiting for the running batch, at most 30s" in "".join(sent),
+            60,
+            lambda: "".join(sent)[-2000:],
+        )
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.wait()
+        ears.join(10)
+        os.close(ours)
+
+    left = shown_by("".join(sent))
+    assert left[0].startswith("events: created at ")
+    assert re.fullmatch(r"shop: [\d,]+ rows, [\d,]+ dead letters?, \d+ commits? in \d+ s", left[1])
+    assert left[2].startswith("  lakefeed status shop.yaml")
+    assert not any("rows/s" in line for line in left)

@@ -73,15 +73,17 @@ def _show(pipeline: Any, file: Path) -> None:
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
+    from lakefeed.pipeline.wording import counted
     from lakefeed.stores import open_store
     from lakefeed.watch.status import status
 
     found = status(pipeline)
     table = found.tables[0]
     where = os.path.relpath(table.path)
-    typer.echo(f"\n{where}: {table.rows:,} rows in {table.files} files, version {table.version}")
-    letters = os.path.relpath(found.dead_letters.path)
-    typer.echo(f"{letters}: {found.dead_letters.rows:,} dead letters, each with its bytes and the reason\n")
+    held = f"{counted(table.rows, 'row')} in {counted(table.files, 'file')}"
+    typer.echo(f"\n{where}: {held}, version {table.version}")
+    letters, many = os.path.relpath(found.dead_letters.path), counted(found.dead_letters.rows, "dead letter")
+    typer.echo(f"{letters}: {many}, each with its bytes and the reason\n")
     # With delta-rs's own file system, which calls back into Python, the process may abort while it ends.
     store = open_store(table.path, {})
     data: ds.Dataset = DeltaTable(table.path).to_pyarrow_dataset(filesystem=store)

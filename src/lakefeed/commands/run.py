@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -11,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -61,7 +62,7 @@ def run(
         # What the file itself is warned of is a line like the others.
         start_logging(Redactor(), quiet=quiet, json=True)
     pipeline = Pipeline.from_file(file, overrides or ())
-    run_pipeline(pipeline, once=once, master=master, log_format=log_format, quiet=quiet)
+    run_pipeline(pipeline, once=once, master=master, log_format=log_format, quiet=quiet, file=str(file))
 
 
 def run_pipeline(
@@ -71,8 +72,12 @@ def run_pipeline(
     master: str | None = None,
     log_format: LogFormat | None = None,
     quiet: bool = False,
+    file: str = "",
 ) -> None:
-    """Run with progress on the terminal, or log lines without one; signals end it well."""
+    """Run with progress on the terminal, or log lines without one; signals end it well.
+
+    With `file`, what is said at the end names the commands that tell more of it.
+    """
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.log import start_logging
     from lakefeed.watch.logbook import Logbook
@@ -86,7 +91,7 @@ def run_pipeline(
     with (
         _ending_in_json() if in_json else nullcontext(),
         redactor.guarding(),
-        _progress(logbook, redactor, lines=lines) as watcher,
+        _progress(pipeline, logbook, redactor, stop, file, lines=lines) as watcher,
     ):
         run_watched(pipeline, once=once, master=master, watcher=watcher, logbook=logbook, stop=stop)
 
@@ -105,24 +110,49 @@ def _ending_in_json() -> Iterator[None]:
 
 
 def stopped_by_signals() -> threading.Event:
-    """An event that SIGTERM and Ctrl-C set. A second signal ends the process at once, as everywhere."""
+    """An event that SIGTERM and Ctrl-C set. A second signal ends the process at once, as a kill does."""
     stop = threading.Event()
+    asked = False
 
     def end(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
-            raise SystemExit(128 + number)
-        stop.set()
+        nonlocal asked
+        if asked:
+            _end_at_once(number)
+        asked = True
+        # Not here: the signal may have come while this thread held the lock of the event.
+        threading.Thread(target=stop.set, name="stop", daemon=True).start()
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     return stop
 
 
-def _progress(logbook: Logbook, redactor: Redactor, *, lines: bool) -> AbstractContextManager[Any]:
+def _end_at_once(number: int) -> NoReturn:
+    """Leave without tidying up, which may wait: the JVM goes when this process has gone.
+
+    What is not committed is dropped whole, and the next start goes on from the tables.
+    """
+    shown_again = "\x1b[?25h" if sys.stderr.isatty() else ""
+    said = "ended at once; the running batch is dropped whole, the next start reads it again"
+    os.write(2, f"{shown_again}\n{said}\n".encode())
+    os._exit(128 + number)
+
+
+def _progress(
+    pipeline: Pipeline,
+    logbook: Logbook,
+    redactor: Redactor,
+    stop: threading.Event,
+    file: str,
+    *,
+    lines: bool,
+) -> AbstractContextManager[Any]:
     if lines:
         from lakefeed.watch.lines import LogLines
 
-        return nullcontext(LogLines())
+        return LogLines(logbook, file, stop)
+    from lakefeed.pipeline.units import format_duration
     from lakefeed.watch.live import LiveProgress
 
-    return LiveProgress(logbook, redactor)
+    patience = format_duration(pipeline.stop_timeout)
+    return LiveProgress(logbook, redactor, file=file, stop=stop, patience=patience)

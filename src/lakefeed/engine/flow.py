@@ -26,9 +26,10 @@ from lakefeed.engine.report import Watcher
 from lakefeed.engine.routes import RoutedTables
 from lakefeed.engine.session import has_ended
 from lakefeed.engine.settling import settle
+from lakefeed.engine.tally import Tally
 from lakefeed.errors import TableError
-from lakefeed.pipeline.types import type_text
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
+from lakefeed.tables.evolution import additions
 from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 
@@ -64,6 +65,7 @@ class Flow:
         self._once = once
         self._until: Offsets | None = None
         self._shaken = False
+        self._tally = Tally()
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
         self._begins: dict[str, Offsets] = {}
         self._routes = {
@@ -108,6 +110,7 @@ class Flow:
                 pace=self._pace,
                 stop=self.stop,
                 watcher=self._watcher,
+                tally=self._tally,
                 shaken=self._shaken,
             )
             life.landing.tell_positions()
@@ -350,8 +353,9 @@ class Flow:
 
     def _add(self, place: Place, proposal: pa.Schema) -> None:
         account = {"pipeline": self._pipeline.name, "source": self.source, "kind": "evolve"}
-        for field in place.add(proposal, account):
-            self._watcher.changed(place.name, f"new column {field.name} {type_text(field.type)}")
+        before = place.table.schema
+        for text in additions(before, place.add(proposal, account)):
+            self._watcher.changed(place.name, text)
 
     def _folder(self) -> Path:
         """A checkpoint directory for one life.

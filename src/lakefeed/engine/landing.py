@@ -90,7 +90,8 @@ class Outcome:
     failures: dict[str, LakefeedError] = field(default_factory=dict)
     start: Offsets = field(default_factory=dict)
     """Where the batch began, in every partition."""
-    read: int = 0
+    read: dict[str, int] = field(default_factory=dict)
+    """Events read, by partition."""
     size: int = 0
 
 
@@ -127,8 +128,7 @@ class Landing:
         # Files of a batch that is not the planned one may be somebody's; they stay until a vacuum.
         check_covered(spans, manifests)
         outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
-        read = _added(manifest.read for manifest in manifests)
-        outcome.read = sum(read.values())
+        read = outcome.read = _added(manifest.read for manifest in manifests)
         for name, result in results.items():
             if result.error:
                 outcome.failures[name] = result.error

@@ -19,6 +19,7 @@ from lakefeed.engine.manifest import Manifest
 from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, spans
 from lakefeed.engine.report import BatchDone, Watcher
+from lakefeed.engine.tally import Tally
 from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
 from lakefeed.sources import OffsetRange, Offsets, SourceClient
 
@@ -43,6 +44,7 @@ class Life:
     pace: Pace
     stop: threading.Event
     watcher: Watcher
+    tally: Tally = field(default_factory=Tally)
     shaken: bool = False
     """Whether the life before this one was lost with a batch in hand: then only a batch that lands tells
     that the trouble is over."""
@@ -58,6 +60,7 @@ class Life:
         self._position = dict(self.start)
         self._marks = self.client.marks()
         self._planned: list[OffsetRange] = []
+        self.tally.begin(self._marks)
         self._done = threading.Event()
         self._outcome: Outcome | None = None
         self._failure: BaseException | None = None
@@ -131,8 +134,10 @@ class Life:
         if self._failure:
             raise self._failure
         assert self._outcome is not None
-        outcome, self._planned = self._outcome, []
+        outcome, planned, self._planned = self._outcome, self._planned, []
         outcome.start, self._position = self._position, dict(end)
+        again = self.tally.again(planned, outcome.read)
+        self._tell_batch(outcome, again, ends, time.monotonic() - began)
         if not outcome.failures:
             outcome.failures |= self._record_now_and_then()
         if outcome.failures:
@@ -141,11 +146,13 @@ class Life:
         self.busy, self._calm = False, True
         self.watcher.trouble(self.plan.source_name, "")
         self.client.acknowledge(self.landing.committed())
-        self.pace.learn(outcome.read, outcome.size)
-        lag = _distance(self._position, ends)
-        seconds = time.monotonic() - began
-        self.watcher.batch_done(BatchDone(self.plan.source_name, outcome.read, outcome.size, seconds, lag))
+        self.pace.learn(sum(outcome.read.values()), outcome.size)
         return outcome
+
+    def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
+        """Tell what was read, also by a batch that must run again for a table."""
+        read, lag = sum(outcome.read.values()), _distance(self._position, ends)
+        self.watcher.batch_done(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
 
     def _rest(self) -> Outcome:
         """Wait a little for events."""

@@ -27,13 +27,20 @@ class Committed:
 
 @dataclass(frozen=True)
 class BatchDone:
-    """A batch of a source has landed in all its tables."""
+    """A batch of a source has been read, and has landed in the tables that could take it."""
 
     source: str
     read: int
     size: int
     seconds: float
     lag: int
+    again: int = 0
+    """Of the events read, those that an earlier batch of this run had read already."""
+
+    @property
+    def new(self) -> int:
+        """Events that were read for the first time."""
+        return self.read - self.again
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,9 @@ class Upkept:
 class Watcher(Protocol):
     """Whoever wants to know. Called from several threads; must be quick and must not raise."""
 
+    def started(self) -> None:
+        """Spark runs, and the sources are asked now."""
+
     def committed(self, event: Committed) -> None:
         """A table has a new version."""
 
@@ -124,6 +134,9 @@ class Watcher(Protocol):
 
 class Quiet:
     """Watches without a word."""
+
+    def started(self) -> None:
+        """Say nothing."""
 
     def committed(self, event: Committed) -> None:
         """Say nothing."""

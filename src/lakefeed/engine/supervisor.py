@@ -49,6 +49,7 @@ def run(
             pipeline.spark.conf if once or not needs_delta(pipeline) else delta_settings(pipeline.spark.conf)
         )
         with spark_session(pipeline.name, chosen, conf, state / "spark.log") as session:
+            watcher.started()
             flows = [
                 Flow(lake, name, session, state / "checkpoints", watcher, once=once)
                 for name in pipeline.sources

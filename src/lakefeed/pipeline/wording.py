@@ -33,9 +33,9 @@ def one_of(names: Iterable[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 table`, `2 tables`, `1,000 rows`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: int, noun: str, many: str = "") -> str:
+    """`1 table`, `2 tables`, `1,000 rows`; `many` is the plural where it is not the noun with an `s`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {many or noun + 's'}"
 
 
 def shown(value: object) -> str:

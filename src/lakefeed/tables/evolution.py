@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
@@ -59,6 +59,34 @@ def _missing_inside(have: pa.DataType, want: pa.DataType, path: str) -> pa.DataT
         f"column {path} is {type_text(have)} in the table and {type_text(want)} in the "
         "pipeline file.\nChange `schema`, or choose another path."
     )
+
+
+def additions(have: pa.Schema, added: list[pa.Field]) -> Iterator[str]:
+    """What was added to a table that had these columns, in words.
+
+    `new column brand string`, or inside a column that was there `new field meta.ip string`.
+    """
+    known = {field.name: field.type for field in have}
+    for field in added:
+        if field.name not in known:
+            yield f"new column {field.name} {type_text(field.type)}"
+        else:
+            yield from _additions_inside(known[field.name], field.type, field.name)
+
+
+def _additions_inside(have: pa.DataType, added: pa.DataType, path: str) -> Iterator[str]:
+    if pa.types.is_struct(added):
+        known = {field.name: field.type for field in have}
+        for field in added:
+            inner = f"{path}.{field.name}"
+            if field.name in known:
+                yield from _additions_inside(known[field.name], field.type, inner)
+            else:
+                yield f"new field {inner} {type_text(field.type)}"
+    elif pa.types.is_list(added):
+        yield from _additions_inside(have.value_type, added.value_type, path)
+    elif pa.types.is_map(added):
+        yield from _additions_inside(have.item_type, added.item_type, path)
 
 
 def _same(have: pa.DataType, want: pa.DataType) -> bool:

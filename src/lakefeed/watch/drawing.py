@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import per_second, short
 from lakefeed.watch.markup import Markup, join, tag
 from lakefeed.watch.view import FlowView, RunView, SourceView, TableView
@@ -81,7 +82,7 @@ def _draw(view: RunView, frame: _Frame, cls: str) -> Markup:
         cls=cls,
         viewBox=f"0 0 {frame.width:.0f} {height:.0f}",
         role="img",
-        aria_label=f"{len(view.sources)} sources into {len(view.tables)} tables",
+        aria_label=f"{counted(len(view.sources), 'source')} into {counted(len(view.tables), 'table')}",
     )
 
 
@@ -172,11 +173,12 @@ def _table(frame: _Frame, table: TableView, y: float) -> Markup:
 def _rows(frame: _Frame, table: TableView) -> str:
     if frame.row < 40:
         return per_second(table.rate)
-    return f"{short(table.rows)} rows" if frame.width > 500 else short(table.rows)
+    rows = short(table.rows)
+    return rows if frame.width < 500 else f"{rows} {'row' if table.rows == 1 else 'rows'}"
 
 
 def _letters(frame: _Frame, view: RunView, y: float) -> Markup:
-    count = sum(one.letters for one in view.tables)
+    count = view.dead_letters
     state = "letters" if count else "new"
     x, middle = frame.right_x, y + frame.row / 2 + 4.5
     return tag(

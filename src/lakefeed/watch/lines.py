@@ -3,26 +3,72 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import asdict
+from types import TracebackType
 
 from lakefeed.engine.report import Committed, Quiet, Upkept
 from lakefeed.pipeline.units import readable_size
 from lakefeed.pipeline.wording import counted
+from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.summary import summary, where_to_look
 
 _log = logging.getLogger("lakefeed")
 
 
 class LogLines(Quiet):
-    """Writes what happens to the log; where lines are JSON, with the figures as fields of their own."""
+    """Writes what happens to the log; where lines are JSON, with the figures as fields of their own.
 
-    def __init__(self) -> None:
+    Used as a context manager, it tells the beginning and the end of a run as well: what the logbook has
+    counted by then, and with `file` where to look further. `stop` is set when the run is told to end.
+    """
+
+    def __init__(
+        self, logbook: Logbook | None = None, file: str = "", stop: threading.Event | None = None
+    ) -> None:
         """Nothing has happened yet."""
         self._trouble: dict[str, str] = {}
+        self._logbook = logbook
+        self._file = file
+        self._stop = stop
+        self._over = False
+
+    def __enter__(self) -> LogLines:
+        """Say that Spark is being started."""
+        _log.info("starting Spark", extra={"fields": {"event": "starting"}})
+        if self._stop:
+            threading.Thread(target=self._tell_stop, name="stop", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Say what was done."""
+        self._over = True
+        view = self._logbook.view() if self._logbook else None
+        if view is None or (kind is not None and not view.started):
+            return
+        commands = [command for command, _ in where_to_look(view, self._file)] if self._file else []
+        look = f"; look further with {' and '.join(f'`{one}`' for one in commands)}" if commands else ""
+        fields = {
+            "event": "ended",
+            "rows": view.rows,
+            "dead_letters": view.dead_letters,
+            "commits": view.commits,
+            "seconds": round(view.now - view.began, 3),
+        }
+        _log.info("%s%s", summary(view), look, extra={"fields": fields})
+
+    def _tell_stop(self) -> None:
+        assert self._stop is not None
+        self._stop.wait()
+        if not self._over:
+            _log.info("stopping, waiting for the running batch", extra={"fields": {"event": "stopping"}})
 
     def committed(self, event: Committed) -> None:
         """One line for a version of a table."""
         letters = f", {counted(event.letters, 'dead letter')}" if event.letters else ""
-        retries = f", {event.retries} retries" if event.retries else ""
+        retries = f", {counted(event.retries, 'retry', 'retries')}" if event.retries else ""
         _log.info(
             "%s: version %d: %s in %s, %s, from %s%s, committed in %.0f ms%s",
             event.table,

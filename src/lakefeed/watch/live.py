@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -11,8 +12,10 @@ from rich.text import Text
 
 from lakefeed.engine.report import Quiet, Upkept
 from lakefeed.pipeline.secrets import Redactor
+from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import ago
 from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.summary import summary, where_to_look
 from lakefeed.watch.view import RunView, TableView
 
 _LINES_BESIDE = 6
@@ -20,14 +23,30 @@ _LINES_BESIDE = 6
 
 
 class LiveProgress(Quiet):
-    """A table that is redrawn while the run goes on, from the logbook. Use it as a context manager."""
+    """A table that is redrawn while the run goes on, from the logbook. Use it as a context manager.
 
-    def __init__(self, logbook: Logbook, redactor: Redactor, console: Console | None = None) -> None:
+    At the end it gives way to what the run has done. `file` is the pipeline file as its user called it, and
+    `stop` is set when the run has been told to end, for which it has `patience`.
+    """
+
+    def __init__(
+        self,
+        logbook: Logbook,
+        redactor: Redactor,
+        console: Console | None = None,
+        *,
+        file: str = "",
+        stop: threading.Event | None = None,
+        patience: str = "",
+    ) -> None:
         self._logbook = logbook
         self._redact = redactor.redact
         self._console = console or Console(stderr=True)
+        self._file = file
+        self._stop = stop or threading.Event()
+        self._patience = patience
         self._live = Live(
-            get_renderable=self._draw, console=self._console, refresh_per_second=4, transient=False
+            get_renderable=self._draw, console=self._console, refresh_per_second=4, transient=True
         )
 
     def __enter__(self) -> LiveProgress:
@@ -38,8 +57,16 @@ class LiveProgress(Quiet):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Draw a last time."""
+        """Erase what was drawn, and say what was done."""
         self._live.stop()
+        view = self._logbook.view()
+        if kind is not None and not view.started:
+            return
+        self._console.print(Text(summary(view), style="bold"), soft_wrap=True)
+        told = where_to_look(view, self._file) if self._file else []
+        widest = max((len(command) for command, _ in told), default=0)
+        for command, about in told:
+            self._console.print(Text.assemble(f"  {command:<{widest}}  ", (about, "dim")), soft_wrap=True)
 
     def stopped(self, what: str, text: str) -> None:
         """Print an error above the table."""
@@ -51,16 +78,29 @@ class LiveProgress(Quiet):
 
     def upkept(self, event: Upkept) -> None:
         """Print what upkeep did above the table."""
-        files = f"{event.files_before:,} to {event.files_after:,} files"
+        files = f"{event.files_before:,} to {counted(event.files_after, 'file')}"
         self._console.print(Text(f"{event.table}: {event.operation}: {files}", style="dim"))
 
     def _draw(self) -> RenderableType:
         view = self._logbook.view()
+        if not view.started:
+            stopping = "stopping as soon as Spark has started; Ctrl-C ends it at once"
+            said = stopping if self._stop.is_set() else "starting Spark"
+            return _beside(view.pipeline, said, view.now - view.began)
         troubles = [
             Text(f"{one.trouble}; trying again", style="yellow") for one in view.sources if one.trouble
         ]
+        if self._stop.is_set():
+            within = f", at most {self._patience}" if self._patience else ""
+            troubles.append(
+                Text(f"stopping, waiting for the running batch{within}; Ctrl-C ends it at once", "yellow")
+            )
         room = max(1, self._console.height - _LINES_BESIDE - len(troubles))
         return Group(_tables(view, room), *troubles, _sum(view))
+
+
+def _beside(pipeline: str, said: str, seconds: float) -> Text:
+    return Text.assemble((f"{pipeline}  ", "bold"), said, (f"  {seconds:.0f} s", "dim"))
 
 
 def _tables(view: RunView, room: int) -> Table:
@@ -91,14 +131,11 @@ def _cells(table: TableView, now: float) -> list[Text | str]:
 
 
 def _sum(view: RunView) -> Text:
-    rows = sum(one.written for one in view.tables)
-    commits = sum(one.commits for one in [*view.tables, view.letters])
-    letters = view.letters.written
-    lag = view.lag or 0
+    letters, lag = view.dead_letters, "?" if view.lag is None else f"{view.lag:,}"
     return Text.assemble(
         (f"{view.pipeline}  ", "bold"),
-        (f"{rows:,} rows", "green"),
-        f"  {sum(one.rate for one in view.sources):,.0f} rows/s  lag {lag:,}  {commits:,} commits  ",
-        (f"{letters:,} dead letters", "yellow" if letters else "dim"),
+        (counted(view.rows, "row"), "green"),
+        f"  {view.rate:,.0f} rows/s  lag {lag}  {counted(view.commits, 'commit')}  ",
+        (counted(letters, "dead letter"), "yellow" if letters else "dim"),
         (f"  {view.now - view.began:.0f} s", "dim"),
     )

@@ -31,6 +31,7 @@ class Logbook:
         self._redact = Redactor.of(pipeline).redact
         self._lock = threading.Lock()
         self._began = clock()
+        self._started = False
         self._sources = {name: self._new_source(name) for name in pipeline.sources}
         self._tables = {
             name: self._new_table(name, table.route or table.path, table.from_)
@@ -65,6 +66,10 @@ class Logbook:
             path = spec.routed.path(tuple(key)) if spec.routed else spec.path
             self._tables[name] = self._new_table(name, path, spec.from_)
         return self._tables[name]
+
+    def started(self) -> None:
+        """Keep that Spark runs."""
+        self._started = True
 
     def committed(self, event: Committed) -> None:
         """Count a commit."""
@@ -108,8 +113,8 @@ class Logbook:
         """Count what was read."""
         with self._lock:
             source = self._sources[event.source]
-            source.read += event.read
-            source.rate.add(self._clock(), event.read)
+            source.read += event.new
+            source.rate.add(self._clock(), event.new)
 
     def seen(self, source: str, ends: Mapping[str, int]) -> None:
         """Keep where a source ends."""
@@ -174,6 +179,7 @@ class Logbook:
                 pipeline=self._pipeline.name,
                 now=now,
                 began=began,
+                started=self._started or any(one.seen_at or one.trouble for one in self._sources.values()),
                 sources=tuple(one.view(now, began, self._lags(one)) for one in self._sources.values()),
                 tables=tuple(one.view(now, began, ends) for one in self._tables.values()),
                 letters=self._letters.view(now, began, {}),

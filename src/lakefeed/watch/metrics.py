@@ -30,12 +30,12 @@ class Metrics(Quiet):
         self._pipeline = logbook.view().pipeline
         self._registry = CollectorRegistry()
         count, histogram = self._counter, self._histogram
-        self._read = count("records_read", "Events read from a source.", _SOURCE)
+        self._read = count("records_read", "Events read from a source, each counted once.", _SOURCE)
         self._written = count("records_written", "Rows committed to a table.")
         self._letters = count("dead_letters", "Records that became dead letters.", (*_TABLE, "stage"))
         self._bytes = count("bytes_written", "Bytes of the files committed to a table.")
         self._files = count("files_written", "Files committed to a table.")
-        self._commits = count("commits", "Versions of a table made.")
+        self._commits = count("commits", "Versions of a table made with rows or positions.")
         self._failures = count("commit_failures", "Commits that did not land, after all their retries.")
         self._retries = count("commit_retries", "Further attempts that commits needed.")
         self._upkeep = count("upkeep_runs", "Operations of upkeep.", ("pipeline", "table", "operation"))
@@ -86,7 +86,7 @@ class Metrics(Quiet):
     def batch_done(self, event: BatchDone) -> None:
         """Count a batch."""
         labels = (self._pipeline, event.source)
-        self._read.labels(*labels).inc(event.read)
+        self._read.labels(*labels).inc(event.new)
         self._batch_seconds.labels(*labels).observe(event.seconds)
         self._batch_records.labels(*labels).observe(event.read)
 

@@ -141,18 +141,15 @@ def _figures(view: RunView) -> Markup:
     known = [one for one in view.tables if one.newest is not None and not one.stopped]
     oldest = min(known, key=lambda one: one.newest or 0.0, default=None)
     age = "-" if oldest is None else ago(view.now - (oldest.newest or 0.0))
-    letters = sum(one.letters for one in view.tables)
-    rows = sum(one.written for one in view.tables)
-    commits = sum(one.commits for one in view.tables)
-    rate = sum(one.rate for one in view.tables)
-    lag = view.lag
+    letters, lag = view.dead_letters, view.lag
+    rows = f"{short(view.rows)} {'row' if view.rows == 1 else 'rows'} in this run"
     return tag(
         "section",
-        _figure("rows a second", per_second(rate), f"{short(rows)} rows in this run", view.rate_points),
+        _figure("rows a second", per_second(view.rate), rows, view.rate_points),
         _figure("lag", "?" if lag is None else short(lag), "events wait at the sources", view.lag_points),
         _figure("freshness", age, f"since the newest event of {oldest.name}" if oldest else "", None),
         _figure("dead letters", short(letters), "in this run", view.letter_points, "warn" if letters else ""),
-        _figure("commits", short(commits), counted(len(view.tables), "table"), None),
+        _figure("commits", short(view.commits), counted(len(view.tables), "table"), None),
         cls="figures",
     )
 

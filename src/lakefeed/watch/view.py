@@ -136,6 +136,8 @@ class RunView:
     pipeline: str
     now: float
     began: float
+    started: bool
+    """Whether Spark runs, so that sources can be read."""
     sources: tuple[SourceView, ...]
     tables: tuple[TableView, ...]
     letters: TableView
@@ -145,6 +147,26 @@ class RunView:
     rate_points: list[float]
     lag_points: list[float]
     letter_points: list[float]
+
+    @property
+    def rows(self) -> int:
+        """Rows that this run has committed to the tables, the dead-letter table aside."""
+        return sum(one.written for one in self.tables)
+
+    @property
+    def rate(self) -> float:
+        """Rows committed a second, over all tables."""
+        return sum(one.rate for one in self.tables)
+
+    @property
+    def commits(self) -> int:
+        """Versions with rows or positions that this run has made, those of the dead-letter table aside."""
+        return sum(one.commits for one in self.tables)
+
+    @property
+    def dead_letters(self) -> int:
+        """Records that became dead letters in this run, counted once for each table that refused them."""
+        return sum(one.letters for one in self.tables)
 
     @property
     def lag(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 
 import pytest
 from rich.console import Console
@@ -11,13 +12,19 @@ from rich.console import Console
 from lakefeed.engine.report import Upkept
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.watch.live import LiveProgress
-from support.watched import WatchedRun, shop
+from support.screen import shown_by
+from support.watched import WatchedRun, served, shop
 
 
-def drawn(run: WatchedRun, height: int = 40, env: dict[str, str] | None = None) -> str:
+def drawn(
+    run: WatchedRun,
+    height: int = 40,
+    env: dict[str, str] | None = None,
+    stop: threading.Event | None = None,
+) -> str:
     screen = io.StringIO()
     console = Console(file=screen, width=100, height=height, force_terminal=True, _environ=env or {})
-    live = LiveProgress(run.logbook, Redactor.of(run.pipeline), console)
+    live = LiveProgress(run.logbook, Redactor.of(run.pipeline), console, stop=stop, patience="30s")
     console.print(live._draw())
     return screen.getvalue()
 
@@ -38,7 +45,7 @@ def test_each_table_has_a_line_with_rate_rows_lag_last_commit_and_dead_letters()
     assert lines[2] == ["orders", "20", "100", "0", "5 s ago", "0"]
     assert lines[3] == ["refunds", "200", "stopped"]
     assert lines[4] == ["source orders: broker:9092 does not answer: Connection refused; trying again"]
-    assert lines[5] == ["shop", "400 rows", "40 rows/s", "lag 0", "5 commits", "1 dead letters", "5 s"]
+    assert lines[5] == ["shop", "400 rows", "80 rows/s", "lag 0", "4 commits", "1 dead letter", "5 s"]
 
 
 def test_fifty_tables_fit_a_small_terminal_the_broken_and_the_late_first() -> None:
@@ -80,3 +87,82 @@ def test_what_stops_or_changes_stays_above_the_table_without_secrets() -> None:
     assert "source orders stopped: the password *** is wrong" in said
     assert "clicks: new column referrer string" in said
     assert "clicks: compact: 40 to 2 files" in said
+
+
+def test_while_spark_starts_that_is_all_that_is_said() -> None:
+    run = WatchedRun()
+    run.clock.now += 4
+
+    before = plain(drawn(run))
+    run.tell.started()
+    after = plain(drawn(run))
+
+    assert before == "shop  starting Spark  4 s\n"
+    assert after.splitlines()[0].startswith("table ")
+    assert after.splitlines()[-1] == ("shop  0 rows  0 rows/s  lag ?  0 commits  0 dead letters  4 s")
+
+
+def test_a_run_that_is_told_to_stop_says_what_it_waits_for() -> None:
+    run, stop = WatchedRun(), threading.Event()
+    stop.set()
+
+    starting = plain(drawn(run, stop=stop))
+    run.all_is_well()
+    running = plain(drawn(run, stop=stop)).splitlines()
+
+    assert starting == "shop  stopping as soon as Spark has started; Ctrl-C ends it at once  0 s\n"
+    assert running[-2] == ("stopping, waiting for the running batch, at most 30s; Ctrl-C ends it at once")
+
+
+def test_one_of_anything_is_not_called_by_its_plural() -> None:
+    run = WatchedRun()
+    run.tell.started()
+    run.commit("clicks", "clicks", rows=1)
+    run.letters("clicks", "clicks", 1)
+    run.clock.now += 10
+
+    assert "shop  1 row  0 rows/s  lag ?  1 commit  1 dead letter  10 s" in plain(drawn(run))
+
+
+def test_the_last_frame_gives_way_to_what_was_done_and_where_to_look() -> None:
+    run, screen = WatchedRun(), io.StringIO()
+    console = Console(file=screen, width=120, force_terminal=True)
+
+    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console, file="shop.yaml") as live:
+        run.all_is_well()
+        run.letters("clicks", "clicks", 1)
+        live._live.refresh()
+        live.changed("clicks", "new column referrer string")
+        run.clock.now += 13
+
+    assert "rows/s" in screen.getvalue()
+    assert shown_by(screen.getvalue()) == [
+        "clicks: new column referrer string",
+        "shop: 400 rows, 1 dead letter, 4 commits in 13 s",
+        "  lakefeed status shop.yaml             what the tables hold, and how far they are",
+        "  lakefeed dead-letters list shop.yaml  which records were refused, and why",
+    ]
+
+
+def test_terminal_page_and_metrics_mean_the_same_by_rows_commits_and_dead_letters() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.letters("clicks", "clicks", 3)
+    run.clock.now += 5
+
+    terminal = plain(drawn(run)).splitlines()[-1]
+    with served(run) as site:
+        page, metrics = site.get().text, site.get("metrics").text
+    figures = dict(re.findall(r'<b data-figure="([a-z ]+)">([^<]+)</b>', page))
+    counted = {
+        name: sum(
+            float(line.rpartition(" ")[2])
+            for line in metrics.splitlines()
+            if line.startswith(f"lakefeed_{name}{{") and 'table="dead letters"' not in line
+        )
+        for name in ("records_written_total", "commits_total", "dead_letters_total")
+    }
+
+    assert terminal == "shop  400 rows  80 rows/s  lag 0  4 commits  3 dead letters  5 s"
+    assert (figures["rows a second"], figures["commits"], figures["dead letters"]) == ("80/s", "4", "3")
+    assert counted == {"records_written_total": 400, "commits_total": 4, "dead_letters_total": 3}

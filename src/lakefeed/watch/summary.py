@@ -1,0 +1,25 @@
+"""What is left to say when a run has ended: what it did, and where to look further."""
+
+from __future__ import annotations
+
+from lakefeed.pipeline.wording import counted
+from lakefeed.watch.figures import ago
+from lakefeed.watch.view import RunView
+
+
+def summary(view: RunView) -> str:
+    """`shop: 999,000 rows, 1,000 dead letters, 8 commits in 13 s`."""
+    did = [
+        counted(view.rows, "row"),
+        counted(view.dead_letters, "dead letter"),
+        counted(view.commits, "commit"),
+    ]
+    return f"{view.pipeline}: {', '.join(did)} in {ago(view.now - view.began)}"
+
+
+def where_to_look(view: RunView, file: str) -> list[tuple[str, str]]:
+    """Commands that tell more of what a run of this file has done, each with what it tells."""
+    found = [(f"lakefeed status {file}", "what the tables hold, and how far they are")]
+    if view.dead_letters:
+        found.append((f"lakefeed dead-letters list {file}", "which records were refused, and why"))
+    return found
