@@ -18,7 +18,7 @@ from lakefeed.pipeline.metadata import MetadataColumns
 from lakefeed.pipeline.model import Pipeline, Table
 from lakefeed.pipeline.partitioning import PartitionField, check_partitioning
 from lakefeed.pipeline.route import Key, Route
-from lakefeed.pipeline.types import stored, type_text
+from lakefeed.pipeline.types import meant, stored, type_text
 from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Offsets, source_of
@@ -181,7 +181,7 @@ class Place:
         if self._table is None:
             return declared
         known = {field.name: field for field in declared or ()}
-        have = [field for field in self._table.schema if field.name not in self.made]
+        have = [meant(field) for field in self._table.schema if field.name not in self.made]
         return pa.schema([_declared(field, known.get(field.name)) for field in have])
 
     def plan(self, rows_from: Offsets, lettered: Mapping[str, frozenset[Stamp]]) -> TablePlan:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from lakefeed.engine.lake import Lake, Place, refuse_new_columns
 from lakefeed.errors import TableError
 from lakefeed.pipeline.partitioning import check_partitioning
-from lakefeed.pipeline.types import type_text
+from lakefeed.pipeline.types import stored_type, type_text
 from lakefeed.pipeline.widening import merge_proposals
 
 _MOST_TABLES = 100
@@ -104,4 +104,4 @@ def _holds(outer: pa.DataType, inner: pa.DataType) -> bool:
         return all(field.name in types and _holds(types[field.name], field.type) for field in inner)
     if pa.types.is_list(outer) and pa.types.is_list(inner):
         return _holds(outer.value_type, inner.value_type)
-    return bool(outer.equals(inner))
+    return bool(stored_type(outer).equals(stored_type(inner)))

@@ -8,6 +8,7 @@
 | timestamps, dates | `timestamp`, whatever the unit; dates also `date`                    |
 | text              | `string`; by the rules of JSON `timestamp`, `date` and decimals      |
 | binary, boolean   | their own                                                            |
+| anything          | `json`, as its JSON text, or as the text that JSON has for it         |
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from lakefeed.formats.json_columns import RANGES, is_epoch, stored_column
 from lakefeed.formats.json_times import Doubt
 from lakefeed.formats.json_values import converter
 from lakefeed.formats.refusal import Misfit, Number, shown
-from lakefeed.formats.rescue import json_text
-from lakefeed.pipeline.types import TIMESTAMP, stored_type, type_text
+from lakefeed.formats.rescue import json_text, json_texts
+from lakefeed.pipeline.types import JSON, TIMESTAMP, stored_type, type_text
 
 Convert = Callable[[pa.Array, pa.DataType], tuple[pa.Array, Doubt]]
 """Takes a column and the declared type; answers it as stored, with null at the places left to `decide`."""
@@ -166,6 +167,16 @@ def _texts(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
     return stored_column(plain, pa.field("", declared))
 
 
+def _any(column: pa.Array, _: pa.DataType) -> tuple[pa.Array, Doubt]:
+    """Text as it is, all else as its JSON text."""
+    if is_text(column.type):
+        return _cast(column, pa.string())
+    texts = [None if text == "null" else text for text in json_texts(column)]
+    return pa.array(
+        [json.loads(text) if text and text[0] == '"' else text for text in texts], pa.string()
+    ), None
+
+
 def _timestamps(column: pa.Array, _: pa.DataType) -> tuple[pa.Array, Doubt]:
     numbers = column.view(pa.int64())
     if column.type.unit == "ns":
@@ -205,6 +216,7 @@ _CONVERSIONS: list[tuple[_Applies, _Applies, Convert]] = [
     (pa.types.is_boolean, pa.types.is_boolean, _cast),
     (is_text, pa.types.is_string, _cast),
     (is_text, _is_read_from_text, _texts),
+    (lambda made: True, lambda declared: declared == JSON, _any),
     (is_binary, pa.types.is_binary, _cast),
     (pa.types.is_timestamp, pa.types.is_timestamp, _timestamps),
     (pa.types.is_date32, pa.types.is_date, _dates),

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.json
 
 from lakefeed.formats import DEFAULT_RULES, Rules, json_decimals, json_suspects
-from lakefeed.formats.json_columns import either, holds_decimal, holds_map, read_type, stored_column
-from lakefeed.formats.json_inference import is_quiet
+from lakefeed.formats.json_any import texts
+from lakefeed.formats.json_columns import either, holds_decimal, is_unreadable, read_type, stored_column
 from lakefeed.formats.json_rescue import extras_of
 from lakefeed.formats.json_shapes import Shapes
 from lakefeed.formats.json_times import Doubt
+from lakefeed.pipeline.evidence import is_quiet
 from lakefeed.pipeline.types import stored_type
 from lakefeed.pipeline.widening import merge_fields
 
@@ -53,7 +54,8 @@ class BlockReader:
         self.extras = extras_of(self.fields, rules.dropped)
         self._ignoring = rules.new_column == "ignore"
         self._dropped = rules.dropped
-        self.mapped = [field for field in self.fields if holds_map(field.type)]
+        self.mapped = [field for field in self.fields if is_unreadable(field.type)]
+        """Columns that are made from parsed objects."""
         self._stored = stored_type(pa.struct(self.fields))
         self._plain = [field for field in self.fields if field not in self.mapped]
         self._decimal = any(holds_decimal(field.type) for field in self._plain)
@@ -66,7 +68,7 @@ class BlockReader:
 
         Without this, a producer that always sends such a field would keep every block off the fast path.
         """
-        merged = merge_fields(self._quiet, quiet)
+        merged = merge_fields(self._quiet, [field.remove_metadata() for field in quiet])
         if len(merged) <= _MOST_QUIET_FIELDS and all(is_quiet(field.type) for field in merged):
             self._quiet = merged
             self._expected = _with_quiet(read_type(pa.struct(self._plain)), merged)
@@ -75,7 +77,7 @@ class BlockReader:
         """Read payloads of which nothing is known. A field that is not in the schema fails the block.
 
         A field that is to be ignored does not: it is read as whatever Arrow takes it for, and forgotten.
-        Not for schemas with a map.
+        Not for schemas with a map or with `json`.
         """
         lenient = self._ignoring or bool(self._dropped)
         found = self._read(payloads, self._expected, "infer" if lenient else "error")
@@ -94,15 +96,16 @@ class BlockReader:
     def read_known(self, payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> Block | Failed:
         """Read payloads that are known to be objects without doubled keys; other columns are skipped.
 
-        Arrow's JSON reader has no maps: columns with one are made from the parsed objects. All in all that
-        takes five times as long as a block without maps, and a third of the time of the strict path.
+        Arrow's JSON reader has no maps and no values of mixed kinds: columns with such are made from the
+        parsed objects. All in all that takes five times as long as a block without them, and a third of the
+        time of the strict path.
         """
         found = self._read(payloads, read_type(pa.struct(self._plain)), "ignore")
         if isinstance(found, Failed):
             return found
         try:
             made = {
-                field.name: pa.array([each.get(field.name) for each in objects], read_type(field.type))
+                field.name: pa.array(texts(field, payloads, objects), read_type(field.type))
                 for field in self.mapped
             }
         except (pa.ArrowException, OverflowError):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakefeed.formats import json_decimals, json_times
 from lakefeed.formats.json_times import Doubt
-from lakefeed.pipeline.types import TIMESTAMP, stored_type
+from lakefeed.pipeline.types import JSON, TIMESTAMP, stored_type
 
 INT64 = (-(2**63), 2**63 - 1)
 RANGES = {
@@ -40,11 +40,11 @@ def is_epoch(declared: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(declared) and declared.tz is None)
 
 
-def holds_map(declared: pa.DataType) -> bool:
-    """Whether there is a map anywhere in the type."""
-    if pa.types.is_map(declared):
+def is_unreadable(declared: pa.DataType) -> bool:
+    """Whether Arrow's JSON reader cannot read it: there is a map or `json` anywhere in the type."""
+    if pa.types.is_map(declared) or declared == JSON:
         return True
-    return any(holds_map(declared.field(place).type) for place in range(declared.num_fields))
+    return any(is_unreadable(declared.field(place).type) for place in range(declared.num_fields))
 
 
 def holds_decimal(declared: pa.DataType) -> bool:

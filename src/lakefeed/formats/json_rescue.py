@@ -5,7 +5,6 @@ A field that says nothing (null, `[]`, `{}`, and these inside each other) is no 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 
 from lakefeed.formats.json_names import Check, says_nothing
 from lakefeed.formats.json_values import converter, refuse_kind
-from lakefeed.formats.refusal import TYPE_CHANGES, Misfit, Number
+from lakefeed.formats.refusal import TYPE_CHANGES, Misfit
 
 Extras = Callable[[Any], Any]
 """Takes a parsed value of a column, answers the part of it that has no column, or None."""
@@ -126,18 +125,3 @@ def is_exact(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(is_exact, value))
     return not isinstance(value, float)
-
-
-def exact_json(value: Any) -> str:
-    """A strictly parsed value as JSON text without white space, numbers digit for digit as they were."""
-    if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_text(key)}:{exact_json(member)}" for key, member in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(exact_json, value)) + "]"
-    return _text(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)

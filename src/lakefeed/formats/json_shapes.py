@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.formats.json_columns import is_epoch
+from lakefeed.pipeline.types import JSON
 
 _CLOSE = ord("}")
 _MOST = 10  # one in so many may look wrong; if more do, looks say nothing about this stream
@@ -69,7 +70,8 @@ def _cut_off(payloads: Sequence[bytes]) -> set[int]:
 
 def _named(fields: Iterable[pa.Field]) -> Iterator[tuple[str, str]]:
     for field in fields:
-        yield field.name, _kind(field.type)
+        if field.type != JSON:
+            yield field.name, _kind(field.type)
         yield from _inside(field.type)
 
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from lakefeed.formats import Decoded, Refused, Rules, json_suspects
 from lakefeed.formats.json_block import Block, BlockReader, Failed
-from lakefeed.formats.json_inference import Imprecise, NewFields, exact_object, pruned
+from lakefeed.formats.json_inference import Imprecise, NewFields, exact_object
 from lakefeed.formats.json_rescue import is_exact
 from lakefeed.formats.json_strict import StrictReader
+from lakefeed.pipeline.evidence import pruned
 
 _HOPEFUL_READS = 3
 _PART = 8192  # parsed objects that the processor's cache still holds

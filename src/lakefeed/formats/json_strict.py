@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.formats import DEFAULT_RULES, Refused, Rules
+from lakefeed.formats.json_any import exact_json
 from lakefeed.formats.json_names import checks
-from lakefeed.formats.json_rescue import both, exact_json, extras_of, rescuing_converter
+from lakefeed.formats.json_rescue import both, extras_of, rescuing_converter
 from lakefeed.formats.json_text import parse
 from lakefeed.formats.json_values import struct_converter
 from lakefeed.formats.refusal import Misfit, no_payload

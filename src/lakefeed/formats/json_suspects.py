@@ -14,8 +14,9 @@ import orjson
 import pyarrow as pa
 
 from lakefeed.formats import json_decimals
-from lakefeed.formats.json_columns import INT64, RANGES, holds_map, is_epoch
+from lakefeed.formats.json_columns import INT64, RANGES, is_epoch, is_unreadable
 from lakefeed.formats.json_text import DEEPEST, too_deep
+from lakefeed.pipeline.types import JSON
 
 _NULL = type(None)
 _MANY_NAMES = 100
@@ -79,7 +80,7 @@ def misfits(objects: Sequence[dict[str, Any]], fields: Iterable[pa.Field]) -> se
     found: set[int] = set()
     for field in fields:
         values = [each.get(field.name) for each in objects]
-        found |= _column_misfits(values, field.type, holds_map(field.type))
+        found |= _column_misfits(values, field.type, is_unreadable(field.type))
     return found
 
 
@@ -105,6 +106,8 @@ def _fits(value: Any, declared: pa.DataType) -> bool:
 
 
 def _column_misfits(values: list[Any], declared: pa.DataType, mapped: bool) -> set[int]:
+    if declared == JSON:
+        return set()
     allowed = _kinds(declared, mapped)
     found: set[int] = set()
     if not set(map(type, values)) <= allowed:

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.formats import json_decimals, json_times
+from lakefeed.formats.json_any import any_text
 from lakefeed.formats.json_columns import MICROSECONDS, RANGES, base64_bytes, is_epoch
 from lakefeed.formats.json_names import Check, refuse_new_name
 from lakefeed.formats.refusal import Misfit, Number, shown
-from lakefeed.pipeline.types import type_text
+from lakefeed.pipeline.types import JSON, type_text
 
 Convert = Callable[[Any], Any]
 """Takes a parsed value, answers what `pyarrow.array` takes for the stored type, raises Misfit."""
@@ -143,6 +144,10 @@ def _string(declared: pa.DataType) -> Convert:
     return convert
 
 
+def _any(_: pa.DataType) -> Convert:
+    return any_text
+
+
 def _binary(declared: pa.DataType) -> Convert:
     def convert(value: Any) -> bytes:
         if not _is_text(value):
@@ -251,6 +256,7 @@ _MAKERS: list[tuple[Callable[[Any], bool], Callable[[pa.DataType], Convert]]] = 
     (pa.types.is_decimal, _decimal),
     (pa.types.is_boolean, _boolean),
     (pa.types.is_string, _string),
+    (lambda declared: declared == JSON, _any),
     (pa.types.is_binary, _binary),
     (pa.types.is_date, _date),
     (is_epoch, _epoch),

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from lakefeed.formats.fitting_values import is_binary, is_text, shown_json
-from lakefeed.formats.json_inference import is_quiet
 from lakefeed.formats.refusal import Misfit, name_text
+from lakefeed.pipeline.evidence import is_quiet, one_per_spelling
 from lakefeed.pipeline.names import column_name_problem
 from lakefeed.pipeline.types import TIMESTAMP
-from lakefeed.pipeline.widening import one_per_spelling
 
 _LARGEST_PRECISION = 38
 

@@ -145,6 +145,7 @@ Names are read in any case. `not null` may follow a column's type, a struct fiel
 | write | stored as | payload holds |
 |---|---|---|
 | `string`, `varchar`, `utf8`, `large_utf8` | string | text |
+| `json` | string | any value; text as it is, all else as its JSON text |
 | `long`, `bigint`, `int64` | long | a whole number |
 | `int`, `integer`, `int32` | int | a whole number |
 | `short`, `smallint`, `int16` | short | a whole number |

@@ -1,13 +1,15 @@
 """Column types: how they are written in the pipeline file, declared in Arrow and stored in the table.
 
 A *declared* type says what a payload holds, a *stored* one what the table has. They differ where Delta has no
-such type: an unsigned integer is stored in the next larger signed one, and `timestamp(ms)`, declared as an
-Arrow timestamp *without* a zone, is an epoch number in the payload and a UTC timestamp in the table.
+such type: an unsigned integer is stored in the next larger signed one, `timestamp(ms)`, declared as an
+Arrow timestamp *without* a zone, is an epoch number in the payload and a UTC timestamp in the table, and
+`json` takes every value and is stored as text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -17,6 +19,12 @@ from lakefeed.pipeline.wording import did_you_mean
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 """The only timestamp that tables hold: every engine reads it alike."""
+
+JSON = pa.json_(pa.string())
+"""Any value: text as it is, everything else as its JSON text. Stored as a string."""
+
+MEANT = b"lakefeed.type"
+"""The key in a column's metadata, in the table, that says what a string or a list of them is declared as."""
 
 METADATA = pa.schema(
     [
@@ -41,6 +49,7 @@ _PLAIN: dict[str, pa.DataType] = {
     **dict.fromkeys(("boolean", "bool"), pa.bool_()),
     **dict.fromkeys(("binary", "bytes"), pa.binary()),
     **dict.fromkeys(("date", "date32"), pa.date32()),
+    "json": JSON,
     "uint8": pa.uint8(),
     "uint16": pa.uint16(),
     "uint32": pa.uint32(),
@@ -51,6 +60,7 @@ _STORED = {
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.int64(),
+    JSON: pa.string(),
 }
 _WORDS = {
     pa.string(): "string",
@@ -66,6 +76,7 @@ _WORDS = {
     pa.large_binary(): "binary",
     pa.date32(): "date",
     TIMESTAMP: "timestamp",
+    JSON: "json",
 }
 _EPOCH_UNITS = ("s", "ms", "us", "ns")
 _LARGEST_PRECISION = 38
@@ -183,12 +194,57 @@ _COMPOSED: dict[str, Callable[[Cursor], pa.DataType]] = {
 
 
 def stored(schema: pa.Schema) -> pa.Schema:
-    """The schema that the table has, for a declared one."""
+    """The schema that the table has, for a declared one; metadata of a column says where it is `json`."""
     return pa.schema([_stored_field(field) for field in schema])
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
-    return field.with_type(stored_type(field.type))
+    told = _json_inside(field.type) or (field.metadata or {}).get(MEANT)
+    return pa.field(
+        field.name, stored_type(field.type), field.nullable, metadata={MEANT: told} if told else None
+    )
+
+
+def _json_inside(declared: pa.DataType) -> str | None:
+    """What a column of the table cannot say by its type; structs leave that to their fields."""
+    if declared == JSON:
+        return "json"
+    if pa.types.is_list(declared):
+        inner = _json_inside(declared.value_type)
+        return f"array<{inner}>" if inner else None
+    if pa.types.is_map(declared):
+        inner = _json_inside(declared.item_type)
+        return f"map<string, {inner}>" if inner else None
+    return None
+
+
+def meant(field: pa.Field) -> pa.Field:
+    """The declared column for one that a table has, by what its metadata says."""
+    kind, told = _meant_inside(field.type), (field.metadata or {}).get(MEANT)
+    if told:
+        with suppress(ValueError):
+            kind = _overlaid(kind, column(field.name, told.decode()).type)
+    return pa.field(field.name, kind, field.nullable)
+
+
+def _meant_inside(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([meant(field) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_meant_inside(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_meant_inside(kind.item_type)))
+    return kind
+
+
+def _overlaid(have: pa.DataType, told: pa.DataType) -> pa.DataType:
+    if told == JSON and have == pa.string():
+        return JSON
+    if pa.types.is_list(have) and pa.types.is_list(told):
+        return pa.list_(have.value_field.with_type(_overlaid(have.value_type, told.value_type)))
+    if pa.types.is_map(have) and pa.types.is_map(told):
+        return pa.map_(have.key_type, have.item_field.with_type(_overlaid(have.item_type, told.item_type)))
+    return have
 
 
 def stored_type(declared: pa.DataType) -> pa.DataType:
@@ -196,9 +252,10 @@ def stored_type(declared: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(declared):
         return pa.struct([_stored_field(field) for field in declared])
     if pa.types.is_list(declared):
-        return pa.list_(_stored_field(declared.value_field))
+        return pa.list_(declared.value_field.with_type(stored_type(declared.value_type)))
     if pa.types.is_map(declared):
-        return pa.map_(declared.key_type, _stored_field(declared.item_field))
+        item = declared.item_field
+        return pa.map_(declared.key_type, item.with_type(stored_type(item.type)))
     if pa.types.is_timestamp(declared):
         return TIMESTAMP
     return _STORED.get(declared, declared)
@@ -230,11 +287,13 @@ def _quoted(name: str) -> str:
 
 
 __all__ = [
+    "JSON",
     "METADATA",
     "TIMESTAMP",
     "TypeSyntaxError",
     "column",
     "declared_schema",
+    "meant",
     "stored",
     "stored_type",
     "type_names",

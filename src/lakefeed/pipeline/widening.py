@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from lakefeed.pipeline.evidence import evidence_of, one_per_spelling, pruned
+from lakefeed.pipeline.types import JSON
+
 _LARGEST_PRECISION = 38
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _NEXT_SIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.int64()}
@@ -32,11 +35,13 @@ def widen(a: pa.DataType, b: pa.DataType) -> pa.DataType:
         return pa.map_(a.key_type, _widen_field(a.item_field, b.item_field))
     if pa.types.is_struct(a) and pa.types.is_struct(b):
         return pa.struct(merge_fields(a, b))
-    return pa.string()
+    return JSON if JSON in (a, b) else pa.string()
 
 
 def merge_proposals(a: pa.Schema, b: pa.Schema) -> pa.Schema:
     """One proposal for the new columns of two: types are widened, columns keep the order of `a`, then of `b`.
+
+    Columns that carry their evidence get the type that follows from the evidence of both.
 
     Of names that differ only by case one is kept, the first in the order of code points: Delta holds one of
     them. Events with the other spelling are refused once the column is there.
@@ -53,17 +58,10 @@ def merge_fields(a: Iterable[pa.Field], b: Iterable[pa.Field]) -> list[pa.Field]
     return one_per_spelling(merged.values())
 
 
-def one_per_spelling(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    """The fields, but of those whose names differ only by case just the first in the order of code points."""
-    fields = list(fields)
-    first: dict[str, str] = {}
-    for field in fields:
-        folded = field.name.lower()
-        first[folded] = min(first.get(folded, field.name), field.name)
-    return [field for field in fields if first[field.name.lower()] == field.name]
-
-
 def _widen_field(a: pa.Field, b: pa.Field) -> pa.Field:
+    evidence = evidence_of(a), evidence_of(b)
+    if evidence[0] is not None and evidence[1] is not None:
+        return pruned([evidence[0].with_(evidence[1]).to_field(a.name)])[0]
     return pa.field(a.name, widen(a.type, b.type), a.nullable or b.nullable)
 
 

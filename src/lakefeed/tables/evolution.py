@@ -152,4 +152,4 @@ def _nullable(field: pa.Field) -> pa.Field:
         kind = pa.list_(_nullable(kind.value_field))
     elif pa.types.is_map(kind):
         kind = pa.map_(kind.key_type, _nullable(kind.item_field))
-    return pa.field(field.name, kind, nullable=True)
+    return pa.field(field.name, kind, nullable=True, metadata=field.metadata)

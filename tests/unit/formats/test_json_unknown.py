@@ -29,8 +29,9 @@ def new(known: dict[str, str], *payloads: bytes) -> dict[str, str]:
         (["1", "9223372036854775808"], "decimal(38,0)"),
         (["1", "18446744073709551616"], "decimal(38,0)"),
         (["18446744073709551616", "0.5"], "double"),
-        (["1" + "0" * 38], "string"),
-        (["-" + "1" * 39], "string"),
+        (["1" + "0" * 38], "json"),
+        (["-" + "1" * 39], "json"),
+        (["1" + "0" * 38, "0.5"], "double"),
         (["1e30"], "double"),
         (["true", "null"], "boolean"),
         (['"a"'], "string"),
@@ -38,15 +39,17 @@ def new(known: dict[str, str], *payloads: bytes) -> dict[str, str]:
         (['"2024-03-01T12:00:00Z"', '"2024-03-01T12:00:00"'], "string"),
         (['"2024-02-30T12:00:00Z"'], "string"),
         (['"1970-01-01T00:00:00Z"'], "timestamp"),
-        (["1", '"a"'], "string"),
-        (["1", "true"], "string"),
+        (["1", '"a"'], "json"),
+        (["1", "true"], "json"),
         (["[1]", "[2.5, null]"], "array<double>"),
         (["[]", "[[1]]"], "array<array<long>>"),
         (['{"a": 1, "b": null}', '{"a": 0.5, "b": "x"}'], "struct<a: double, b: string>"),
         (['[{"a": 1, "n": null}, {"b": {}}]'], "array<struct<a: long>>"),
-        (['{"a": 1}', "[1]"], "string"),
+        (['{"a": 1}', "[1]"], "json"),
         (["[]", "5"], "long"),
         (["{}", '"x"'], "string"),
+        (['[1, "a"]'], "array<json>"),
+        (['{"a": 1}', '{"a": "x"}'], "struct<a: json>"),
     ],
 )
 def test_the_type_of_a_new_column_does_not_depend_on_the_order(values: list[str], kind: str) -> None:
@@ -70,7 +73,7 @@ def test_known_columns_of_rows_with_new_ones_are_right() -> None:
     decoded = JsonFormat().decoder(declared_schema({"id": "long"})).decode(payloads)
 
     assert decoded.rows.to_pylist() == [{"id": 1}, {"id": 2}, {"id": 3}]
-    assert columns(decoded.unknown) == {"v": "string", "w": "array<long>"}
+    assert columns(decoded.unknown) == {"v": "json", "w": "array<long>"}
     assert [each.index for each in decoded.refused] == [3]
 
 
