@@ -193,7 +193,7 @@ class Place:
             storage=self.storage,
             columns=columns,
             target=self.target() if self.exists else None,
-            partition_by=tuple(field for field in self.partition_fields if field.derived),
+            partition_by=self.partition_fields,
             metadata=self.metadata,
             rows_from=rows_from,
             lettered=lettered,

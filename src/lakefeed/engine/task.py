@@ -19,6 +19,7 @@ from lakefeed.engine.report import Sample
 from lakefeed.engine.routed import RoutedWriters
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.partitions import without_place
 from lakefeed.formats import Decoded, Decoder, Refused, Rules
 from lakefeed.formats.refusal import TYPE_CHANGES
 from lakefeed.pipeline.evolve import RESCUED
@@ -236,6 +237,7 @@ class _Lane:
             rows = add_metadata(rows, origin, table.metadata)
         if table.partition_by:
             rows = add_partition_columns(rows, table.partition_by)
+            rows, gone = self._placed(events, rows, gone)
         if self._routes:
             refused = self._routes.write(rows, _kept(len(events.payloads), gone))
             return self._refuse(events, refused) if refused else None
@@ -244,6 +246,23 @@ class _Lane:
             self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target)
         self._rows.write(rows)
         return None
+
+    def _placed(
+        self, events: Events, rows: pa.RecordBatch, gone: set[int]
+    ) -> tuple[pa.RecordBatch, set[int]]:
+        """The rows that a partition can hold; the others become dead letters."""
+        assert self.table.columns is not None
+        unplaced = without_place(rows, self.table.columns, (one.name for one in self.table.partition_by))
+        if not unplaced:
+            return rows, gone
+        kept = _kept(len(events.payloads), gone)
+        refused = [
+            Refused(kept[at], "write" if why.code == "bad_partition" else "schema", why.code, why.error)
+            for at, why in sorted(unplaced.items())
+        ]
+        self._refuse(events, refused)
+        fitting = pa.array([at not in unplaced for at in range(rows.num_rows)], pa.bool_())
+        return rows.filter(fitting), gone | {one.index for one in refused}
 
 
 def _gone(decoded: Decoded) -> set[int]:

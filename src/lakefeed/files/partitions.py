@@ -1,20 +1,20 @@
-"""Partitions of a table: their values as the log has them, their directories, and splitting rows by them."""
+"""Partitions of a table: rows are split by them, and each has a directory."""
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefeed.errors import TableError
+from lakefeed.pipeline.partition_values import LONGEST_NAME, directory_name, value_text
 
 Values = tuple[str | None, ...]
 """The value of each partition column, in their order, as the log has it."""
@@ -22,8 +22,16 @@ Values = tuple[str | None, ...]
 Codes = npt.NDArray[np.integer[Any]]
 """For each row, which of some distinct values it has."""
 
-_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
-_LONGEST_NAME = 255
+_EMPTY = "expected string not null, got the empty text, which is null in a partition column"
+_LONG = f"expected a text that fits the name of a directory, {LONGEST_NAME} bytes with that of the column"
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """Why a row has no partition: a short stable name, and a sentence."""
+
+    code: str
+    error: str
 
 
 def split_by_partition(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
@@ -54,12 +62,39 @@ def directory(columns: Sequence[str], values: Values) -> str:
     return "".join(_directory_name(name, value) + "/" for name, value in zip(columns, values, strict=True))
 
 
+def without_place(rows: pa.RecordBatch, schema: pa.Schema, columns: Iterable[str]) -> dict[int, Unplaced]:
+    """The rows that no partition can hold, by their index, and why.
+
+    Delta has one word for the empty text and for null, so a column that is `not null` has no empty texts. A
+    text that is longer than the name of a directory would not be read alike by all.
+    """
+    found: dict[int, Unplaced] = {}
+    for name in columns:
+        if not pa.types.is_string(rows.schema.field(name).type):
+            continue
+        values = rows.column(name)
+        sizes = np.asarray(pc.binary_length(values).to_numpy(zero_copy_only=False))
+        if name in schema.names and not schema.field(name).nullable:
+            for at in np.flatnonzero(sizes == 0).tolist():
+                found[at] = Unplaced("missing_value", f"{name}: {_EMPTY}")
+        # A byte takes three in a name at most.
+        if np.nanmax(sizes, initial=0) > LONGEST_NAME // 3 - len(name.encode()) - 1:
+            for at in _too_long(name, values):
+                found[at] = Unplaced("bad_partition", f"{name}: {_LONG}, got {int(sizes[at]):,} bytes")
+    return found
+
+
+def _too_long(name: str, values: pa.Array) -> list[int]:
+    encoded = values.dictionary_encode()
+    long = [directory_name(name, value) is None for value in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(len(long)).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(np.asarray([*long, False])[codes]).tolist()
+
+
 def _directory_name(column: str, value: str | None) -> str:
-    name = f"{quote(column, safe='')}={_NULL_DIRECTORY if value is None else quote(value, safe='')}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
-    return f"{name[: _LONGEST_NAME - 33]}-{digest}"
+    name = directory_name(column, value)
+    # Without `=`: a reader that takes values from directories must not take this one for a value.
+    return name or hashlib.sha256(f"{column}={value}".encode()).hexdigest()[:32]
 
 
 def _combinations(table: pa.Table, columns: Sequence[str]) -> tuple[list[Values], Codes]:
@@ -88,24 +123,10 @@ def _texts(name: str, column: pa.ChunkedArray) -> tuple[list[str | None], Codes]
 
 
 def _text(column: str, scalar: pa.Scalar) -> str | None:
-    """A value in the words of the log. The empty text and null are one there."""
     try:
-        value = scalar.as_py()
+        return value_text(scalar.as_py())
     except (ValueError, OverflowError) as error:
         raise TableError(
             f"partition_by: column {column} holds a time outside of the years 1 to 9999\n"
             f"Correct it at the source, or partition by another column."
         ) from error
-    match value:
-        case None | "":
-            return None
-        case bool():
-            return "true" if value else "false"
-        case Decimal():
-            return f"{value:f}"
-        case dt.datetime():
-            return value.replace(tzinfo=None).isoformat() + ("Z" if value.tzinfo else "")
-        case dt.date():
-            return value.isoformat()
-        case _:
-            return str(value)

@@ -177,6 +177,14 @@ the partition column.
 | `day(event_time)` | `event_time_day` | date | 2026-11-15 |
 | `hour(event_time)` | `event_time_hour` | string | 2026-11-15-10 |
 | `strftime(event_time, '%Y-%m')` | `event_time_strftime` | string | by the pattern |
+
+Values of partition columns are in the names of directories, and in the log as text. So:
+
+- the empty text is null there. In a column that is `not null`, the event is a dead letter with code
+  `missing_value`;
+- a text must fit the name of a directory: 255 bytes, together with the name of the column. Letters count as
+  in UTF-8, and all but `A-Z a-z 0-9 _ . - ~` and letters three bytes each. A longer one is a dead letter of
+  stage `write` with code `bad_partition`.
 """
 
 

@@ -13,6 +13,7 @@ from lakefeed.tables.operation import Account, Extent, Report, change, reading
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.snapshot import data_files, extent, refuse_respelled
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.unwritable import refuse_unwritable
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ def plan(table: LakeTable, where: str) -> Plan:
     table.refresh()
     touched = data_files(table.delta, where)
     refuse_respelled(table, touched)
+    refuse_unwritable(table, touched)
     return Plan(
         table.version,
         where,

@@ -17,6 +17,7 @@ from lakefeed.tables.operation import Account, Extent, Report, change
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.snapshot import data_files, extent, refuse_respelled
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.unwritable import writable
 
 Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Adds columns to rows."""
@@ -75,7 +76,8 @@ def run(table: LakeTable, plan: Plan, account: Account, shape: Shape = lambda ro
 
     def write(delta: DeltaTable, properties: CommitProperties) -> None:
         # Another handle reads: one that writes is locked.
-        with feeding(_rows(table, table.at(delta.version()), schema, shape), schema) as rows:
+        found = _rows(table, table.at(delta.version()), schema, shape)
+        with feeding(writable(table, found, plan.partition_by), schema) as rows:
             write_deltalake(
                 delta,
                 rows,

@@ -23,6 +23,7 @@ from lakefeed.tables.operation import Account, Extent, Report, change, place
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.snapshot import data_files, extent, refuse_respelled
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.unwritable import refuse_unwritable, writable
 
 _BATCH_ROWS = 100_000
 
@@ -98,6 +99,7 @@ def plan(table: LakeTable, where: str, source: Rows) -> Plan:
     table.refresh()
     touched = data_files(table.delta, where)
     refuse_respelled(table, touched)
+    refuse_unwritable(table, touched)
     _check_columns(table, source)
     removed = count_rows(table, where)
     whole = extent(data_files(table.delta))
@@ -112,8 +114,9 @@ def run(table: LakeTable, plan: Plan, account: Account) -> Report:
 
     def replace(delta: DeltaTable, properties: CommitProperties) -> None:
         schema = table.schema
+        found = writable(table, plan.source.batches(schema), table.partition_columns)
         try:
-            with feeding(plan.source.batches(schema), schema) as rows:
+            with feeding(found, schema) as rows:
                 write_deltalake(
                     delta,
                     rows,

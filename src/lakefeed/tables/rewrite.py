@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable, TableError
+from lakefeed.pipeline.partition_values import value_of
 from lakefeed.stores import store_errors
 from lakefeed.tables import entries
 from lakefeed.tables.operation import Account, place
@@ -188,23 +189,10 @@ def _conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition) ->
     columns = []
     for field in schema:
         if field.name in values:
-            columns.append(_constant(values[field.name], field.type, rows.num_rows))
+            columns.append(pa.repeat(value_of(values[field.name], field.type), rows.num_rows))
         elif field.name in rows.schema.names:
             column = rows.column(field.name)
             columns.append(column if column.type == field.type else column.cast(field.type))
         else:
             columns.append(pa.nulls(rows.num_rows, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _constant(text: str | None, kind: pa.DataType, count: int) -> pa.Array:
-    if text is None:
-        return pa.nulls(count, kind)
-    written = pa.array([text])
-    # A text has no zone; the log means UTC.
-    value = (
-        written.cast(pa.timestamp(kind.unit)).cast(kind)
-        if pa.types.is_timestamp(kind)
-        else written.cast(kind)
-    )
-    return pa.repeat(value[0], count)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -14,6 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError, UsageError
+from lakefeed.pipeline.partition_values import value_text
 from lakefeed.pipeline.wording import listed
 from lakefeed.stores import store_errors
 from lakefeed.tables.entry_file import UNQUOTED
@@ -117,7 +116,7 @@ def _plain(delta: DeltaTable, names: list[str]) -> list[str]:
 
 
 def _file(row: Mapping[str, Any], names: list[str]) -> DataFile:
-    partition = tuple((name, _text(row.get(f"{_PREFIX}{name}"))) for name in names)
+    partition = tuple((name, value_text(row.get(f"{_PREFIX}{name}"))) for name in names)
     return DataFile(
         unquote(row["path"]),
         row["path"],
@@ -126,26 +125,6 @@ def _file(row: Mapping[str, Any], names: list[str]) -> DataFile:
         partition,
         row["modification_time"],
     )
-
-
-def _text(value: Any) -> str | None:
-    """A partition value as the log writes it."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return str(value).lower()
-        case dt.datetime():
-            plain = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
-            return plain.isoformat(sep=" ")
-        case dt.date():
-            return value.isoformat()
-        case bytes():
-            return value.decode("unicode_escape", "backslashreplace")
-        case Decimal():
-            return format(value, "f")
-        case _:
-            return str(value)
 
 
 def _relative(uri: str, root: str) -> str:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
 
 from lakefeed.errors import TableError
-from lakefeed.files.partitions import directory, split_by_partition
+from lakefeed.files.partitions import directory, split_by_partition, without_place
+
+TOO_LONG = "expected a text that fits the name of a directory, 255 bytes with that of the column"
 
 
 def test_rows_are_split_by_value_in_the_order_that_they_had() -> None:
@@ -60,6 +63,11 @@ def test_more_values_than_fit_into_small_codes_are_split_as_well() -> None:
             dt.datetime(2026, 11, 15, 10, 0, 0, 123_456, dt.UTC),
             "2026-11-15T10:00:00.123456Z",
         ),
+        (pa.timestamp("us"), dt.datetime(2026, 11, 15, 10), "2026-11-15 10:00:00"),
+        (pa.timestamp("us"), dt.datetime(1, 1, 1, 0, 0, 0, 5), "0001-01-01 00:00:00.000005"),
+        (pa.float64(), float("-inf"), "-Infinity"),
+        (pa.float64(), float("nan"), "NaN"),
+        (pa.binary(), "ü".encode(), "ü"),
         (pa.string(), "u/v ü", "u/v ü"),
         (pa.string(), "", None),
         (pa.string(), None, None),
@@ -73,6 +81,24 @@ def test_a_value_is_written_as_the_protocol_has_it(
     [(values, _)] = split_by_partition(table, ["c"])
 
     assert values == (text,)
+
+
+def test_rows_that_no_partition_can_hold_are_named() -> None:
+    schema = pa.schema([pa.field("c", pa.string(), nullable=False), ("d", pa.string()), ("id", pa.int64())])
+    rows = pa.record_batch(
+        {"c": ["", "x", "世" * 90, "y"], "d": ["", None, "x", "ü" * 150], "id": [1, 2, 3, 4]}, schema=schema
+    )
+
+    found = without_place(rows, schema, ["c", "d"])
+
+    assert {at: (why.code, why.error) for at, why in found.items()} == {
+        0: (
+            "missing_value",
+            "c: expected string not null, got the empty text, which is null in a partition column",
+        ),
+        2: ("bad_partition", f"c: {TOO_LONG}, got 270 bytes"),
+        3: ("bad_partition", f"d: {TOO_LONG}, got 300 bytes"),
+    }
 
 
 def test_a_time_that_no_reader_takes_is_refused() -> None:
@@ -100,12 +126,23 @@ def test_a_directory_is_named_by_its_value(value: str | None, name: str) -> None
     assert directory(["c"], (value,)) == name
 
 
-def test_a_directory_name_stays_within_what_a_disk_takes() -> None:
-    long, other = directory(["c"], ("ü" * 200,)), directory(["c"], ("ü" * 201,))
+@pytest.mark.parametrize("value", ["ü" * 200, "世" * 85, "x%" * 80, "a" * 254])
+def test_a_value_that_no_directory_can_be_named_by_is_in_one_that_nobody_takes_for_a_value(
+    value: str,
+) -> None:
+    name = directory(["c"], (value,))
 
-    assert len(long) == 256
-    assert long != other
-    assert long.startswith("c=%C3%BC%C3%BC")
+    assert len(name.encode()) <= 256
+    assert "=" not in name and "%" not in name
+    assert name != directory(["c"], (value + "x",))
+
+
+@pytest.mark.parametrize("value", ["世" * 84, "ü" * 126, "a" * 253, "世界 a/b=" * 14])
+def test_a_directory_name_holds_all_of_a_value_that_fits(value: str) -> None:
+    name = directory(["c"], (value,))
+
+    assert len(name.encode()) <= 256
+    assert unquote(name) == f"c={value}/"
 
 
 def test_every_partition_column_is_a_directory() -> None:
