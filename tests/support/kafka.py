@@ -40,6 +40,7 @@ broker.heartbeat.interval.ms=500
 broker.session.timeout.ms=4000
 auto.create.topics.enable=false
 message.max.bytes={max_message_bytes}
+socket.request.max.bytes={max_request_bytes}
 group.initial.rebalance.delay.ms=0
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
@@ -78,15 +79,17 @@ class Broker:
     `start` returns when the broker answers. It dies with the test process, whatever ends that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="lakefeed-kafka-"))
+        self._max_message_bytes = max_message_bytes
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         settings = _SETTINGS.format(
             port=self._port,
             controller_port=free_port(),
             folder=self._folder,
-            max_message_bytes=MAX_MESSAGE_BYTES,
+            max_message_bytes=max_message_bytes,
+            max_request_bytes=2 * max_message_bytes,
         )
         (self._folder / "server.properties").write_text(settings)
         (self._folder / "log4j2.properties").write_text(_LOGGING)
@@ -226,7 +229,7 @@ class Broker:
     def _java(self, main: str, *arguments: str) -> list[str]:
         classpath = f"{fetch(BROKER)}/*:{fetch(BROKER_LOG)}/*"
         options = [
-            "-Xmx512m",
+            f"-Xmx{512 + 6 * self._max_message_bytes // 2**20}m",
             "-XX:+UseSerialGC",
             f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties",
         ]
@@ -256,7 +259,7 @@ class Broker:
     def _producer(self, options: Mapping[str, Any] | None = None) -> Producer:
         settings = {
             "bootstrap.servers": self.address,
-            "message.max.bytes": MAX_MESSAGE_BYTES,
+            "message.max.bytes": self._max_message_bytes,
             "linger.ms": 5,
             "delivery.timeout.ms": ANSWER_SECONDS * 1000,
             "transaction.timeout.ms": ANSWER_SECONDS * 1000,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -69,6 +70,14 @@ class Process:
             return False
 
         wait_until(happened, timeout, lambda: f"not within {timeout} s of {self._said}:\n{self._tail()}")
+
+    def memory(self) -> int:
+        """Bytes that the process and all that it has started take together; shared pages count once."""
+        total = 0
+        for process in [self._driver, *self._children()]:
+            with suppress(psutil.Error):
+                total += process.memory_full_info().pss
+        return total
 
     def terminate(self) -> None:
         """SIGTERM, as a service manager sends it."""

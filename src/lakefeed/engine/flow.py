@@ -27,7 +27,7 @@ from lakefeed.engine.routes import RoutedTables
 from lakefeed.engine.session import has_ended
 from lakefeed.engine.settling import settle
 from lakefeed.engine.tally import Tally
-from lakefeed.errors import TableError
+from lakefeed.errors import BatchFailed, TableError
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
 from lakefeed.tables.evolution import additions
 from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
@@ -89,8 +89,12 @@ class Flow:
 
     def live(self) -> bool:
         """Run until there is nothing more to do; False when a new life must take over at once."""
-        with spark_errors():
-            return self._live()
+        try:
+            with spark_errors():
+                return self._live()
+        except BatchFailed:
+            self._pace.shrink()
+            raise
 
     def _live(self) -> bool:
         spec = source_of(self._pipeline, self.source)
@@ -286,6 +290,7 @@ class Flow:
             letters_path=self._lake.letters.path,
             letters_storage=self._lake.letters.storage,
             cores=self.cores,
+            most_bytes=2 * pipeline.flush_for(self.source).bytes,
         )
 
     def _routed_plan(self, reach: Reach, reaches: list[Reach]) -> TablePlan:

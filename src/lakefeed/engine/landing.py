@@ -93,6 +93,8 @@ class Outcome:
     read: dict[str, int] = field(default_factory=dict)
     """Events read, by partition."""
     size: int = 0
+    overfull: tuple[int, int] | None = None
+    """Events and their bytes in a task that gave up because they are too large; nothing has landed then."""
 
 
 class Landing:
@@ -127,6 +129,9 @@ class Landing:
             raise
         # Files of a batch that is not the planned one may be somebody's; they stay until a vacuum.
         check_covered(spans, manifests)
+        if overfull := [manifest for manifest in manifests if manifest.overfull]:
+            self._drop(results.values())
+            return Outcome(overfull=_largest(overfull))
         outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
         read = outcome.read = _added(manifest.read for manifest in manifests)
         for name, result in results.items():
@@ -340,6 +345,12 @@ class Landing:
 
     def _delete(self, result: TableManifest, file: DataFile) -> None:
         self._reaches[result.name].place.delete(file.path)
+
+
+def _largest(manifests: list[Manifest]) -> tuple[int, int]:
+    """Events and bytes of the task that met the largest: the next batch is planned by it, not by the mean."""
+    counts = [(sum(manifest.read.values()), manifest.bytes_read) for manifest in manifests]
+    return max(counts, key=lambda count: count[1] / max(1, count[0]))
 
 
 def _merged(manifests: list[Manifest]) -> dict[str, TableManifest]:

@@ -91,7 +91,7 @@ class Life:
             if end is None and self.until is not None:
                 break
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
-            if outcome.failures or outcome.proposals:
+            if outcome.failures or outcome.proposals or outcome.overfull:
                 return outcome
         failures = self.landing.record_positions()
         self.client.acknowledge(self.landing.committed())
@@ -135,6 +135,10 @@ class Life:
             raise self._failure
         assert self._outcome is not None
         outcome, planned, self._planned = self._outcome, self._planned, []
+        if outcome.overfull:
+            self.pace.learn(*outcome.overfull)
+            self.busy = False
+            return outcome
         outcome.start, self._position = self._position, dict(end)
         again = self.tally.again(planned, outcome.read)
         self._tell_batch(outcome, again, ends, time.monotonic() - began)

@@ -57,6 +57,8 @@ class Manifest:
     read: dict[str, int] = field(default_factory=dict)
     """Events read, by partition."""
     bytes_read: int = 0
+    overfull: bool = False
+    """Whether it gave up because its events are larger than the batch was planned for; it wrote nothing."""
     error: errors.LakefeedError | None = None
 
     def to_json(self) -> str:
@@ -67,6 +69,7 @@ class Manifest:
                 "tables": {name: _table_out(table) for name, table in self.tables.items()},
                 "read": self.read,
                 "bytes_read": self.bytes_read,
+                "overfull": self.overfull,
                 "error": _error_out(self.error),
             }
         ).decode()
@@ -80,6 +83,7 @@ class Manifest:
             tables={name: _table_in(table) for name, table in value["tables"].items()},
             read=value["read"],
             bytes_read=value["bytes_read"],
+            overfull=value["overfull"],
             error=_error_in(value["error"]),
         )
 

@@ -11,15 +11,17 @@ from lakefeed.sources import Offsets
 
 _LONGEST_NAP = 0.2
 _SHORTEST_NAP = 0.02
-_FIRST_GUESS = 512
-"""Bytes of a payload, until a batch has shown how large they are."""
+_FIRST_ROWS = 50_000
+"""Events of the first batch, which shows how large they are: as many as one task takes, so that its own
+limit holds for the batch."""
+_SMALLEST_SHARE = 1 / 1024
 
 
 class Pace:
     """Decides, each time the ends of the partitions are known, whether a batch is due and where it ends.
 
     Bytes are not known before events are read, so their limit is turned into rows by the size that events
-    had in the last batches.
+    had in the last batch. A task that reads twice the bytes of a batch gives up, and its events count too.
     """
 
     def __init__(
@@ -28,7 +30,8 @@ class Pace:
         self._flush = flush
         self._hurry = hurry
         self._clock = clock
-        self._bytes_per_row = float(_FIRST_GUESS)
+        self._bytes_per_row: float | None = None
+        self._share = 1.0
         # What is there at the start has waited for as long as nobody read it: the first batch is due at once.
         self._waiting_since: float | None = -math.inf
         self._seen = 0
@@ -42,8 +45,13 @@ class Pace:
 
     def learn(self, rows: int, size: int) -> None:
         """Take note of how large the events of a batch were."""
+        self._share = min(1.0, self._share * 2)
         if rows:
             self._bytes_per_row = max(1.0, size / rows)
+
+    def shrink(self) -> None:
+        """Take half as much next time: a worker that was lost may have been short of memory."""
+        self._share = max(_SMALLEST_SHARE, self._share / 2)
 
     def next_end(self, position: Offsets, ends: Offsets) -> Offsets | None:
         """The end of the batch that is due now, or None."""
@@ -51,13 +59,19 @@ class Pace:
         if not waiting:
             self._waiting_since, self._seen = None, 0
             return None
-        limit = max(1, min(self._flush.rows, int(self._flush.bytes / self._bytes_per_row)))
+        limit = self._limit()
         if waiting < limit and not self._hurry and not self._is_due(waiting):
             return None
         # Events that came while a batch ran have waited since it was planned: batches keep the beat of
         # `interval`.
         self._waiting_since, self._seen = self._clock(), 0
         return _take(position, ends, min(limit, waiting))
+
+    def _limit(self) -> int:
+        """The most events of the next batch."""
+        known = self._bytes_per_row
+        fitting = _FIRST_ROWS if known is None else int(self._flush.bytes / known)
+        return max(1, int(min(self._flush.rows, fitting) * self._share))
 
     def _is_due(self, waiting: int) -> bool:
         now = self._clock()

@@ -79,6 +79,8 @@ class FlowPlan:
     letters_path: str
     letters_storage: Mapping[str, str] = field(repr=False)
     cores: int
+    most_bytes: int | None = None
+    """Payload bytes after which a task gives up: its batch was planned for far smaller events."""
 
     def cut(self, start: Offsets, end: Offsets) -> Offsets:
         """Bring the end of a batch back, so that a table takes all of a partition's range or none."""

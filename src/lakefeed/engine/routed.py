@@ -95,6 +95,16 @@ class RoutedWriters:
             found[name] = TableManifest(name, files=writer.close())
         return found
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What all tables together hold in memory."""
+        return sum(writer.waiting_bytes for writer in self._writers.values())
+
+    def flush(self) -> None:
+        """Let every table write what it holds."""
+        for writer in self._writers.values():
+            writer.flush()
+
     def abort(self) -> None:
         """Delete what was written."""
         for writer in self._writers.values():

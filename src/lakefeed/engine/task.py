@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -34,6 +35,8 @@ from lakefeed.stores import open_store
 
 _NO_COLUMNS = pa.schema([])
 _LONGEST_REASON = 300
+_MOST_WAITING = 128 * 2**20
+"""Bytes of rows that wait to be written, in all tables of a task together."""
 
 
 def run_task(
@@ -46,12 +49,23 @@ def run_task(
     passing("task_started")
     manifest = Manifest(list(ranges), read={span.partition: 0 for span in ranges})
     lanes = [_Lane(plan, table, ranges) for table in plan.tables if table.takes_rows(ranges[0])]
+    largest = 0
     try:
         for events in plan.source.read(ranges) if given is None else given:
             _take(lanes, events)
+            if sum(lane.waiting_bytes for lane in lanes) > _MOST_WAITING:
+                for lane in lanes:
+                    lane.flush()
             for partition, count in events.counts().items():
                 manifest.read[partition] += count
-            manifest.bytes_read += sum(map(len, filter(None, events.payloads)))
+            sizes = list(map(len, filter(None, events.payloads)))
+            manifest.bytes_read += sum(sizes)
+            # One large event cannot be parted, so it does not count.
+            largest = max(largest, max(sizes, default=0))
+            if plan.most_bytes and given is None and manifest.bytes_read - largest > plan.most_bytes:
+                for lane in lanes:
+                    lane.drop_files()
+                return replace(manifest, tables={}, overfull=True)
         for lane in lanes:
             manifest.tables |= lane.close()
     except BaseException as error:
@@ -122,6 +136,22 @@ class _Lane:
         except TableError as error:
             self._fail(error)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the table holds in memory: its rows, or those of all tables of its route, and its letters."""
+        return sum(writer.waiting_bytes for writer in self._writers())
+
+    def flush(self) -> None:
+        """Write what is held. All tables do so together, as one's rows are slices of what others hold."""
+        try:
+            for writer in self._writers():
+                writer.flush()
+        except TableError as error:
+            self._fail(error)
+
+    def _writers(self) -> list[TableWriter | RoutedWriters]:
+        return [writer for writer in (self._rows, self._letters, self._routes) if writer]
+
     def note(self, newest: float | None) -> None:
         """Keep the time of the newest event, for those who ask how fresh the table is."""
         if newest is not None:
@@ -141,9 +171,8 @@ class _Lane:
 
     def drop_files(self) -> None:
         """A table that must change first, or cannot be written, gets nothing of this task."""
-        for writer in (self._rows, self._letters, self._routes):
-            if writer:
-                writer.abort()
+        for writer in self._writers():
+            writer.abort()
         self._rows = self._letters = None
 
     def _fail(self, error: TableError) -> None:

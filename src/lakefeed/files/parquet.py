@@ -58,7 +58,7 @@ class TableWriter:
         self._schema = target.schema.remove_metadata()
         self._limit = _PARTITIONED_BYTES if target.partition_columns else _ROW_GROUP_BYTES
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = self._waiting_bytes = 0
+        self._waiting_rows = self.waiting_bytes = 0
         self._layout: _Layout | None = None
         self._open: OrderedDict[Values, _OpenFile] = OrderedDict()
         self._made: list[str] = []
@@ -72,20 +72,20 @@ class TableWriter:
             rows = rows.select(self._schema.names)
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
-        self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= self._limit or self._waiting_rows >= _ROW_GROUP_ROWS:
-            self._flush()
+        self.waiting_bytes += rows.nbytes
+        if self.waiting_bytes >= self._limit or self._waiting_rows >= _ROW_GROUP_ROWS:
+            self.flush()
 
     def close(self) -> list[DataFile]:
         """Finish every file and answer what was written; nothing when there were no rows."""
-        self._flush()
+        self.flush()
         while self._open:
             self._close_one(next(iter(self._open)))
         return list(self._closed)
 
     def abort(self) -> None:
         """Delete what was written. Never raises: what stays behind is in no table, and vacuum removes it."""
-        self._waiting.clear()
+        self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
         for file in self._open.values():
             file.drop()
         self._open.clear()
@@ -95,11 +95,12 @@ class TableWriter:
         self._made.clear()
         self._closed.clear()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the rows that wait as row groups, whatever their number."""
         if not self._waiting:
             return
         rows = pa.Table.from_batches([_typed(batch, self._schema) for batch in self._waiting])
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
         self._layout = self._layout or _Layout.of(rows, self._target)
         with store_errors(self._path):
             for values, part in split_by_partition(rows, self._target.partition_columns):

@@ -19,7 +19,8 @@ class Flush(Section):
     )
     bytes: Size = Field(
         default=128 * 1024**2,
-        description="The payload bytes after which a batch ends, as estimated.",
+        description="The payload bytes after which a batch ends, judged by the size that events had in the "
+        "batch before. A batch whose events turn out to be more than twice as much is read again in parts.",
         examples=["128MB"],
     )
     idle: Duration | None = Field(

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _CHUNK = 50_000
 _LARGE = 10_000
+_CHUNK_BYTES = 16 * 2**20
+"""Payload bytes that are decoded together; a single event may be larger."""
+_FIRST_GUESS = 16 * 1024
+"""Bytes of an event, until some have shown how large they are."""
 _WAIT = 0.1
 _PATIENCE = 60.0
 """Seconds without a single event after which the task gives the range back."""
@@ -35,6 +39,8 @@ _SETTINGS = {
     "queued.max.messages.kbytes": 4_096,
     "fetch.message.max.bytes": 524_288,
     "fetch.wait.max.ms": 100,
+    # The largest answer of a broker, 100 MB by default: an event as large as that would never arrive.
+    "receive.message.max.bytes": 1_000_000_000,
 }
 
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
@@ -71,6 +77,7 @@ class _Reader:
         self._stands: dict[Place, int] = {}
         self._strayed = True
         self._let_go_of: set[Place] = set()
+        self._bytes_per_event = float(_FIRST_GUESS)
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[KafkaEvents]:
         """Small ranges together, as a round trip for each would cost more than they.
@@ -94,9 +101,10 @@ class _Reader:
         sort_out = self._sort_out_one if only else self._sort_out_many
         quiet_since = time.monotonic()
         waiting: list[Message] = []
+        size = 0
         while left := self._left(ends):
             # What is asked for at once may all be of one partition, and lie behind its end.
-            messages = self._consumer.consume(min(max(left), _CHUNK), _WAIT)
+            messages = self._consumer.consume(min(max(left), self._at_once()), _WAIT)
             good = [message for message in messages if message.error() is None]
             inside = sort_out(good, ends)
             # After the events: an end that comes with them lies behind them, beyond a transaction's marker.
@@ -105,14 +113,25 @@ class _Reader:
             if inside:
                 waiting += inside
                 quiet_since = time.monotonic()
-                if len(waiting) >= _LARGE:
-                    yield KafkaEvents(waiting, only)
-                    waiting = []
+                size += self._learn(inside)
+                if len(waiting) >= _LARGE or size >= _CHUNK_BYTES:
+                    yield from _chunks(waiting, size, only)
+                    waiting, size = [], 0
             elif time.monotonic() - quiet_since > _PATIENCE:
                 where = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in self._stands.items())
                 raise SourceUnavailable(f"no event came from {where} for {_PATIENCE:.0f} s")
         if waiting:
-            yield KafkaEvents(waiting, only)
+            yield from _chunks(waiting, size, only)
+
+    def _at_once(self) -> int:
+        """How many events to ask for, so that what comes is about as much as is decoded together."""
+        return max(1, min(_CHUNK, int(_CHUNK_BYTES / self._bytes_per_event)))
+
+    def _learn(self, messages: list[Message]) -> int:
+        """Note how large events are; answers the bytes of these."""
+        size = sum(map(len, messages))
+        self._bytes_per_event = max(1.0, size / len(messages))
+        return size
 
     def _left(self, ends: dict[Place, int]) -> list[int]:
         """How many events are missing of each partition that is not complete."""
@@ -175,3 +194,17 @@ class _Reader:
                 raise SourceError(f"{where}: {error.str()}")
             elif error.code() not in _PASSING:
                 raise SourceUnavailable(f"{where}: {error.str()}")
+
+
+def _chunks(messages: list[Message], size: int, partition: str | None) -> Iterator[KafkaEvents]:
+    """Events that are decoded together: all of them, unless they are far larger than those before."""
+    if size <= 2 * _CHUNK_BYTES:
+        yield KafkaEvents(messages, partition)
+        return
+    first = held = 0
+    for at, message in enumerate(messages):
+        if held and held + len(message) > _CHUNK_BYTES:
+            yield KafkaEvents(messages[first:at], partition)
+            first, held = at, 0
+        held += len(message)
+    yield KafkaEvents(messages[first:], partition)

@@ -99,3 +99,32 @@ def test_rows_are_shared_out_so_that_none_is_left_over() -> None:
 
     assert due is not None
     assert sum(due.values()) == 10
+
+
+def test_the_first_batch_is_one_task_as_nothing_is_known_about_the_size_of_events() -> None:
+    pace = Pace(Flush(), hurry=True, clock=Clock())
+
+    assert pace.next_end({"0": 0}, {"0": 900_000}) == {"0": 50_000}
+
+
+def test_a_batch_after_one_that_was_lost_takes_half_and_one_that_landed_takes_all_again() -> None:
+    pace = Pace(Flush(rows=1000), hurry=True, clock=Clock())
+
+    pace.shrink()
+    pace.shrink()
+    quarter = pace.next_end({"0": 0}, {"0": 5000})
+    pace.learn(rows=250, size=250)
+    half = pace.next_end({"0": 0}, {"0": 5000})
+    pace.learn(rows=500, size=500)
+    whole = pace.next_end({"0": 0}, {"0": 5000})
+
+    assert (quarter, half, whole) == ({"0": 250}, {"0": 500}, {"0": 1000})
+
+
+def test_batches_that_are_lost_again_and_again_still_take_something() -> None:
+    pace = Pace(Flush(rows=10), hurry=True, clock=Clock())
+
+    for _ in range(100):
+        pace.shrink()
+
+    assert pace.next_end({"0": 0}, {"0": 5000}) == {"0": 1}
