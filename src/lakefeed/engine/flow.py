@@ -26,6 +26,7 @@ from lakefeed.engine.report import Watcher
 from lakefeed.engine.routes import RoutedTables
 from lakefeed.engine.session import has_ended
 from lakefeed.engine.settling import settle
+from lakefeed.engine.sharing import refuse_second_copy
 from lakefeed.engine.tally import Tally
 from lakefeed.errors import BatchFailed, TableError
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
@@ -173,6 +174,8 @@ class Flow:
             # Another instance may have been faster, and have begun elsewhere or come further.
             if held and held != rows_from:
                 rows_from = client.check(held, marks_of(transactions, name, source))
+        if not held:
+            refuse_second_copy(self._pipeline, source, place, rows_from, client.marks())
         return Reach(
             place,
             rows_from,
@@ -200,6 +203,9 @@ class Flow:
             if positions_of(txns, name, source)
         }
         start = lowest(passed.values()) if passed else self._begin(client, route.front)
+        if not passed:
+            for place, _ in held.values():
+                refuse_second_copy(self._pipeline, source, place, start, client.marks())
         reaches = [
             Reach(
                 place,

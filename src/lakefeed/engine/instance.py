@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +20,7 @@ def only_instance(pipeline: Pipeline) -> Iterator[None]:
     lock: IO[str]
     try:
         state.mkdir(parents=True, exist_ok=True)
-        lock = (state / "lock").open("w")
+        lock = (state / "lock").open("a+")
     except OSError as error:
         raise UsageError(
             f"{state} cannot be written: {error.strerror}.\nSet `state` to a folder that can."
@@ -29,7 +30,23 @@ def only_instance(pipeline: Pipeline) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Fenced(
-                f"pipeline {name} is already running on this machine (its lock is {state / 'lock'}). "
-                "Stop that one first, or give this one another `name`."
+                f"pipeline {name} is already running on this machine{_process(lock)}; its lock is "
+                f"{state / 'lock'}.\nStop that one first. Another `name` would be another pipeline, which "
+                "begins anew:\nit reads all events again, for tables of its own."
             ) from error
+        _sign(lock)
         yield
+
+
+def _sign(lock: IO[str]) -> None:
+    """Leave the number of this process, for the message to a second one; a full disk is no reason to stop."""
+    with suppress(OSError):
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+
+
+def _process(lock: IO[str]) -> str:
+    lock.seek(0)
+    number = lock.read(20)
+    return f" as process {number}" if number.isdigit() else ""

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from lakefeed.engine.agenda import Agenda
@@ -34,15 +34,17 @@ def run(
     once: bool = False,
     master: str | None = None,
     watcher: Watcher | None = None,
+    watched: AbstractContextManager[Watcher] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Run a pipeline until `stop` is set, or with `once` until all is read that was there at the start.
 
-    Raises the first error that ended a source or a table, after the others have come to their end.
+    `watched` makes the watcher when this is known to be the only instance: a second one must not hear first
+    that its port is taken. Raises the first error that ended a source or a table, after the others have
+    come to their end.
     """
     state = Path(pipeline.state) / pipeline.name
-    watcher = watcher or Quiet()
-    with only_instance(pipeline):
+    with only_instance(pipeline), watched or nullcontext(watcher or Quiet()) as watcher:
         lake = Lake(pipeline)
         chosen = master or pipeline.spark.master
         conf = (

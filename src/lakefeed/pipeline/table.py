@@ -86,6 +86,12 @@ class Table(Section):
     create: bool = Field(
         default=True, description="Create the table if it is missing; otherwise a missing table is an error."
     )
+    share: bool = Field(
+        default=False,
+        description="Let pipelines of other names feed the table from the same topics, each with a copy of "
+        "the events. Otherwise such a pipeline is refused, as one that was renamed would write all events "
+        "again.",
+    )
     columns: Columns = Field(
         default=None,
         validation_alias="schema",

@@ -132,6 +132,10 @@ class Source(Connector):
     def partition_of(self, topic: str | None, number: int) -> str:
         """The name of a partition, from what `ORIGIN` says about an event of it."""
 
+    def stream_of(self, partition: str) -> str | None:
+        """The topic or the like that a partition is a part of, by its name; None where there is none."""
+        return None
+
     @abstractmethod
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield every event of the ranges, each once, in the order of each partition. Runs on a worker."""

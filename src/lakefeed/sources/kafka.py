@@ -102,6 +102,10 @@ class KafkaSource(Source):
         """The name of a partition."""
         return partition_name(topic or "", number)
 
+    def stream_of(self, partition: str) -> str | None:
+        """The topic."""
+        return topic_and_number(partition)[0]
+
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield every event of the ranges. Runs on a worker."""
         from lakefeed.sources.kafka_fetch import fetch

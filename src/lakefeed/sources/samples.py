@@ -72,6 +72,10 @@ class SampleSource(Source):
         """The name that the real source gives the partition."""
         return self.original.partition_of(topic, number)
 
+    def stream_of(self, partition: str) -> str | None:
+        """What the real source says."""
+        return self.original.stream_of(partition)
+
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """The given events of the ranges, as one block."""
         wanted = {span.partition: span for span in ranges}

@@ -161,5 +161,7 @@ def _check_fence(table: LakeTable, change: Append) -> None:
         if found != expected:
             raise Fenced(
                 f"{table.path}: another instance of this pipeline has written {json.dumps(name)} "
-                f"up to {found}, this one expected {expected}. This one stops; nothing was written twice."
+                f"up to {found}, this one expected {expected}. This one stops; nothing was written twice.\n"
+                "Find the other one, perhaps on another machine or with another `state`, and stop one of the "
+                "two; giving one\nanother `name` would not help: it would write every event a second time."
             )

@@ -53,6 +53,16 @@ def replay_id(pipeline: str, table: str | None = None) -> str:
     return f"{pipeline}/#replay/{table}" if table else f"{pipeline}/#replay"
 
 
+def feeders_of(transactions: Mapping[str, int]) -> dict[tuple[str, str], Positions]:
+    """The next offsets of everybody who has fed a table, by the names of pipeline and source."""
+    found: dict[tuple[str, str], Positions] = {}
+    for name, version in transactions.items():
+        if named_partition(name):
+            pipeline, source, partition = name.split("/")
+            found.setdefault((pipeline, source), {})[partition] = version + 1
+    return found
+
+
 def named_partition(name: str) -> str | None:
     """`source/partition` of an application id that holds a table's position, None of any other."""
     parts = name.split("/")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wide
+from lakefeed.engine.sharing import refuse_second_copy
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.partitioning import check_partitioning
@@ -115,7 +116,7 @@ def _ask(
         for name, place in places.items():
             if place.spec and source in place.spec.from_:
                 with _refusing(tables[name]):
-                    starts[name] = _start(client, place, pipeline.name, source, warnings)
+                    starts[name] = _start(client, place, pipeline, source, warnings)
         ends = client.latest()
         for name, start in starts.items():
             held = _held(places[name], pipeline.name, source)
@@ -140,11 +141,15 @@ def _held(place: Place, pipeline: str, source: str) -> Offsets:
     return positions_of(place.table.transactions, pipeline, source) if place.exists else {}
 
 
-def _start(client: SourceClient, place: Place, pipeline: str, source: str, warnings: Warnings) -> Offsets:
-    held = _held(place, pipeline, source)
+def _start(
+    client: SourceClient, place: Place, pipeline: Pipeline, source: str, warnings: Warnings
+) -> Offsets:
+    held = _held(place, pipeline.name, source)
     if not held:
-        return client.start()
-    start = client.check(held, marks_of(place.table.transactions, pipeline, source))
+        start = client.start()
+        refuse_second_copy(pipeline, source, place, start, client.marks())
+        return start
+    start = client.check(held, marks_of(place.table.transactions, pipeline.name, source))
     warnings.look_at_positions(place.name, source, held, start)
     return start
 

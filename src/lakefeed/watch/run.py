@@ -29,9 +29,15 @@ def run(
 
     `logbook` is one that somebody else reads as well; without it, one is kept only if it is served.
     """
+    run_engine(pipeline, once=once, master=master, watched=_watched(pipeline, logbook, watcher), stop=stop)
+
+
+@contextmanager
+def _watched(pipeline: Pipeline, logbook: Logbook | None, watcher: Watcher | None) -> Iterator[Watcher]:
+    """All who watch as one, for the length of a run; the page is served meanwhile."""
     watchers = [one for one in (logbook, watcher) if one is not None]
     with _served(pipeline, logbook) as serving:
-        run_engine(pipeline, once=once, master=master, watcher=Together(*serving, *watchers), stop=stop)
+        yield Together(*serving, *watchers)
 
 
 @contextmanager

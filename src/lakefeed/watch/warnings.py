@@ -103,7 +103,7 @@ class Warnings:
                 f"the table has positions of a source {source}, which does not feed it in this file: it was "
                 f"renamed, or another pipeline is called {self._pipeline} as well"
             )
-        if not ours & set(place.spec.from_) and table.version > 0:
+        if not held and table.version > 0:
             warn(
                 "the table is there, but knows nothing of this pipeline: it begins at `start`, and events "
                 "that are in the table already land again"

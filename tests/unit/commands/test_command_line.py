@@ -23,6 +23,7 @@ from lakefeed import TableError, __version__
 from lakefeed.commands import demo
 from lakefeed.commands.app import _last_words, app
 from lakefeed.engine.inline import run_inline
+from lakefeed.engine.instance import only_instance
 from lakefeed.pipeline.model import Pipeline
 
 GOOD = """
@@ -327,7 +328,21 @@ def test_run_on_a_port_that_is_taken_ends_before_spark_starts(written: Callable[
     )
     assert as_json[0] == 2
     assert json.loads(as_json[2])["message"] == plain[2].rstrip("\n")
-    assert not (file.parent / ".lakefeed").exists()
+    assert [path.name for path in (file.parent / ".lakefeed" / "shop").iterdir()] == ["lock"]
+
+
+def test_second_instance_hears_that_one_is_running_and_not_that_its_port_is_taken(
+    written: Callable[[str], Path],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as page_of_the_first:
+        file = written(GOOD + f"    http: {{listen: 127.0.0.1:{page_of_the_first.getsockname()[1]}}}\n")
+
+        with only_instance(Pipeline.from_file(file)):
+            code, _, said = lakefeed("run", file, "--once")
+
+    assert code == 1
+    assert said.startswith("error: pipeline shop is already running on this machine as process ")
+    assert "another program" not in said
 
 
 CANARIES = {

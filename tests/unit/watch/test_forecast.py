@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import indent
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
 from lakefeed.pipeline.units import parse_duration
@@ -198,14 +199,23 @@ def test_names_that_others_use_are_warned_of(shop: Shop) -> None:
 
     found = shop.plan().warnings
     shop.write("schema: {event_id: long}", name="third")
-    anew = shop.plan().warnings
+    refused = shop.plan().refused
 
     assert found == [
         "pipeline other has written to this table too; make sure that both are meant to",
         "the table has positions of a source renamed, which does not feed it in this file: it was renamed, "
         "or another pipeline is called shop as well",
     ]
-    assert anew[-1] == (
+    assert refused is not None
+    assert "that pipeline 'other' has written; pipeline 'third' would write them a second" in refused
+
+
+def test_table_that_no_pipeline_has_written_is_warned_of(shop: Shop) -> None:
+    for _ in range(2):
+        write_deltalake(shop.table, pa.table({"event_id": pa.array([1], pa.int64())}), mode="append")
+    shop.write("schema: {event_id: long}")
+
+    assert shop.plan().warnings == [
         "the table is there, but knows nothing of this pipeline: it begins at `start`, and events that are "
         "in the table already land again"
-    )
+    ]

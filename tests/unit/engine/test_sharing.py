@@ -1,0 +1,136 @@
+"""A pipeline with a new name on a table that another has fed: refused, unless the file says that both may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed import Fenced, Pipeline, TableError
+from lakefeed.engine.instance import only_instance
+from lakefeed.watch.forecast import forecast
+from support.offline import drain
+
+
+class Lake:
+    """Pipelines that write a hundred generated events into one table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def file(
+        self, name: str, *, source: str = "clicks", seed: int = 0, share: bool = False, more: str = ""
+    ) -> Path:
+        file = self.folder / f"{name}.yaml"
+        file.write_text(
+            f"""\
+name: {name}
+sources:
+  {source}: {{type: generate, rows: 100, seed: {seed}}}
+tables:
+  events:
+    path: events
+    from: {source}
+    schema: {{event_id: long}}
+    share: {str(share).lower()}
+{more}"""
+        )
+        return file
+
+    @property
+    def rows(self) -> int:
+        return len(DeltaTable(self.folder / "events").to_pyarrow_table())
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def test_renamed_pipeline_is_told_what_to_do_and_writes_nothing(lake: Lake) -> None:
+    drain(lake.file("shop"))
+    renamed = lake.file("store")
+
+    with pytest.raises(TableError) as refused:
+        drain(renamed)
+
+    assert str(refused.value) == (
+        f"table events: {lake.folder}/events holds events that pipeline 'shop' has written; "
+        "pipeline 'store' would write them a second time.\n"
+        "If 'shop' was renamed, set `name: shop` again: positions go by the name. "
+        "If both shall feed the table, set `share: true` on it;\n"
+        "for a second copy of the events choose another path."
+    )
+    assert lake.rows == 100
+    assert forecast(Pipeline.from_file(renamed)).tables[0].refused == str(refused.value)
+
+
+def test_renamed_source_is_told_the_same(lake: Lake) -> None:
+    drain(lake.file("shop"))
+
+    with pytest.raises(TableError) as refused:
+        drain(lake.file("shop", source="views"))
+
+    assert "that source 'clicks' has written; source 'views' would write them a second" in str(refused.value)
+    assert "If 'clicks' was renamed, name it `clicks` again: positions go by the name." in str(refused.value)
+    assert lake.rows == 100
+
+
+def test_table_that_says_so_takes_the_events_of_both(lake: Lake) -> None:
+    drain(lake.file("shop"))
+    drain(lake.file("store", share=True))
+
+    assert lake.rows == 200
+    drain(lake.file("store"))
+    assert lake.rows == 200
+
+
+def test_source_of_other_events_may_feed_the_same_table(lake: Lake) -> None:
+    drain(lake.file("shop"))
+    drain(lake.file("store", seed=1))
+
+    assert lake.rows == 200
+
+
+def test_refused_table_leaves_the_others_of_its_pipeline_alone(lake: Lake) -> None:
+    drain(lake.file("shop"))
+
+    with pytest.raises(TableError):
+        drain(lake.file("store", more="  own: {path: own, from: clicks, schema: {event_id: long}}\n"))
+
+    assert (lake.rows, len(DeltaTable(lake.folder / "own").to_pyarrow_table())) == (100, 100)
+
+
+def test_tables_of_a_route_are_refused_as_well(lake: Lake) -> None:
+    def write(name: str) -> Path:
+        file = lake.folder / f"{name}.yaml"
+        file.write_text(
+            f"name: {name}\n"
+            "sources: {clicks: {type: generate, rows: 100}}\n"
+            "tables: {events: {route: 'lake/{event_type}', from: clicks}}\n"
+        )
+        return file
+
+    drain(write("shop"))
+
+    with pytest.raises(TableError, match="that pipeline 'shop' has written; pipeline 'store' would write"):
+        drain(write("store"))
+
+
+def test_second_instance_is_told_who_runs_and_what_another_name_means(lake: Lake) -> None:
+    import os
+
+    pipeline = Pipeline.from_file(lake.file("shop"))
+
+    with only_instance(pipeline), pytest.raises(Fenced) as refused, only_instance(pipeline):
+        pass
+
+    assert str(refused.value) == (
+        f"pipeline shop is already running on this machine as process {os.getpid()}; its lock is "
+        f"{lake.folder}/.lakefeed/shop/lock.\n"
+        "Stop that one first. Another `name` would be another pipeline, which begins anew:\n"
+        "it reads all events again, for tables of its own."
+    )
+    with only_instance(pipeline):
+        pass
