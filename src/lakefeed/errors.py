@@ -34,6 +34,8 @@ class LakefeedError(Exception):
     retryable = False
     told = False
     """Whether it was shown when it happened, while the rest of the run went on."""
+    untried = False
+    """Whether it came before a commit was tried, so that nothing can refer to the files of the batch."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ _BY_NUMBER: dict[int, tuple[type[TableError], str, str]] = {
 }
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_MISSING = re.compile(r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|404 Not Found", re.I)
+_MISSING = re.compile(r"NoSuchBucket|ContainerNotFound|FilesystemNotFound", re.I)
 _REFUSED = re.compile(
     r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|AuthorizationFailure"
     r"|InvalidToken|40[13] (Forbidden|Unauthorized)|credentials|permission denied",
@@ -46,6 +46,15 @@ _REFUSED = re.compile(
 _DAMAGED = re.compile(
     r"Json error|found gap|Invalid Checkpoint|Parquet error|less than footer|No table metadata or protocol"
     r"|older than the existing snapshot"
+)
+_DATA_FILE = re.compile(
+    r"(?:file|location) (\S+\.parquet)\b.*?"
+    r"(?:not found|no such file|range was invalid|invalid parquet|footer|eof)",
+    re.I | re.S,
+)
+# What the kernel of delta-rs says of a table that it will read, or write, as little tomorrow.
+_UNKNOWN_KIND = re.compile(
+    r"Unsupported|Schema error|Max catalog version|Invalid protocol|Invalid column mapping|is not supported"
 )
 _MISUSED = re.compile(
     r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration"
@@ -83,6 +92,12 @@ def open_store(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
         return pafs.PyFileSystem(_ObjectStore(path, storage))
 
 
+def local_folder(store: pafs.FileSystem) -> Path | None:
+    """The directory that is a store's root; None for an object store."""
+    local = isinstance(store, pafs.SubTreeFileSystem) and isinstance(store.base_fs, pafs.LocalFileSystem)
+    return Path(store.base_path) if local else None
+
+
 def store_path(store: pafs.FileSystem) -> str:
     """Where a store is, as a user would write it."""
     return str(store.handler.uri if isinstance(store, pafs.PyFileSystem) else store.base_path).rstrip("/")
@@ -92,11 +107,16 @@ def store_path(store: pafs.FileSystem) -> str:
 def store_errors(path: str) -> Iterator[None]:
     """Turn what a disk or an object store raises into TableError or StoreUnavailable, with what to do.
 
-    A refused commit passes as it is: only the caller knows what it means.
+    A refused commit passes as it is: only the caller knows what it means. But one that delta-rs will never
+    make, as the table has a feature that it does not know, is none that may be tried again.
     """
     try:
         yield
-    except (LakefeedError, CommitFailedError):
+    except LakefeedError:
+        raise
+    except CommitFailedError as error:
+        if "Unsupported table features" in str(error):
+            raise _told(path, error) from error
         raise
     except (OSError, DeltaError) as error:
         raise _told(path, error) from error
@@ -113,15 +133,18 @@ def _told(path: str, error: Exception) -> TableError:
     text = _ANSI.sub("", str(error))
     if found := _BY_NUMBER.get(_number(error, text)):
         kind, what, remedy = found
-    elif _MISSING.search(text):
-        kind, what, remedy = (
-            TableError,
-            "the bucket or container does not exist",
-            "Create it, or correct the path.",
-        )
+    elif (file := _DATA_FILE.search(text)) and "_delta_log" not in file[1] and not _MISSING.search(text):
+        kind, what = TableError, f"a file of the table is missing or damaged: {file[1].rpartition('/')[2]}"
+        remedy = "Bring it back from a backup, or restore the table to a version without it."
+    elif _MISSING.search(text) or "404 Not Found" in text:
+        kind, what = TableError, "the bucket or container does not exist"
+        remedy = "Create it, or correct the path."
     elif _REFUSED.search(text):
         kind, what = TableError, f"the store refused access: {_gist(text)}"
         remedy = "Check the credentials in storage and what they may do."
+    elif _UNKNOWN_KIND.search(text):
+        kind, what = TableError, f"delta-rs does not know this kind of table: {_kernel(text)}"
+        remedy = "Choose another path, or take away what it does not know with the engine that set it."
     elif _DAMAGED.search(text):
         kind, what = TableError, f"the log of the table is damaged: {_damage(text)}"
         remedy = (
@@ -141,7 +164,14 @@ def _damage(text: str) -> str:
     if "found gap" in text:
         present = sorted({int(number) for number in re.findall(r"filename: \"(\d+)\.json\"", text)})
         return f"entries are missing between versions {present[0]} and {present[-1]}" if present else "a gap"
-    return re.sub(r"^(Kernel error: |Generic delta kernel error: )+", "", text.splitlines()[0])[:200]
+    return _kernel(text)
+
+
+def _kernel(text: str) -> str:
+    """The first line of a chain of errors of the kernel, which says what it is about."""
+    return re.sub(r"^(Kernel error: |Generic delta kernel error: |Unsupported: )+", "", text.splitlines()[0])[
+        :200
+    ]
 
 
 def _number(error: Exception, text: str) -> int:

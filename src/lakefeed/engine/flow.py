@@ -184,6 +184,7 @@ class Flow:
             lettered=self._lettered(place, held, rows_from, letters),
             marks=marks_of(transactions, name, source),
             jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
+            shape=place.shape,
         )
 
     def _routed_reaches(self, client: SourceClient, route: RoutedTables, letters: Offsets) -> list[Reach]:
@@ -214,6 +215,7 @@ class Flow:
                 letters_logged={},
                 lettered={},
                 marks=marks_of(txns, name, source),
+                shape=place.shape,
             )
             for each, (place, txns) in held.items()
         ]
@@ -283,7 +285,7 @@ class Flow:
         tables = [
             self._routed_plan(reach, reaches)
             if reach.place.name in self._routes
-            else reach.place.plan(reach.rows_from, reach.lettered)
+            else reach.place.plan(reach.shape, reach.rows_from, reach.lettered)
             for reach in reaches
             if not reach.is_routed
         ]
@@ -304,13 +306,13 @@ class Flow:
         columns = route.columns()
         tables = {
             tuple(one.place.name.split("/")[1:]): RoutedTable(
-                one.place.name, one.place.path, one.place.target(), one.rows_from
+                one.place.name, one.place.path, one.place.target(one.shape), one.rows_from
             )
             for one in reaches
-            if one.is_routed and group_of(one.place.name) == reach.place.name
+            if one.shape and one.is_routed and group_of(one.place.name) == reach.place.name
         }
         return replace(
-            reach.place.plan(reach.rows_from, reach.lettered),
+            reach.place.plan(None, reach.rows_from, reach.lettered),
             columns=columns,
             rules=reach.place.rules(columns),
             route=route.route,

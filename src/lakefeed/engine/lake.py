@@ -25,6 +25,7 @@ from lakefeed.sources import Offsets, source_of
 from lakefeed.stores import open_store
 from lakefeed.tables.evolution import add_columns, keep_properties, missing_columns
 from lakefeed.tables.routes import keys_in
+from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 
 LETTERS = "dead letters"
@@ -121,6 +122,7 @@ class Place:
                 self._table = LakeTable.open(self.name, self.path, self.storage, self.store)
             else:
                 self._table.refresh()
+                self._table.confirm()
             if self._table is None:
                 self._refuse_if_not_to_be_created()
             else:
@@ -160,6 +162,7 @@ class Place:
         """Add the proposed columns that the table lacks; somebody else may have added them meanwhile."""
         with self.lock:
             self.table.refresh()
+            self.table.confirm()
             return self._add_missing(self.table, stored(proposal), account)
 
     def _add_missing(self, table: LakeTable, wanted: pa.Schema, account: Mapping[str, Any]) -> list[pa.Field]:
@@ -175,24 +178,35 @@ class Place:
             f"table {self.name}: others altered {self.path} {_ALTER_ATTEMPTS} times while columns were added."
         )
 
+    @property
+    def shape(self) -> Shape | None:
+        """What the table is now; None while there is none."""
+        with self.lock:
+            return self._table.shape if self._table else None
+
     def columns(self) -> pa.Schema | None:
         """The columns to decode, in declared types; None while they are to be inferred."""
+        return self._columns(self.shape)
+
+    def _columns(self, shape: Shape | None) -> pa.Schema | None:
         declared = self.spec.declared if self.spec else None
-        if self._table is None:
+        if shape is None:
             return declared
         known = {field.name: field for field in declared or ()}
-        have = [meant(field) for field in self._table.schema if field.name not in self.made]
+        have = [meant(field) for field in shape.schema if field.name not in self.made]
         return pa.schema([_declared(field, known.get(field.name)) for field in have])
 
-    def plan(self, rows_from: Offsets, lettered: Mapping[str, frozenset[Stamp]]) -> TablePlan:
-        """How tasks write to the table as it is now."""
-        columns = self.columns()
+    def plan(
+        self, shape: Shape | None, rows_from: Offsets, lettered: Mapping[str, frozenset[Stamp]]
+    ) -> TablePlan:
+        """How tasks write to a table of this shape; None where there is no table yet."""
+        columns = self._columns(shape)
         return TablePlan(
             name=self.name,
             path=self.path,
             storage=self.storage,
             columns=columns,
-            target=self.target() if self.exists else None,
+            target=self.target(shape) if shape else None,
             partition_by=self.partition_fields,
             metadata=self.metadata,
             rows_from=rows_from,
@@ -202,16 +216,16 @@ class Place:
             rename=self.rename,
         )
 
-    def target(self) -> FileTarget:
-        """How files of this table are written."""
+    def target(self, shape: Shape) -> FileTarget:
+        """How files of a table of this shape are written."""
         assert self.spec is not None
         return FileTarget(
-            self.table.schema,
-            partition_columns=tuple(self.table.partition_columns),
+            shape.schema,
+            partition_columns=shape.partition_columns,
             compression=self.spec.compression,
             target_file_size=self.spec.target_file_size,
             max_rows_per_file=self.spec.max_rows_per_file,
-            properties=self.table.properties,
+            properties=shape.properties,
         )
 
     def table_schema(self, columns: pa.Schema) -> pa.Schema:

@@ -19,13 +19,14 @@ from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest, check_covered
 from lakefeed.engine.plan import Stamp, group_of
 from lakefeed.engine.report import Committed, Lettered, Watcher
-from lakefeed.errors import Fenced, LakefeedError, TableError
+from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files import DataFile
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.contents import small_below
 from lakefeed.tables.positions import application_id, lowest, mark_id
+from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 
 
@@ -57,6 +58,8 @@ class Reach:
     jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
     open: dict[str, Span] = field(default_factory=dict)
+    shape: Shape | None = None
+    """What the table was when the flow was planned: files are written for it. None while there is none."""
 
     @property
     def is_routed(self) -> bool:
@@ -273,7 +276,7 @@ class Landing:
             with reach.place.lock:
                 table = reach.place.table
                 letters = sum(span.letters for span in reach.open.values())
-                change = Append(_new(result.files), transactions, expected, account)
+                change = Append(_new(result.files), transactions, expected, account, reach.shape)
                 self._append(reach.place, table, change, result.rows, letters, result.newest)
         except LakefeedError as error:
             # The letters beside the rows are committed already.
@@ -325,11 +328,11 @@ class Landing:
         )
 
     def _drop_after(self, error: LakefeedError, results: Iterable[TableManifest]) -> None:
-        """Delete the files of a commit only when it is certain that it has not landed.
+        """Delete the files of a commit only when it was never tried, or certainly refused.
 
         A commit whose answer was lost may still land after we have stopped asking, and its files with it.
         """
-        if isinstance(error, Fenced):
+        if error.untried:
             self._drop(results)
 
     def _drop(self, results: Iterable[TableManifest]) -> None:

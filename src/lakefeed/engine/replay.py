@@ -18,13 +18,14 @@ from lakefeed.engine.manifest import TableManifest
 from lakefeed.engine.plan import FlowPlan, format_of
 from lakefeed.engine.settling import IDENTITY_COLUMNS, grouped, identities, settle, to_account
 from lakefeed.engine.task import run_task
-from lakefeed.errors import Fenced, TableError
+from lakefeed.errors import LakefeedError, TableError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.types import type_text
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import OffsetRange, source_of
 from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.positions import positions_of, replay_id
+from lakefeed.tables.shape import Shape
 
 _MOST_LETTERS = 5_000
 _MOST_BYTES = 32 * 2**20
@@ -99,6 +100,7 @@ class _Replay:
         self._dry_run = dry_run
         self._report = TableReplay(place.name)
         self._version = 0
+        self._shape: Shape | None = None
 
     def run(self) -> TableReplay:
         if not self._dry_run:
@@ -162,7 +164,8 @@ class _Replay:
         spec = source_of(pipeline, source)
         events = LetterEvents(rows, spec.partition_of)
         ranges = [OffsetRange(partition, 0, 0) for partition in events.counts()]
-        table = self._place.plan({span.partition: 0 for span in ranges}, {})
+        self._shape = self._place.shape
+        table = self._place.plan(self._shape, {span.partition: 0 for span in ranges}, {})
         if self._dry_run:
             table = replace(table, path=str(scratch / "rows"), storage={})
         plan = FlowPlan(
@@ -227,12 +230,12 @@ class _Replay:
             "letters_version": self._version,
         }
         files = [NewFile(one.path, one.size, one.partition_values, one.stats) for one in result.files]
-        change = Append(files, {key: number}, {key: before}, account)
+        change = Append(files, {key: number}, {key: before}, account, self._shape)
         try:
             with place.lock:
                 version = append(place.table, change, retries=_ATTEMPTS)
-        except Fenced:
-            for file in result.files:
+        except LakefeedError as error:
+            for file in result.files if error.untried else ():
                 place.delete(file.path)
             raise
         self._report.versions.append(version)

@@ -19,6 +19,7 @@ from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
 from lakefeed.stores import store_errors
 from lakefeed.tables.checkpoint import checkpoint_when_due
 from lakefeed.tables.entry_file import add_action, commit_info, write_entry
+from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable, account_of, commit_metadata, commit_properties
 
 _FIRST_WAIT = 0.1
@@ -42,13 +43,15 @@ class Append:
 
     `expected` are the transactions that the table must hold when the commit lands (None: none yet). That
     the table still holds them is what keeps a second instance, or a repeated batch, from adding the same
-    events again.
+    events again. `shape` is what the table was when its files were planned; None: as it is when the append
+    begins.
     """
 
     files: Sequence[NewFile]
     transactions: Mapping[str, int]
     expected: Mapping[str, int | None]
     account: Mapping[str, Any]
+    shape: Shape | None = None
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -63,35 +66,81 @@ def append(
     """Commit the change and answer its version. Raises Fenced when another instance was faster.
 
     A commit whose answer is lost is looked up by its token before it is tried again, so it never lands twice.
+    An error says with `untried` whether the files of the change may be deleted.
     """
-    if table.is_adrift:
-        table.refresh()
-    _check_fence(table, change)
-    schema, failure = table.schema, None
-    attempt = overtaken = 0
-    while attempt <= retries:
-        failure = _try(table, change)
-        version = _find(table, change.token)
-        if version is not None:
-            checkpoint_when_due(table, version)
-            return version
-        _check_fence(table, change)
-        if table.schema != schema:
-            raise BatchFailed(
-                f"{table.path} was altered while a batch was being committed; the batch runs again."
-            )
-        if isinstance(failure, FileExistsError) and overtaken < _MOST_OVERTAKEN:
-            # Others are writing, which is no trouble: the next version may be ours.
-            overtaken += 1
-            continue
-        attempt += 1
-        if attempt <= retries:
+    effort = _Effort(table, change, change.shape or table.shape)
+    try:
+        return effort.run(retries, on_retry, sleep)
+    except LakefeedError as error:
+        error.untried = not effort.unsure
+        raise
+
+
+@dataclass
+class _Effort:
+    """The tries of one commit."""
+
+    table: LakeTable
+    change: Append
+    shape: Shape
+    unsure: bool = False
+    """Whether a commit was tried that was not certainly refused."""
+
+    def run(self, retries: int, on_retry: Callable[[], None], sleep: Callable[[float], None]) -> int:
+        attempt = overtaken = 0
+        while True:
+            self.check()
+            before, self.unsure = self.unsure, True
+            failure = _try(self.table, self.change)
+            if isinstance(failure, FileExistsError):
+                self.unsure = before
+            version = self.find()
+            if version is not None:
+                checkpoint_when_due(self.table, version)
+                return version
+            if isinstance(failure, FileExistsError) and overtaken < _MOST_OVERTAKEN:
+                # Others are writing, which is no trouble: the next version may be ours.
+                overtaken += 1
+                continue
+            attempt += 1
+            if attempt > retries:
+                break
             on_retry()
             sleep(_FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.8, 1.2))
-    assert failure is not None
-    raise StoreUnavailable(
-        f"{table.path}: the commit failed {retries + 1} times, last with: {_reason(table, failure)}"
-    ) from failure
+        self.check()
+        raise StoreUnavailable(
+            f"{self.table.path}: the commit failed {retries + 1} times, last with: "
+            f"{_reason(self.table, failure)}"
+        ) from failure
+
+    def check(self) -> None:
+        """Raise unless the table is still the one that the change was made for."""
+        self.table.confirm()
+        _check_fence(self.table, self.change)
+        # Without files, nothing of the change depends on what the table looks like.
+        other = self.shape.difference(self.table.shape) if self.change.files else None
+        if other:
+            raise BatchFailed(
+                f"{self.table.path} was altered by others while a batch was on its way: {other}. "
+                "The batch runs again."
+            )
+
+    def find(self) -> int | None:
+        """Refresh, and look for the commit among the versions that have come since."""
+        for version, info in self.table.refresh().items():
+            if account_of(info).get("commit") == self.change.token:
+                return version
+        moved = self.change.transactions.items()
+        if not self.unsure or not moved or any(self.table.transactions.get(name) != to for name, to in moved):
+            return None
+        # The positions are ours, whoever wrote them, and the entry that did is gone.
+        names = {Path(uri).name for uri in self.table.delta.file_uris()}
+        if all(Path(file.path).name in names for file in self.change.files):
+            return self.table.version
+        raise BatchFailed(
+            f"{self.table.path}: the log was cleaned before it could be seen whether a commit landed. "
+            "The run goes on from the positions of the table."
+        )
 
 
 def _try(table: LakeTable, change: Append) -> Exception | None:
@@ -143,16 +192,9 @@ def _commit_by_delta(table: LakeTable, change: Append) -> None:
     )
 
 
-def _reason(table: LakeTable, failure: Exception) -> str:
-    return str(failure).removeprefix(f"{table.path}: ")
-
-
-def _find(table: LakeTable, token: str) -> int | None:
-    """Refresh, and look for the commit with this token among the versions that have come since."""
-    for version, info in table.refresh().items():
-        if account_of(info).get("commit") == token:
-            return version
-    return None
+def _reason(table: LakeTable, failure: Exception | None) -> str:
+    # What was said to have landed, and was not there.
+    return "it is not in the log" if failure is None else str(failure).removeprefix(f"{table.path}: ")
 
 
 def _check_fence(table: LakeTable, change: Append) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,9 @@ import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from lakefeed import __version__
+from lakefeed.stores import local_folder
 
 _LOG = "_delta_log"
-_PLAIN_WRITER = 2
-_FEATURES = 7
-"""The writer version from which on a table lists what a writer must know."""
-_KNOWN = {"appendOnly", "invariants", "timestampNtz"}
-"""Features that ask nothing of a commit that adds files."""
 UNQUOTED = "/!$&'()+,-.:;=@_~"
 """What delta-rs leaves as it is in a path, beside letters and digits."""
 
@@ -33,20 +29,29 @@ UNQUOTED = "/!$&'()+,-.:;=@_~"
 def plain_folder(delta: DeltaTable, store: pafs.FileSystem) -> Path | None:
     """The folder of a table whose entries may be written here; None where delta-rs must do it.
 
-    That is a table on a disk, reached without options, of which no feature asks something of each commit.
+    That is a table on a disk, reached without options. What its features ask of a commit is not looked at:
+    a table of which one asks anything is not fed at all.
     """
-    if not isinstance(store, pafs.SubTreeFileSystem) or not isinstance(store.base_fs, pafs.LocalFileSystem):
-        return None
-    protocol = delta.protocol()
-    version, features = protocol.min_writer_version, set(protocol.writer_features or ())
-    plain = version <= _PLAIN_WRITER or (version == _FEATURES and features <= _KNOWN)
     # The handle has no public name for its options.
-    return Path(store.base_path) if plain and not delta._storage_options else None
+    return None if delta._storage_options else local_folder(store)
 
 
 def entry_path(folder: Path, version: int) -> Path:
     """Where an entry lies."""
     return folder / _LOG / f"{version:020d}.json"
+
+
+def footprint(store: pafs.FileSystem, version: int) -> Hashable | None:
+    """What tells an entry from another that took its place; None where there is none."""
+    folder = local_folder(store)
+    if folder is not None:
+        try:
+            found = entry_path(folder, version).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+    info = store.get_file_info(f"{_LOG}/{version:020d}.json")
+    return (info.size, info.mtime_ns) if info.type == pafs.FileType.File else None
 
 
 def add_action(
@@ -73,6 +78,8 @@ def commit_info(partition_columns: list[str], metadata: Mapping[str, Any], now: 
             "timestamp": now,
             "operation": "WRITE",
             "operationParameters": told,
+            # No file was read to decide what is added.
+            "isBlindAppend": True,
             "engineInfo": f"lakefeed:{__version__}",
             **metadata,
         }
@@ -84,8 +91,13 @@ def write_entry(folder: Path, version: int, actions: Iterable[Mapping[str, Any]]
     part = folder / _LOG / f"_commit_{uuid.uuid4()}.json.tmp"
     try:
         part.write_bytes(b"\n".join(orjson.dumps(action) for action in actions))
-        # Unlike a rename, a link never takes the place of what is there.
-        os.link(part, entry_path(folder, version))
+        try:
+            # Unlike a rename, a link never takes the place of what is there.
+            os.link(part, entry_path(folder, version))
+        except FileExistsError:
+            # A disk on the network may have done it, lost its own answer, and asked for it again.
+            if part.stat().st_nlink < 2:
+                raise
     finally:
         with suppress(OSError):
             part.unlink()

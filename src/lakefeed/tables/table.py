@@ -15,13 +15,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from lakefeed.errors import TableError
 from lakefeed.stores import delta_options, store_errors, store_path
-from lakefeed.tables.entry_file import entry_path, plain_folder
+from lakefeed.tables.admission import refuse_unfit
+from lakefeed.tables.entry_file import entry_path, footprint, plain_folder
+from lakefeed.tables.shape import Shape
 from lakefeed.tables.transactions import last_checkpoint, read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
 """The key in a commit's metadata under which Lakefeed keeps its own account of the commit, as JSON."""
-
-_FORBIDDEN_FEATURES = {"deletionVectors", "columnMapping", "typeWidening", "v2Checkpoint"}
 
 
 class LakeTable:
@@ -39,7 +39,12 @@ class LakeTable:
         self.path = store_path(store)
         self.store = store
         self._delta = delta
+        self._shape: tuple[int, Shape] | None = None
+        self._admitted: Shape | None = None
+        self._digest: bytes | None = None
         with store_errors(self.path):
+            # Before it is read: what takes its place meanwhile is noticed then.
+            self._footprint = footprint(store, self.version)
             self.transactions = read_transactions(store, self.version)
         self._read_to = self.version
 
@@ -64,7 +69,7 @@ class LakeTable:
             except TableNotFoundError:
                 return None
             if not foreign:
-                _refuse_foreign_protocol(delta, path)
+                refuse_unfit(Shape.of(delta), path)
             return cls(name, delta, store)
 
     @classmethod
@@ -101,6 +106,7 @@ class LakeTable:
                 if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
                     raise
                 delta = DeltaTable(path, storage_options=delta_options(path, storage))
+                refuse_unfit(Shape.of(delta), path)
             return cls(name, delta, store)
 
     @property
@@ -134,19 +140,27 @@ class LakeTable:
         return folder is not None and not entry_path(folder, self._read_to).exists()
 
     @property
+    def shape(self) -> Shape:
+        """What the table is, as far as its entries have been read."""
+        version = self._delta.version()
+        if self._shape is None or self._shape[0] != version:
+            self._shape = version, Shape.of(self._delta)
+        return self._shape[1]
+
+    @property
     def schema(self) -> pa.Schema:
         """The table's schema in Arrow types."""
-        return pa.schema(self._delta.schema().to_arrow())
+        return self.shape.schema
 
     @property
     def partition_columns(self) -> list[str]:
         """The names of the partition columns, in order."""
-        return list(self._delta.metadata().partition_columns)
+        return list(self.shape.partition_columns)
 
     @property
     def properties(self) -> dict[str, str]:
         """The table properties."""
-        return dict(self._delta.metadata().configuration)
+        return dict(self.shape.properties)
 
     def at(self, version: int | dt.datetime) -> DeltaTable:
         """Another version of the table, by number or by moment, in a handle of its own."""
@@ -156,13 +170,36 @@ class LakeTable:
             delta.load_as_version(version)
             return delta
 
+    def confirm(self) -> None:
+        """Make sure that the log is still the one that was read, and the table one that may be fed.
+
+        To be asked before each commit, which relies on both. Raises TableError, after which the table is left
+        alone until the next start.
+        """
+        with store_errors(self.path):
+            found = footprint(self.store, self._read_to)
+            if found is None and self._footprint is not None:
+                self._reopen()
+                self.refresh()
+            elif found != self._footprint:
+                if self._digest is None or read_entry(self.store, self._read_to).digest != self._digest:
+                    raise self._replaced()
+                # The same entry, moved or copied.
+                self._footprint = found
+        if self._admitted is not self.shape:
+            refuse_unfit(self.shape, self.path)
+            self._admitted = self.shape
+
     def refresh(self) -> dict[int, dict[str, Any]]:
         """Move to the newest version; answer the commit information of the versions passed, by version."""
         infos: dict[int, dict[str, Any]] = {}
         with store_errors(self.path):
+            if self.is_adrift:
+                self._reopen()
             if self.folder is None:
                 self._delta.update_incremental()
-                self._refuse_to_go_back()
+                if self._delta.version() < self._read_to:
+                    raise self._replaced()
                 self._read_on(infos, self._delta.version())
             else:
                 self._read_on(infos)
@@ -172,6 +209,7 @@ class LakeTable:
             if self._read_to < self._delta.version():
                 # The log was cleaned past it; a checkpoint has its positions. What was found before the hole
                 # may be no part of the table.
+                self._footprint, self._digest = footprint(self.store, self._delta.version()), None
                 self.transactions = read_transactions(self.store, self._delta.version())
                 self._read_to = self._delta.version()
                 infos.clear()
@@ -182,6 +220,9 @@ class LakeTable:
         # Counted one by one: a version whose entry could not be read must be read by the next call, or its
         # positions would never be known, and its events would be written again.
         while last is None or self._read_to < last:
+            # Before it is read, so that what takes its place meanwhile is noticed. On a store, where it is a
+            # request, only of the one that the next commit stands on.
+            found = footprint(self.store, self._read_to + 1) if last in (None, self._read_to + 1) else None
             try:
                 entry = read_entry(self.store, self._read_to + 1)
             except FileNotFoundError:
@@ -189,6 +230,7 @@ class LakeTable:
             if entry.reshapes and self._delta.version() <= self._read_to:
                 self._delta.load_as_version(self._read_to + 1)
             self._read_to += 1
+            self._footprint, self._digest = found, entry.digest
             self.transactions.update(entry.transactions)
             infos[self._read_to] = entry.info
 
@@ -197,13 +239,23 @@ class LakeTable:
         newest = last_checkpoint(self.store)
         return newest is not None and self._read_to < newest
 
-    def _refuse_to_go_back(self) -> None:
-        """As delta-rs itself does, which may not have seen all that has been read here."""
-        newest = self._delta.version()
-        if newest < self._read_to:
-            raise DeltaError(
-                f"the newest version in the log {newest} is older than the existing snapshot {self._read_to}"
-            )
+    def _reopen(self) -> None:
+        """Read the log anew, as the newest entry that was read is gone: cleaned, or of another table."""
+        try:
+            # The handle has no public name for its options.
+            fresh = DeltaTable(self.path, storage_options=self._delta._storage_options)
+        except TableNotFoundError as error:
+            raise self._replaced() from error
+        if Shape.of(fresh).table_id != self.shape.table_id or fresh.version() < self._read_to:
+            raise self._replaced()
+        self._delta, self._shape = fresh, None
+
+    def _replaced(self) -> TableError:
+        return TableError(
+            f"{self.path}: version {self._read_to} of its log is not the one that was read: the table was "
+            "deleted or made anew, or another writer wrote over it.\nNothing more is written to it. Look at "
+            "its history, then start again: the run goes on from what the log holds."
+        )
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:
         """Run one of delta-rs's own table operations, then move to the version that it made."""
@@ -239,19 +291,3 @@ def account_of(info: Mapping[str, Any]) -> dict[str, Any]:
     told = info.get("userMetadata")
     ours = isinstance(told, str) and told.startswith(f'{{"{COMMIT_KEY}":{{')
     return dict(json.loads(told)[COMMIT_KEY]) if ours and isinstance(told, str) else {}
-
-
-def _refuse_foreign_protocol(delta: DeltaTable, path: str) -> None:
-    protocol = delta.protocol()
-    features = set(protocol.reader_features or []) & _FORBIDDEN_FEATURES
-    if features:
-        raise TableError(
-            f"{path}: the table uses {', '.join(sorted(features))}, which Lakefeed does not write.\n"
-            "Choose another path, or drop the feature with the engine that set it."
-        )
-    expiry = delta.metadata().configuration.get("delta.setTransactionRetentionDuration")
-    if expiry:
-        raise TableError(
-            f"{path}: delta.setTransactionRetentionDuration is {expiry!r}, so positions would expire and "
-            "events would be repeated.\nUnset the property, then start again."
-        )

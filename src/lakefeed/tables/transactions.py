@@ -6,6 +6,7 @@ many partitions has many ids, and some are not known in advance. The log itself 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,13 +32,15 @@ class LogEntry:
     info: dict[str, Any] = field(default_factory=dict)
     reshapes: bool = False
     """Whether it changes what a table is: its columns, properties or protocol."""
+    digest: bytes = b""
+    """By which the same content is known again."""
 
 
 def read_entry(store: pafs.FileSystem, version: int) -> LogEntry:
     """Read one commit. Raises FileNotFoundError when the log has been cleaned past it."""
     with store.open_input_stream(f"{_LOG}/{version:020d}.json") as stream:
         content = stream.read()
-    entry = LogEntry()
+    entry = LogEntry(digest=hashlib.sha256(content).digest())
     for line in content.splitlines():
         if line.startswith(_FILES) or not line.strip():
             continue

@@ -97,7 +97,7 @@ def test_table_that_is_there_is_told_with_its_protocol_and_not_changed(
     assert everything_below(tmp_path) == before
 
 
-def test_feature_that_only_some_writers_know_is_a_warning(
+def test_table_with_a_constraint_fails_by_the_name_of_the_constraint(
     pipeline_file: Callable[[str], Path], tmp_path: Path
 ) -> None:
     table = DeltaTable.create(str(tmp_path / "t"), Schema.from_arrow(pa.schema([("a", pa.int64())])))
@@ -113,8 +113,8 @@ def test_feature_that_only_some_writers_know_is_a_warning(
 
     found = findings(Pipeline.from_file(file))["table t"][1]
 
-    assert found.state == "warn"
-    assert "changeDataFeed" in found.text
+    assert found.state == "fail"
+    assert "the CHECK constraint positive (a > 0)" in found.text
 
 
 def test_broker_that_is_away_fails_in_the_words_of_a_run(

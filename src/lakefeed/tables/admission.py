@@ -1,0 +1,147 @@
+"""Which tables may be fed: the one list of versions, features, properties and types that an append can keep.
+
+What is not on it asks something of each commit that Lakefeed does not do, or that delta-rs, which commits on
+object stores, cannot do. Such a table is refused by name, before a row is written to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from lakefeed.errors import TableError
+from lakefeed.pipeline.wording import listed
+from lakefeed.tables.shape import Shape
+
+_NEWEST_READER = 3
+_NAMES_FEATURES = 7
+"""The writer version from which on a table names the features that a writer must know."""
+_LEGACY = frozenset(range(1, 6))
+"""Older writer versions, which stand for features that are looked for in the schema and the properties.
+
+6 is missing: it is for identity columns, and delta-rs does not write it.
+"""
+
+FED = frozenset(
+    {
+        # They ask nothing of a commit that only adds files.
+        "appendOnly",
+        "changeDataFeed",
+        "timestampNtz",
+        # They ask nothing as long as no column, property or constraint uses them; see `_in_use`.
+        "checkConstraints",
+        "columnMapping",
+        "generatedColumns",
+        "invariants",
+    }
+)
+"""Features that a table may name and be fed."""
+
+_TYPES = frozenset(
+    (
+        *("byte", "short", "integer", "long", "float", "double", "boolean"),
+        *("string", "binary", "date", "timestamp", "timestamp_ntz"),
+    )
+)
+_IN_COLUMNS = {
+    "delta.invariants": "an invariant",
+    "delta.generationExpression": "a generation expression",
+    "CURRENT_DEFAULT": "a default",
+    "delta.identity.": "an identity",
+}
+"""What a writer would have to check or fill in, by how the metadata of a column names it."""
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    what: str
+    remedy: str
+
+
+def refuse_unfit(shape: Shape, path: str) -> None:
+    """Raise TableError for a table that may not be fed, with the name of what stands against it."""
+    refusal = next(_refusals(shape, path), None)
+    if refusal:
+        raise TableError(f"{path}: {refusal.what}\n{refusal.remedy}")
+
+
+def _refusals(shape: Shape, path: str) -> Iterator[_Refusal]:
+    yield from _in_use(shape, path)
+    unknown = sorted(shape.features - FED)
+    if unknown:
+        yield _Refusal(
+            f"the table uses {listed(unknown)}, which Lakefeed does not write.",
+            f"Drop it with the engine that set it (Spark: ALTER TABLE delta.`{path}` DROP FEATURE "
+            f"{unknown[0]}), or choose another path.",
+        )
+    writes = shape.writer in _LEGACY or shape.writer == _NAMES_FEATURES
+    if not writes or shape.reader > _NEWEST_READER:
+        yield _Refusal(
+            f"the table has protocol {shape.reader}/{shape.writer}, which Lakefeed does not write.",
+            "Choose another path.",
+        )
+    yield from _columns(orjson.loads(shape.columns), path)
+
+
+def _in_use(shape: Shape, path: str) -> Iterator[_Refusal]:
+    """What a property turns on, whichever version or feature allows for it."""
+    properties = shape.properties
+    expiry = properties.get("delta.setTransactionRetentionDuration")
+    if expiry:
+        yield _Refusal(
+            f"delta.setTransactionRetentionDuration is {expiry!r}, so positions would expire and "
+            "events would be repeated.",
+            "Unset the property, then start again.",
+        )
+    mapping = properties.get("delta.columnMapping.mode", "none")
+    if mapping != "none":
+        yield _Refusal(
+            f"the table uses columnMapping (delta.columnMapping.mode is {mapping!r}), which Lakefeed does "
+            "not write.",
+            "Choose another path, or rewrite the table without it with the engine that set it.",
+        )
+    for name, value in properties.items():
+        prefix, _, constraint = name.rpartition("delta.constraints.")
+        if not prefix and constraint != name:
+            yield _Refusal(
+                f"the table has the CHECK constraint {constraint} ({value}), which Lakefeed does not check.",
+                f"Drop it with the engine that set it (Spark: ALTER TABLE delta.`{path}` DROP CONSTRAINT "
+                f"{constraint}), or choose another path.",
+            )
+
+
+def _columns(struct: dict[str, Any], path: str, above: str = "") -> Iterator[_Refusal]:
+    for column in struct["fields"]:
+        name = f"{above}{column['name']}"
+        for key, value in column["metadata"].items():
+            kind = next((words for sign, words in _IN_COLUMNS.items() if key.startswith(sign)), None)
+            if kind:
+                yield _Refusal(
+                    f"column {name} has {kind} ({key}: {str(value)[:80]}), which Lakefeed does not keep.",
+                    "Choose another path, and let the engine that set it fill this table from there.",
+                )
+        yield from _types(column["type"], path, name)
+
+
+def _types(kind: Any, path: str, name: str) -> Iterator[_Refusal]:
+    if isinstance(kind, str):
+        if kind not in _TYPES and not kind.startswith("decimal"):
+            yield _of_type(name, kind)
+    elif kind["type"] == "struct":
+        yield from _columns(kind, path, f"{name}.")
+    elif kind["type"] == "array":
+        yield from _types(kind["elementType"], path, f"{name}.element")
+    elif kind["type"] == "map":
+        if kind["keyType"] != "string":
+            yield _of_type(name, "a map whose keys are not text")
+        yield from _types(kind["valueType"], path, f"{name}.value")
+
+
+def _of_type(column: str, kind: str) -> _Refusal:
+    return _Refusal(
+        f"column {column} is {kind}, which Lakefeed does not write.",
+        "Choose another path, or drop the column with the engine that made it.",
+    )
