@@ -184,7 +184,9 @@ def _commit_by_delta(table: LakeTable, change: Append) -> None:
         "append",
         table.delta.schema(),
         table.partition_columns,
-        commit_properties=commit_properties(change.transactions, {**change.account, "commit": change.token}),
+        commit_properties=commit_properties(
+            change.transactions, {**change.account, "commit": change.token}, blind=True
+        ),
         # It would look through the whole log after each commit for entries that are too old.
         post_commithook_properties=PostCommitHookProperties(
             create_checkpoint=False, cleanup_expired_logs=False

@@ -264,11 +264,17 @@ class LakeTable:
         self.refresh()
 
 
-def commit_properties(transactions: Mapping[str, int], account: Mapping[str, Any]) -> CommitProperties:
-    """What a commit carries beside its files: `txn` actions, and the account of what it holds."""
+def commit_properties(
+    transactions: Mapping[str, int], account: Mapping[str, Any], *, blind: bool = False
+) -> CommitProperties:
+    """What a commit carries beside its files: `txn` actions, and the account of what it holds.
+
+    A `blind` append was decided without reading a file of the table.
+    """
+    metadata: dict[str, Any] = commit_metadata(account)
     return CommitProperties(
         app_transactions=[Transaction(name, version) for name, version in transactions.items()],
-        custom_metadata=commit_metadata(account),
+        custom_metadata={**metadata, "isBlindAppend": True} if blind else metadata,
     )
 
 
