@@ -1,6 +1,7 @@
 """Lakefeed streams events into Delta Lake tables, exactly once, on Spark.
 
-Names are imported when they are used, so that `import lakefeed` loads neither Spark nor Arrow.
+Names are imported when they are used, so that `import lakefeed` loads neither Spark nor Arrow. The models of
+sources are in `lakefeed.sources`, those of formats in `lakefeed.formats`.
 """
 
 from __future__ import annotations
@@ -24,44 +25,45 @@ from lakefeed.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakefeed.formats.json import JsonFormat
+    from lakefeed.pipeline.background import Run
     from lakefeed.pipeline.flush import Flush
     from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.result import Commit, RunResult, TableResult
     from lakefeed.pipeline.table import Table
-    from lakefeed.sources.generate import GenerateSource
-    from lakefeed.sources.kafka import KafkaSource
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BatchFailed",
+    "Commit",
     "DataLoss",
     "Fenced",
     "Flush",
     "GaveUp",
-    "GenerateSource",
     "JavaError",
-    "JsonFormat",
-    "KafkaSource",
     "LakefeedError",
     "Pipeline",
     "PipelineFileError",
+    "Run",
+    "RunResult",
     "SourceError",
     "SourceUnavailable",
     "StoreUnavailable",
     "Table",
     "TableError",
+    "TableResult",
     "UsageError",
     "__version__",
 ]
 
 _HOMES = {
+    "Commit": "lakefeed.pipeline.result",
     "Flush": "lakefeed.pipeline.flush",
-    "GenerateSource": "lakefeed.sources.generate",
-    "JsonFormat": "lakefeed.formats.json",
-    "KafkaSource": "lakefeed.sources.kafka",
     "Pipeline": "lakefeed.pipeline.model",
+    "Run": "lakefeed.pipeline.background",
+    "RunResult": "lakefeed.pipeline.result",
     "Table": "lakefeed.pipeline.table",
+    "TableResult": "lakefeed.pipeline.result",
 }
 
 

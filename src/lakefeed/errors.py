@@ -1,7 +1,7 @@
 """Every exception that Lakefeed raises.
 
 LakefeedError                    the root; `exit_code` is what the command line returns
-├── PipelineFileError            the pipeline file is wrong; nothing was started               exit 2
+├── PipelineFileError            the file, or a model in code, is wrong; nothing was started    exit 2
 ├── UsageError                   the command or its arguments are wrong                        exit 2
 ├── JavaError                    Java is missing or of the wrong version
 ├── SourceError                  the source cannot go on until somebody decides something
@@ -56,7 +56,7 @@ class Problem:
 
 
 class PipelineFileError(LakefeedError):
-    """The pipeline file is wrong; holds every problem that was found, in the order of the lines."""
+    """The pipeline file is wrong, or a model that was built in code; holds every problem that was found."""
 
     exit_code = 2
 

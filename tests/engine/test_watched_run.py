@@ -190,7 +190,7 @@ def test_the_demo_shows_its_page_whatever_else_listens(
     shown = capfd.readouterr()
     assert re.search(r"the page is at http://127\.0\.0\.1:\d+/\n", shown.err)
     assert "999 rows in 3 files" in shown.out
-    assert "1 dead letters, each with its bytes and the reason" in shown.out
+    assert "1 dead letter, each with its bytes and the reason" in shown.out
 
 
 def test_a_terminal_shows_the_start_the_stop_and_what_was_done(tmp_path: Path) -> None:
@@ -205,7 +205,13 @@ flush: {interval: 500ms}
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "lakefeed", "run", "shop.yaml"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "200", "TERM": "xterm-256color"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
     )
     os.close(theirs)
     sent: list[str] = []

@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from conftest import TopicFactory
-from lakefeed import KafkaSource, Pipeline
-from lakefeed.formats.json import JsonFormat
+from lakefeed import Pipeline
+from lakefeed.formats import JsonFormat
+from lakefeed.sources import KafkaSource
 from lakefeed.watch.status import status
 from support.kafka import Broker
 from support.ledger import table_ids

@@ -2,30 +2,34 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 import lakefeed
+import lakefeed.sources
 import lakefeed.testing
+from lakefeed.pipeline.connector import connector_class, connector_types
 
 PUBLIC = [
     "BatchFailed",
+    "Commit",
     "DataLoss",
     "Fenced",
     "Flush",
     "GaveUp",
-    "GenerateSource",
     "JavaError",
-    "JsonFormat",
-    "KafkaSource",
     "LakefeedError",
     "Pipeline",
     "PipelineFileError",
+    "Run",
+    "RunResult",
     "SourceError",
     "SourceUnavailable",
     "StoreUnavailable",
     "Table",
     "TableError",
+    "TableResult",
     "UsageError",
     "__version__",
 ]
@@ -34,6 +38,43 @@ PUBLIC = [
 def test_the_public_names_are_exactly_these() -> None:
     assert lakefeed.__all__ == PUBLIC
     assert dir(lakefeed) == sorted(PUBLIC)
+
+
+def test_the_public_names_are_few() -> None:
+    assert len(PUBLIC) <= 20
+
+
+@pytest.mark.parametrize(
+    ("room", "names"),
+    [
+        ("source", ["GenerateSource", "KafkaSource"]),
+        (
+            "format",
+            [
+                "AvroFormat",
+                "BytesFormat",
+                "CsvFormat",
+                "DebeziumFormat",
+                "EventFormat",
+                "Int64Format",
+                "JsonFormat",
+                "ProtobufFormat",
+                "TextFormat",
+            ],
+        ),
+    ],
+)
+def test_every_source_and_every_format_can_be_imported_from_its_room(room: str, names: list[str]) -> None:
+    module = import_module(f"lakefeed.{room}s")
+
+    found = {getattr(module, name) for name in names}
+
+    assert found == {connector_class(room, name) for name in connector_types(room)}
+
+
+def test_a_near_name_of_a_source_or_a_format_is_told() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'KafkSource', did you mean 'KafkaSource'"):
+        lakefeed.sources.KafkSource  # noqa: B018
 
 
 @pytest.mark.parametrize("name", PUBLIC)

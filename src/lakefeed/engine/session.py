@@ -58,15 +58,23 @@ _DEFAULTS = {
 def spark_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> Iterator[SparkSession]:
     """The session that this program has already, else one of its own for as long as the run lasts."""
     require_java()
-    from pyspark.sql import SparkSession
-
-    # The active session is a matter of each thread; the one that Python has made is there for all.
-    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    if found is not None and found.sparkContext._jsc is not None:
+    found = existing_session()
+    if found is not None:
         yield found
         return
     with own_session(name, master, conf, log) as started:
         yield started
+
+
+def existing_session() -> SparkSession | None:
+    """The session that this program has already; looks without importing Spark where nobody has."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    # The active session is a matter of each thread; the one that Python has made is there for all.
+    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return found if found is not None and found.sparkContext._jsc is not None else None
 
 
 @contextmanager

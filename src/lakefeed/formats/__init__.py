@@ -5,15 +5,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from lakefeed.pipeline.connector import Connector
+from lakefeed.pipeline.connector import Connector, connector_named
 from lakefeed.pipeline.evolve import NewColumn, TypeChange
 from lakefeed.pipeline.registry import Registry
 from lakefeed.pipeline.units import Size
+
+if TYPE_CHECKING:
+    from lakefeed.formats.avro import AvroFormat as AvroFormat
+    from lakefeed.formats.bytes import BytesFormat as BytesFormat
+    from lakefeed.formats.csv import CsvFormat as CsvFormat
+    from lakefeed.formats.debezium import DebeziumFormat as DebeziumFormat
+    from lakefeed.formats.event import EventFormat as EventFormat
+    from lakefeed.formats.int64 import Int64Format as Int64Format
+    from lakefeed.formats.json import JsonFormat as JsonFormat
+    from lakefeed.formats.protobuf import ProtobufFormat as ProtobufFormat
+    from lakefeed.formats.text import TextFormat as TextFormat
 
 DEFAULT_MAX_PAYLOAD = 64 * 1024**2
 
@@ -135,3 +146,8 @@ class Format(Connector):
     @abstractmethod
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """What `decoder` answers for payloads that are not compressed; this is what a format implements."""
+
+
+def __getattr__(name: str) -> Any:
+    """The model of each format, imported when it is used: `from lakefeed.formats import JsonFormat`."""
+    return connector_named("format", name)

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from lakefeed.pipeline.checks import Finding
 from lakefeed.pipeline.document import Document, below
 from lakefeed.pipeline.fields import keys_of, section_at
+from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.secrets import Path
 from lakefeed.pipeline.wording import did_you_mean, listed, shown
 
@@ -118,8 +119,11 @@ def _message(details: ErrorDetails, context: dict[str, Any], path: Path, documen
 
 
 def _unknown_key(path: Path, document: Document) -> str:
-    section = section_at(path[:-1], document.data)
+    section = section_at(path[:-1], document.data, document.model or Pipeline)
     keys = keys_of(section) if section else []
+    if document.model and len(path) == 1:
+        # In code it is the name of an argument.
+        keys = list(document.model.model_fields)
     near = did_you_mean(str(path[-1]), keys)
     return f"unknown key{near}" if near else f"unknown key; known are {listed(keys)}"
 

@@ -17,7 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from lakefeed.pipeline.section import Section
-from lakefeed.pipeline.wording import one_of, shown, suggestion
+from lakefeed.pipeline.wording import did_you_mean, one_of, shown, suggestion
 
 _ROOMS = {
     "source": {
@@ -60,6 +60,15 @@ def connector_class(room: str, type_name: str) -> type[Connector]:
     found: Any = getattr(import_module(module), name)
     model: type[Connector] = found
     return model
+
+
+def connector_named(room: str, name: str) -> type[Connector]:
+    """The model of a connector by the name of its class, as `lakefeed.sources` has them; AttributeError."""
+    classes = {home.partition(":")[2]: type_name for type_name, home in _ROOMS[room].items()}
+    if name not in classes:
+        near = "" if name.startswith("_") else did_you_mean(name, classes)
+        raise AttributeError(f"module 'lakefeed.{room}s' has no attribute '{name}'{near}")
+    return connector_class(room, classes[name])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -14,6 +14,9 @@ from lakefeed.pipeline.checks import dotted
 from lakefeed.pipeline.secrets import Path
 from lakefeed.pipeline.syntax import syntax_error, without_snippets
 from lakefeed.pipeline.variables import Substitution, substitute
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.section import Section
 
 _MOST_NODES = 10_000
 _DEEPEST = 50
@@ -61,6 +64,8 @@ class Document:
     files: dict[Path, str] = field(default_factory=dict)
     substitutions: dict[Path, Substitution] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    model: type[Section] | None = None
+    """The model that reads the data, where it is not that of a whole pipeline."""
     broken: yaml.YAMLError | None = None
     """What the parser itself said of a text that is no YAML."""
 

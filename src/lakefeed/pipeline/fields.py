@@ -22,9 +22,12 @@ def keys_of(model: type[Section]) -> list[str]:
     return [key_of(name, field) for name, field in model.model_fields.items()]
 
 
-def section_at(path: Path, data: Any) -> type[Section] | None:
-    """The model that reads the mapping at a path of the file, or None if no model does."""
-    kind: Any = Pipeline
+def section_at(path: Path, data: Any, root: type[Section] = Pipeline) -> type[Section] | None:
+    """The model that reads the mapping at a path of the file, or None if no model does.
+
+    `root` is the model of the whole.
+    """
+    kind: Any = root
     for step in path:
         data = data[step]
         if isinstance(kind, type) and issubclass(kind, Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ from lakefeed.pipeline.units import Duration
 from lakefeed.pipeline.upkeep import Upkeep, UpkeepField, resolved
 
 if TYPE_CHECKING:
+    from lakefeed.pipeline.background import Run
+    from lakefeed.pipeline.result import Commit, RunResult
     from lakefeed.pipeline.secrets import Path as KeyPath
 
 
@@ -139,16 +141,42 @@ class Pipeline(Section):
 
         return load_and_warn(path, overrides)
 
-    def run(self, *, once: bool = False, master: str | None = None) -> None:
-        """Run until stopped, or with `once` until everything is read that is there now.
+    def run(
+        self,
+        *,
+        once: bool = False,
+        master: str | None = None,
+        on_commit: Callable[[Commit], None] | None = None,
+    ) -> RunResult:
+        """Run until interrupted, or with `once` until everything is read that is there now.
 
-        Starts Spark in this process; `master` takes the place of the file's.
+        Starts Spark in this process; `master` takes the place of the file's. `on_commit` is called for each
+        commit, from several threads. Raises the LakefeedError that ended the run; an interrupt (Ctrl-C) lets
+        the running batch end first.
         """
-        from lakefeed.pipeline.secrets import Redactor
+        started = self.start(once=once, master=master, on_commit=on_commit)
+        try:
+            return started.wait()
+        except KeyboardInterrupt:
+            started.stop()
+            started.wait()
+            raise
 
-        with Redactor.of(self).guarding():
-            # By name: what runs it is above this room and imports Spark.
-            import_module("lakefeed.watch.run").run(self, once=once, master=master)
+    def start(
+        self,
+        *,
+        once: bool = False,
+        master: str | None = None,
+        on_commit: Callable[[Commit], None] | None = None,
+    ) -> Run:
+        """Run in the background, as `run` does; the answer has `stop`, `wait` and the result so far.
+
+        Raises UsageError where a run of this program is in the way.
+        """
+        # By name: what runs it is above this room and imports the engine.
+        background = import_module("lakefeed.watch.background")
+        started: Run = background.start(self, once=once, master=master, on_commit=on_commit)
+        return started
 
     @property
     def dead_letters_path(self) -> str:

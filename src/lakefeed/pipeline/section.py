@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    ValidationError,
     ValidationInfo,
     field_validator,
 )
@@ -54,6 +56,19 @@ class Section(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
     )
+
+    if not TYPE_CHECKING:  # so that editors and type checkers know the arguments
+
+        def __init__(self, /, **given):
+            """Build it in code. Raises PipelineFileError with everything that is wrong."""
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                # By name, as it knows all models, and only here, as it is seldom needed.
+                raise import_module("lakefeed.pipeline.built").refusal(type(self), given, error) from None
+
+        # Parts inside others are read as ever: pydantic would call an `__init__` that is not marked so.
+        __init__.__pydantic_base_init__ = True
 
     @field_validator("*", mode="before")
     @classmethod

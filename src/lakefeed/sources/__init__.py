@@ -10,14 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pydantic import Field
 
-from lakefeed.pipeline.connector import Connector, FormatField
+from lakefeed.pipeline.connector import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.model import Pipeline
+
+if TYPE_CHECKING:
+    from lakefeed.sources.generate import GenerateSource as GenerateSource
+    from lakefeed.sources.kafka import KafkaSource as KafkaSource
 
 Offsets = dict[str, int]
 """The next offset by partition name."""
@@ -146,3 +150,8 @@ def source_of(pipeline: Pipeline, name: str) -> Source:
     found = pipeline.sources[name]
     assert isinstance(found, Source)
     return found
+
+
+def __getattr__(name: str) -> Any:
+    """The model of each source, imported when it is used: `from lakefeed.sources import KafkaSource`."""
+    return connector_named("source", name)

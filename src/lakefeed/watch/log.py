@@ -25,6 +25,20 @@ class _Stderr(logging.Handler):
             self.handleError(record)
 
 
+class _Default(_Stderr):
+    """The handler of a program that has set up no logging."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(_plain())
+
+
+def _plain() -> logging.Formatter:
+    lines = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", _TIME)
+    lines.converter = time.gmtime
+    return lines
+
+
 class JsonLines(logging.Formatter):
     """A record as one line of JSON: time, level, message, and whatever fields it brings."""
 
@@ -46,14 +60,35 @@ class JsonLines(logging.Formatter):
         return self._redactor.redact(orjson.dumps(line, default=str).decode())
 
 
+def log_by_default() -> None:
+    """Send Lakefeed's log to stderr where the program has set up no logging that would take it.
+
+    A handler, a level or a NullHandler of the program on "lakefeed", or a handler on the root, is left alone.
+    """
+    log = logging.getLogger("lakefeed")
+    ours = [one for one in log.handlers if isinstance(one, _Default)]
+    for one in ours:
+        log.removeHandler(one)
+    if ours and log.hasHandlers():
+        # The program has set up its own meanwhile.
+        log.setLevel(logging.NOTSET)
+    if log.hasHandlers():
+        return
+    log.addHandler(_Default())
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.INFO)
+    # The client repeats a lost connection every second; what it means is told once by the flow.
+    kafka = logging.getLogger("lakefeed.kafka")
+    if kafka.level == logging.NOTSET:
+        kafka.setLevel(logging.CRITICAL)
+
+
 def start_logging(
     redactor: Redactor, *, debug: bool = False, quiet: bool = False, json: bool = False
 ) -> None:
     """Send Lakefeed's log to stderr, one line a record, every secret replaced; `quiet` keeps warnings."""
     handler = _Stderr()
-    plain = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", _TIME)
-    plain.converter = time.gmtime
-    handler.setFormatter(JsonLines(redactor) if json else plain)
+    handler.setFormatter(JsonLines(redactor) if json else _plain())
     handler.addFilter(redactor)
     log = logging.getLogger("lakefeed")
     log.handlers[:] = [handler]

@@ -67,6 +67,8 @@ class TableNotes:
     newest: float | None = None
     written: int = 0
     commits: int = 0
+    first_version: int | None = None
+    commit_seconds: float = 0.0
     letters: int = 0
     codes: dict[str, int] = field(default_factory=dict)
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -85,6 +87,9 @@ class TableNotes:
         self.size += event.size
         self.written += event.rows
         self.commits += 1
+        self.commit_seconds += event.seconds
+        if self.first_version is None:
+            self.first_version = event.version
         if event.rows:
             # Without times of their own, events are as old as their commit.
             self.newest = max(self.newest or 0.0, event.newest or now)
@@ -124,6 +129,8 @@ class TableNotes:
             newest=self.newest,
             written=self.written,
             commits=self.commits,
+            first_version=self.first_version,
+            commit_seconds=self.commit_seconds,
             letters=self.letters,
             rate=sum(rate.now(now) for rate in self.rates.values()),
             read_hour=self.rows_hour.total(now) + letters_hour,

@@ -108,6 +108,10 @@ class TableView:
     newest: float | None
     written: int
     commits: int
+    first_version: int | None
+    """The first version that this run has made."""
+    commit_seconds: float
+    """How long the commits of this run took, all together."""
     letters: int
     rate: float
     read_hour: float

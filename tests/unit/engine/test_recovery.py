@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefeed import GenerateSource, Pipeline, StoreUnavailable, TableError
+from lakefeed import Pipeline, StoreUnavailable, TableError
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.landing import Landing, Outcome
@@ -22,7 +22,7 @@ from lakefeed.engine.report import Quiet
 from lakefeed.files import DataFile
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources import OffsetRange, Offsets
-from lakefeed.sources.generate import GenerateClient
+from lakefeed.sources.generate import GenerateClient, GenerateSource
 from lakefeed.tables.commit import Append, append
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakefeed import Fenced, GenerateSource, Pipeline, SourceError, TableError
+from lakefeed import Fenced, Pipeline, SourceError, TableError
 from lakefeed.engine.census import census
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
@@ -24,7 +24,7 @@ from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task import run_task
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources import Events, OffsetRange, Offsets
-from lakefeed.sources.generate import GenerateClient, ShopEvents
+from lakefeed.sources.generate import GenerateClient, GenerateSource, ShopEvents
 
 
 class Ears(Quiet):

@@ -14,7 +14,6 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
 from lakefeed.errors import PipelineFileError
 from lakefeed.formats import Decoded, Rules
@@ -448,7 +447,7 @@ def test_writers_of_several_schemas_meet_one_table_under_its_rules(tmp_path: Pat
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(PipelineFileError) as error:
         AvroFormat(**options)
 
     assert problem in str(error.value)
@@ -491,9 +490,9 @@ tables:
 
 
 def test_a_folder_of_schemas_is_only_for_single_objects(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="only single_object reads many schemas"):
+    with pytest.raises(PipelineFileError, match="only single_object reads many schemas"):
         AvroFormat(schema_file=str(tmp_path))
-    with pytest.raises(ValidationError, match=r"a folder without a file \*\.avsc"):
+    with pytest.raises(PipelineFileError, match=r"a folder without a file \*\.avsc"):
         AvroFormat(schema_file=str(tmp_path), encoding="single_object")
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from lakefeed.errors import RegistryError, RegistryUnavailable
+from lakefeed.errors import PipelineFileError, RegistryError, RegistryUnavailable
 from lakefeed.formats.json import JsonFormat
 from lakefeed.formats.registry import RegistryClient, UnknownSchema, client_of
 from lakefeed.pipeline.load import load
@@ -280,7 +279,7 @@ def certified(folder: Path) -> tuple[Path, Path]:
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], problem: str) -> None:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(PipelineFileError) as error:
         Registry(**options)  # type: ignore[arg-type]
 
     assert problem in str(error.value)

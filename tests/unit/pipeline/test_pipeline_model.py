@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from lakefeed.errors import PipelineFileError
 from lakefeed.pipeline.locations import beside, is_inside, location
 from lakefeed.pipeline.model import DeadLetters, Pipeline
 from lakefeed.pipeline.table import Table
@@ -42,14 +41,14 @@ def test_a_pipeline_cannot_be_changed() -> None:
 
 
 def test_what_does_not_fit_together_is_refused_in_code_as_well() -> None:
-    with pytest.raises(ValidationError) as refusal:
+    with pytest.raises(PipelineFileError) as refusal:
         _pipeline(tables={"clicks": Table(path="/lake/clicks", from_=("click",))})
 
     assert "tables.clicks.from: unknown source 'click', did you mean 'clicks'?" in str(refusal.value)
 
 
 def test_a_format_is_no_source() -> None:
-    with pytest.raises(ValidationError, match="expected a source, got a format"):
+    with pytest.raises(PipelineFileError, match="expected a source, got a format"):
         _pipeline(sources={"clicks": LinesFormat()})
 
 
@@ -126,9 +125,10 @@ def test_a_pipeline_travels_to_other_processes() -> None:
 
 def test_run_hands_over_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
-    engine = types.ModuleType("lakefeed.watch.run")
-    engine.run = lambda pipeline, once, master: calls.append((pipeline, once, master))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lakefeed.watch.run", engine)
+    monkeypatch.setattr(
+        "lakefeed.watch.background.run",
+        lambda pipeline, once, master, **_: calls.append((pipeline, once, master)),
+    )
     pipeline = _pipeline()
 
     pipeline.run(once=True, master="local[1]")

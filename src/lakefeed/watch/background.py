@@ -1,0 +1,91 @@
+"""A run as the Python API starts it: in a thread, with log lines, a callback and a result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from lakefeed.engine.lake import LETTERS
+from lakefeed.engine.report import Committed, Quiet
+from lakefeed.engine.session import existing_session
+from lakefeed.pipeline.background import Run
+from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.result import Commit, RunResult, TableResult
+from lakefeed.pipeline.secrets import Redactor
+from lakefeed.watch.lines import LogLines
+from lakefeed.watch.log import log_by_default
+from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.run import run
+from lakefeed.watch.together import Together
+from lakefeed.watch.view import RunView
+
+
+def start(
+    pipeline: Pipeline,
+    *,
+    once: bool = False,
+    master: str | None = None,
+    on_commit: Callable[[Commit], None] | None = None,
+) -> Run:
+    """Start a run, and come back at once. Raises UsageError where another run is in the way."""
+    log_by_default()
+    logbook = Logbook(pipeline)
+    ended: list[RunView] = []
+
+    def work(stop: threading.Event) -> None:
+        try:
+            with Redactor.of(pipeline).guarding(), LogLines(logbook, stop=stop) as lines:
+                told = Together(lines, *([_Callback(on_commit)] if on_commit else []))
+                run(pipeline, once=once, master=master, watcher=told, logbook=logbook, stop=stop)
+        finally:
+            ended.append(logbook.view())
+
+    started = Run(
+        pipeline.name,
+        pipeline.state,
+        work,
+        lambda: _result(ended[0] if ended else logbook.view()),
+        has_own_spark=existing_session() is None,
+    )
+    started.begin()
+    return started
+
+
+class _Callback(Quiet):
+    """Calls what the user gave for each commit to a table of theirs."""
+
+    def __init__(self, on_commit: Callable[[Commit], None]) -> None:
+        self._on_commit = on_commit
+
+    def committed(self, event: Committed) -> None:
+        """Tell the user."""
+        if event.table != LETTERS:
+            self._on_commit(
+                Commit(
+                    table=event.table,
+                    source=event.source,
+                    version=event.version,
+                    rows=event.rows,
+                    files=event.files,
+                    bytes=event.size,
+                    dead_letters=event.letters,
+                    seconds=event.seconds,
+                )
+            )
+
+
+def _result(view: RunView) -> RunResult:
+    tables = {
+        one.name: TableResult(
+            name=one.name,
+            path=one.path,
+            rows=one.written,
+            dead_letters=one.codes,
+            commits=one.commits,
+            first_version=one.first_version,
+            version=one.version if one.commits else None,
+            seconds=one.commit_seconds,
+        )
+        for one in view.tables
+    }
+    return RunResult(view.pipeline, tables, view.now - view.began)
