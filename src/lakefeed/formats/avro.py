@@ -22,6 +22,7 @@ CODES = codes(
     "bad_framing",
     "unknown_schema",
     "bad_schema",
+    "too_deep",
     "many_records",
     "bad_avro",
     "out_of_range",

@@ -44,6 +44,7 @@ _TIMES = {
 }
 DURATION = pa.struct([("months", pa.int64()), ("days", pa.int64()), ("millis", pa.int64())])
 _LARGEST_PRECISION = 76
+_DEEPEST = 100
 _LARGEST_FIXED = 2**30
 _WIDER = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}
 
@@ -96,7 +97,7 @@ def parsed(text: str, references: Iterable[str] = ()) -> AvroSchema:
     named: dict[str, Any] = {}
     for other in references:
         _checked(other, named)
-    return AvroSchema(_Builder(named).node(_checked(text, named), ()))
+    return AvroSchema(_Builder(named).node(_checked(text, named), (), 0))
 
 
 def fingerprint(text: str) -> bytes:
@@ -130,34 +131,40 @@ class _Builder:
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
 
-    def node(self, schema: Any, inside: tuple[str, ...]) -> Node:
-        """The node of a checked schema, inside the records of these names."""
+    def node(self, schema: Any, inside: tuple[str, ...], level: int) -> Node:
+        """The node of a checked schema, inside the records of these names and so many levels deep."""
+        if level > _DEEPEST:
+            # Types that name each other are nested deeper than the text of their schema.
+            raise SchemaProblem(f"it is nested more than {_DEEPEST} levels deep")
         if isinstance(schema, list):
-            return self._union([self.node(each, inside) for each in schema])
+            return self._union([self.node(each, inside, level + 1) for each in schema])
         if isinstance(schema, str):
             if schema in _PRIMITIVES:
                 return Node(schema, _PRIMITIVES[schema])
-            return self.node(self._named[schema], inside)
+            return self.node(self._named[schema], inside, level)
         kind = schema["type"]
         if kind in ("record", "error"):
-            return self._record(schema, inside)
+            return self._record(schema, inside, level)
         if kind == "array":
-            item = self.node(schema["items"], inside)
+            item = self.node(schema["items"], inside, level + 1)
             return Node("array", pa.list_(pa.field("element", item.made)), item=item)
         if kind == "map":
-            item = self.node(schema["values"], inside)
+            item = self.node(schema["values"], inside, level + 1)
             return Node("map", pa.map_(pa.string(), item.made), item=item)
         if kind == "enum":
             return Node("enum", pa.string(), symbols=tuple(schema["symbols"]))
         if not isinstance(kind, str) or (kind not in _PRIMITIVES and kind != "fixed"):
-            return self.node(kind, inside)
+            return self.node(kind, inside, level)
         return _logical(kind, schema)
 
-    def _record(self, schema: Any, inside: tuple[str, ...]) -> Node:
+    def _record(self, schema: Any, inside: tuple[str, ...], level: int) -> Node:
         name = schema["name"]
         if name in inside:
             raise SchemaProblem(f"the record {name} holds itself, which the columns of a table cannot")
-        fields = tuple((each["name"], self.node(each["type"], (*inside, name))) for each in schema["fields"])
+        within = (*inside, name)
+        fields = tuple(
+            (each["name"], self.node(each["type"], within, level + 1)) for each in schema["fields"]
+        )
         if len({field for field, _ in fields}) < len(fields):
             raise SchemaProblem(f"the record {name} has two fields of one name")
         return Node("record", pa.struct([(field, node.made) for field, node in fields]), fields=fields)

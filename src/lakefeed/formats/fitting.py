@@ -19,11 +19,12 @@ from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.fitting_places import Elements, Items, Level, Rows
 from lakefeed.formats.fitting_values import Convert, conversion, decide
 from lakefeed.formats.json_columns import either
+from lakefeed.formats.json_depth import too_deep_column
 from lakefeed.formats.json_times import Doubt
 from lakefeed.formats.new_columns import Proposals, clash, has_new_fields, name_problem, new_column, telling
 from lakefeed.formats.refusal import Misfit
 from lakefeed.formats.rescue import Rescued, json_text, json_texts, put, rescued_column
-from lakefeed.pipeline.types import stored_type, type_text
+from lakefeed.pipeline.types import DEEPEST, stored_type, type_text
 from lakefeed.pipeline.widening import merge_proposals
 
 Misfits = dict[int, Misfit]
@@ -295,7 +296,10 @@ class _Fit:
             self._refuse_inside(values, level.field(name))
 
     def _refuse_inside(self, values: pa.Array, level: Level) -> None:
-        if pa.types.is_struct(values.type):
+        if pa.types.is_nested(values.type) and level.depth >= DEEPEST:
+            for at in _present(values).tolist():
+                self._refuse(at, too_deep_column(), level)
+        elif pa.types.is_struct(values.type):
             members = zip((each.name for each in values.type), values.flatten(), strict=True)
             self._refuse_names(dict(members), set(), level)
         elif pa.types.is_list(values.type):

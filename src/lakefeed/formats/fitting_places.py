@@ -20,6 +20,11 @@ class Level:
     in_list = False
     """Whether the values are parts of lists or maps, at any depth."""
 
+    @property
+    def depth(self) -> int:
+        """How many structs, lists and maps hold the value; the payload itself does not count."""
+        raise NotImplementedError
+
     def row(self, at: int) -> int:
         """The place of the payload that holds the value."""
         raise NotImplementedError
@@ -41,6 +46,7 @@ class Rows(Level):
     """The payloads themselves."""
 
     is_top = True
+    depth = -1
 
     def row(self, at: int) -> int:
         """The place itself."""
@@ -67,6 +73,10 @@ class _Field(Level):
     def in_list(self) -> bool:  # type: ignore[override]
         return self.parent.in_list
 
+    @property
+    def depth(self) -> int:
+        return self.parent.depth + 1
+
     def path(self, at: int) -> Path:
         return [*self.parent.path(at), self.name]
 
@@ -81,6 +91,11 @@ class Elements(Level):
     parent: Level
     offsets: np.ndarray[Any, Any]
     in_list = True
+
+    @property
+    def depth(self) -> int:
+        """One more than that of the list."""
+        return self.parent.depth + 1
 
     def row(self, at: int) -> int:
         """The payload of the list that holds the element."""

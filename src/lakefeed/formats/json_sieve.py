@@ -15,12 +15,13 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from lakefeed.formats import Decoded, Refused, Rules, json_suspects
+from lakefeed.formats import Decoded, Refused, Rules, json_suspects, json_text
 from lakefeed.formats.json_block import Block, BlockReader, Failed
 from lakefeed.formats.json_inference import Imprecise, NewFields, exact_object
 from lakefeed.formats.json_rescue import is_exact
 from lakefeed.formats.json_strict import StrictReader
 from lakefeed.pipeline.evidence import pruned
+from lakefeed.pipeline.types import DEEPEST
 
 _HOPEFUL_READS = 3
 _PART = 8192  # parsed objects that the processor's cache still holds
@@ -100,6 +101,8 @@ class Sieve:
     def _read_carefully(self, group: _Group) -> None:
         """Look at each payload with a fast parser, take out what does not fit, and read the rest."""
         objects, broken = json_suspects.loaded(group.texts)
+        # Before anything walks through the objects: no walk may go deeper than the stack of Python.
+        broken |= json_suspects.deep(group.texts, DEEPEST + 1 if self._adds else json_text.DEEPEST)
         group = self._without(broken, _Group(group.indexes, group.texts, objects))
         group = self._without(json_suspects.misfits(group.objects, self._blocks.fields), group)
         group, unknown = self._look_for_new(group)
@@ -147,7 +150,7 @@ class Sieve:
     def _read_unknown(self, group: _Group) -> None:
         """Read payloads of which Arrow skips a part, and so does not check it."""
         doubled = json_suspects.doubled(group.texts, group.objects)
-        group = self._without(doubled | json_suspects.deep(group.texts), group)
+        group = self._without(doubled, group)
         block = self._blocks.read_known(group.texts, group.objects)
         if isinstance(block, Block):
             return self._keep(group, block)

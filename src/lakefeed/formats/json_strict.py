@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from lakefeed.formats import DEFAULT_RULES, Refused, Rules
 from lakefeed.formats.json_any import exact_json
+from lakefeed.formats.json_depth import refuse_deep
 from lakefeed.formats.json_names import checks
 from lakefeed.formats.json_rescue import both, extras_of, rescuing_converter
-from lakefeed.formats.json_text import parse
+from lakefeed.formats.json_text import parse, too_deep
 from lakefeed.formats.json_values import struct_converter
 from lakefeed.formats.refusal import Misfit, no_payload
-from lakefeed.pipeline.types import stored_type
+from lakefeed.pipeline.types import DEEPEST, stored_type
 
 
 @dataclass
@@ -36,6 +37,8 @@ class StrictReader:
         declared = pa.struct(list(schema))
         top, inner = checks(rules)
         self._dropped = rules.dropped
+        self._adds = rules.new_column in ("add", "fail")
+        self._declared = declared
         self._stored = stored_type(declared)
         self._extras = extras_of(declared) if rules.new_column == "rescue" else None
         if rules.type_change == "rescue":
@@ -69,5 +72,7 @@ class StrictReader:
         value = parse(payload)
         for name in self._dropped:
             value.pop(name, None)
+        if self._adds and too_deep(payload, DEEPEST + 1):
+            refuse_deep(value, self._declared)
         row, misfits = self._convert(value)
         return row, both(row, misfits, self._extras(value) if self._extras else None)

@@ -69,10 +69,10 @@ def doubled(payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> set
     return fewer | {n for n, payload in enumerate(payloads) if b"\\u003a" in payload or b"\\u003A" in payload}
 
 
-def deep(payloads: Sequence[bytes]) -> set[int]:
+def deep(payloads: Sequence[bytes], most: int = DEEPEST) -> set[int]:
     """Payloads that are nested too deep."""
-    long = [place for place, payload in enumerate(payloads) if len(payload) > 2 * DEEPEST]
-    return {place for place in long if too_deep(payloads[place])}
+    long = [place for place, payload in enumerate(payloads) if len(payload) > 2 * most]
+    return {place for place in long if too_deep(payloads[place], most)}
 
 
 def misfits(objects: Sequence[dict[str, Any]], fields: Iterable[pa.Field]) -> set[int]:

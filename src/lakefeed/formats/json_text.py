@@ -36,12 +36,12 @@ class _Doubled(dict[str, Any]):
     key: str
 
 
-def too_deep(payload: bytes) -> bool:
+def too_deep(payload: bytes, most: int = DEEPEST) -> bool:
     """Whether brackets outside strings are nested too deep; cheap for payloads with few brackets."""
-    if payload.count(b"[") + payload.count(b"{") <= DEEPEST:
+    if payload.count(b"[") + payload.count(b"{") <= most:
         return False
     brackets = _STRING.sub(b"", payload).translate(None, _NOT_BRACKETS)
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > DEEPEST
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 
 def refuse_too_deep(payload: bytes) -> None:

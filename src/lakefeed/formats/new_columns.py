@@ -14,7 +14,7 @@ from lakefeed.formats.fitting_values import is_binary, is_text, shown_json
 from lakefeed.formats.refusal import Misfit, name_text
 from lakefeed.pipeline.evidence import is_quiet, one_per_spelling
 from lakefeed.pipeline.names import column_name_problem
-from lakefeed.pipeline.types import TIMESTAMP
+from lakefeed.pipeline.types import DEEPEST, TIMESTAMP
 
 _LARGEST_PRECISION = 38
 
@@ -47,6 +47,7 @@ class Proposals:
         taken: frozenset[str] = frozenset(),
         better: Mapping[str, pa.DataType] | None = None,
         renamed: frozenset[str] = frozenset(),
+        level: int = 0,
     ) -> list[pa.Field]:
         types = {field.name: field.type for field in known}
         spelled = Counter(field.name.lower() for field in made.type)
@@ -56,24 +57,24 @@ class Proposals:
             name, kind = member.name, (better or {}).get(member.name, member.type)
             needs_value = self.by_value or spelled[name.lower()] > 1
             if name in types:
-                inside = self._inside(values, types[name])
+                inside = self._inside(values, types[name], level + 1)
                 fields += [pa.field(name, inside)] if inside else []
             elif is_quiet(kind) or (name not in renamed and _is_refused(name, refused)):
                 continue
             elif not needs_value or telling(values).any():
-                fields.append(pa.field(name, proposed_type(kind)))
+                fields.append(pa.field(name, proposed_type(kind, DEEPEST - level)))
         return one_per_spelling(field for field in fields if not is_quiet(field.type))
 
-    def _inside(self, values: pa.Array, known: pa.DataType) -> pa.DataType | None:
+    def _inside(self, values: pa.Array, known: pa.DataType, level: int) -> pa.DataType | None:
         """What is new inside a known column, in its shape; None if nothing is, or it is no such column."""
         if pa.types.is_struct(known) and pa.types.is_struct(values.type):
-            fields = self._fields(values, known)
+            fields = self._fields(values, known, level=level)
             return pa.struct(fields) if fields else None
         if pa.types.is_list(known) and pa.types.is_list(values.type):
-            inner = self._inside(values.flatten(), known.value_type)
+            inner = self._inside(values.flatten(), known.value_type, level + 1)
             return pa.list_(pa.field("element", inner)) if inner else None
         if pa.types.is_map(known) and pa.types.is_map(values.type):
-            inner = self._inside(values.items, known.item_type)
+            inner = self._inside(values.items, known.item_type, level + 1)
             return pa.map_(pa.string(), inner) if inner else None
         return None
 
@@ -102,15 +103,21 @@ def _new_inside(made: pa.DataType, known: pa.DataType) -> bool:
     return False
 
 
-def proposed_type(made: pa.DataType) -> pa.DataType:
-    """The column that a table gets for what a writer made; names that it cannot hold are left out."""
+def proposed_type(made: pa.DataType, room: int = DEEPEST) -> pa.DataType:
+    """The column that a table gets for what a writer made; what it cannot hold is left out.
+
+    These are fields with names that no column may have, and all that is nested deeper than there is room.
+    """
+    if pa.types.is_nested(made) and not room:
+        return pa.null()
     if pa.types.is_struct(made):
         good = [field for field in made if not column_name_problem(field.name) and not is_quiet(field.type)]
-        return pa.struct([pa.field(one.name, proposed_type(one.type)) for one in one_per_spelling(good)])
+        fields = [pa.field(one.name, proposed_type(one.type, room - 1)) for one in one_per_spelling(good)]
+        return pa.struct([field for field in fields if not is_quiet(field.type)])
     if pa.types.is_list(made):
-        return pa.list_(pa.field("element", proposed_type(made.value_type)))
+        return pa.list_(pa.field("element", proposed_type(made.value_type, room - 1)))
     if pa.types.is_map(made):
-        return pa.map_(pa.string(), proposed_type(made.item_type))
+        return pa.map_(pa.string(), proposed_type(made.item_type, room - 1))
     if pa.types.is_timestamp(made):
         return TIMESTAMP
     if pa.types.is_decimal256(made):

@@ -22,6 +22,7 @@ CODES = codes(
     "bad_framing",
     "unknown_schema",
     "bad_schema",
+    "too_deep",
     "other_message",
     "bad_protobuf",
     "not_utf8",

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakefeed.formats.protobuf_message import Message, message_of
+from lakefeed.formats.protobuf_message import Message, TooDeep, message_of
 from lakefeed.formats.protobuf_source import file_descriptor
 from lakefeed.formats.protobuf_tokens import ProtoSyntaxError
 from lakefeed.pipeline.wording import did_you_mean
@@ -134,7 +134,10 @@ class Files:
 
     def message(self, name: str) -> Message:
         """How the message of this full name becomes columns. Raises BadDescriptor."""
-        return message_of(self.descriptor(name))
+        try:
+            return message_of(self.descriptor(name))
+        except TooDeep as error:
+            raise BadDescriptor(str(error)) from None
 
     def descriptor(self, name: str) -> Descriptor:
         """The message of this full name. Raises BadDescriptor."""

@@ -44,6 +44,13 @@ _SCALARS = {
 }
 
 
+_DEEPEST = 100
+
+
+class TooDeep(Exception):
+    """Messages are nested deeper than Protobuf itself reads them."""
+
+
 class Form(Enum):
     """What a message becomes."""
 
@@ -127,7 +134,7 @@ class Message:
 
 
 def message_of(descriptor: Descriptor) -> Message:
-    """How payloads of this message become columns; the message itself is always a struct."""
+    """How payloads of this message become columns; the message itself is always a struct. Raises TooDeep."""
     return _struct(descriptor, (descriptor.full_name,))
 
 
@@ -143,6 +150,8 @@ def _message(descriptor: Descriptor, path: tuple[str, ...]) -> Message:
     form = _FORMS.get(name)
     if form is Form.JSON or name in path:
         return Message(name, Form.JSON, (), pa.string(), descriptor=descriptor)
+    if len(path) > _DEEPEST:
+        raise TooDeep(f"messages are nested more than {_DEEPEST} levels deep at {name}")
     inner = _struct(descriptor, (*path, name))
     if form is None:
         return inner if inner.fields else Message(name, Form.EMPTY, (), pa.bool_())

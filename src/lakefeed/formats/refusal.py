@@ -22,7 +22,7 @@ _DECODE = {
     "bad_json": "the payload is not well-formed JSON",
     "not_an_object": "the payload is JSON, but not an object",
     "duplicate_key": "an object in the payload has the same key twice",
-    "too_deep": "objects and arrays are nested more than 100 levels deep",
+    "too_deep": "what is nested is more than 100 levels deep, or more than 20 in a new column",
     "other_message": "the payload is of another message than `message` names",
     "bad_protobuf": "the payload is not a message of its type: cut off, damaged, or of another type",
     "not_an_envelope": "the payload is no change event: it has no `op`",

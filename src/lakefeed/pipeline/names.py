@@ -46,13 +46,20 @@ _REFUSED = {
     ")": "')'",
     "=": "'='",
 }
-_REFUSED |= {"\n": "a line break", "\r": "a line break", "\t": "a tab"}
+_REFUSED |= {"\n": "a line break", "\r": "a line break", "\t": "a tab", "\0": "the character NUL"}
+_LONGEST = 255
 
 
 def column_name_problem(name: str) -> str | None:
-    """Why a column or struct field may not be called so, or None. Spark refuses such names in Delta."""
+    """Why a column or struct field may not be called so, or None.
+
+    Spark refuses these characters in Delta, and Arrow ends every name at a NUL. Nobody refuses long names,
+    but every version of the schema repeats them.
+    """
     if not name:
         return "a column needs a name"
+    if len(name) > _LONGEST or len(name.encode("utf-8", "replace")) > _LONGEST:
+        return f"a column name may not be longer than {_LONGEST} bytes"
     found = next((character for character in name if character in _REFUSED), None)
     return f"a column name may not contain {_REFUSED[found]}" if found else None
 

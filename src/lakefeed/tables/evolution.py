@@ -9,7 +9,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.errors import Conflict, TableError
-from lakefeed.pipeline.types import type_text
+from lakefeed.pipeline.types import DEEPEST, depth, type_text
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
 
 _ALTER_ATTEMPTS = 10
@@ -97,8 +97,15 @@ def _same(have: pa.DataType, want: pa.DataType) -> bool:
 def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str, object]) -> bool:
     """Add columns, nested ones too, in one commit; False when another writer altered the table first.
 
-    New columns are nullable, since old rows do not have them.
+    New columns are nullable, since old rows do not have them. Raises TableError for one that readers of the
+    table could not bear: there is no way back from such a schema.
     """
+    for column in columns:
+        if (levels := depth(column.type)) > DEEPEST:
+            raise TableError(
+                f"table {table.name}: the new column {column.name} is nested {levels} levels deep, "
+                f"and readers bear {DEEPEST}.\nName it in `drop`, or choose another rule in `evolve`."
+            )
     fields: list[Field] = list(Schema.from_arrow(pa.schema([_nullable(column) for column in columns])).fields)
 
     def alter(delta: DeltaTable) -> None:
