@@ -8,6 +8,7 @@ JVM, a query that asks for batches nobody will land, is ended before the next on
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -58,6 +59,14 @@ class Driver:
     def kill(self) -> None:
         """SIGKILL."""
         self._popen.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self._popen.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._popen.send_signal(signal.SIGCONT)
 
     def terminate(self) -> None:
         """SIGTERM, as a service manager sends it."""

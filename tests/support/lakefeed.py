@@ -87,6 +87,17 @@ class Process:
         """SIGINT, as Ctrl-C sends it."""
         self._popen.send_signal(signal.SIGINT)
 
+    def pause(self) -> None:
+        """SIGSTOP the driver, its Java and its workers, as the sleep of a laptop does."""
+        self._driver.suspend()
+        for process in self._children():
+            process.suspend()
+
+    def resume(self) -> None:
+        """SIGCONT to all of them."""
+        for process in [*self._children(), self._driver]:
+            process.resume()
+
     def kill_tree(self) -> None:
         """SIGKILL the driver at once, then the Java and the workers that it leaves behind."""
         left = self._children()
