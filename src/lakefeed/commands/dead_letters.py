@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakefeed.commands.group import Group
+from lakefeed.commands.options import DryRun, Json, Yes, nothing_changed
 
 if TYPE_CHECKING:
     from lakefeed.engine.discard import Discard
@@ -35,12 +36,10 @@ Offset = Annotated[int | None, typer.Option("--offset", help="Only letters of th
 Since = Annotated[
     str | None,
     typer.Option(
-        "--since", help="Only letters since: 2026-11-15, 2026-11-15T10:00:00Z, or 2h for so long ago."
+        "--since", help="Only letters since: 2026-11-15, 2026-11-15T10:00:00Z, or 2h for two hours ago."
     ),
 ]
 Until = Annotated[str | None, typer.Option("--until", help="Only letters before: as for --since.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen, change nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 @dead_letters.command("list")
@@ -106,6 +105,7 @@ def replay(
     offset: Offset = None,
     since: Since = None,
     until: Until = None,
+    yes: Yes = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -115,8 +115,8 @@ def replay(
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
     _answer(
         file,
-        lambda pipeline: send(pipeline, wanted, dry_run=dry_run),
-        lambda found: _replay_lines(found, dry_run),
+        lambda pipeline: send(pipeline, wanted, dry_run=dry_run or not yes),
+        lambda found: _replay_lines(found, not yes, dry_run),
         as_json,
     )
 
@@ -136,7 +136,7 @@ def discard(
     reason: Annotated[
         str | None, typer.Option("--reason", help="Why; it is kept in the commit, with your user name.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it: without, it is only shown.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -154,7 +154,7 @@ def discard(
         lambda pipeline: drop(
             pipeline, wanted, who=operator(), reason=(reason or "").strip(), dry_run=only_shown
         ),
-        lambda found: _discard_lines(found, only_shown),
+        lambda found: _discard_lines(found, only_shown, dry_run),
         as_json,
     )
 
@@ -206,14 +206,14 @@ def _list_lines(found: list[LetterSummary]) -> list[str]:
     return [*lines, f"{counted(total, 'dead letter')}" if total else "no dead letters"]
 
 
-def _replay_lines(found: list[TableReplay], dry_run: bool) -> list[str]:
+def _replay_lines(found: list[TableReplay], shown: bool, dry_run: bool) -> list[str]:
     from lakefeed.commands.letters import printable
     from lakefeed.pipeline.wording import counted
 
     lines = []
     for one in found:
         again = sum(refusal.letters for refusal in one.again)
-        became = "would become rows" if dry_run else "became rows"
+        became = "would become rows" if shown or dry_run else "became rows"
         lines.append(f"{one.table}: {counted(one.rows, 'dead letter')} {became}, {again:,} failed again")
         lines += [f"  new column {text}" for text in one.new_columns]
         for refusal in one.again:
@@ -232,10 +232,10 @@ def _replay_lines(found: list[TableReplay], dry_run: bool) -> list[str]:
         if one.stranded:
             lines.append(f"  {one.stranded:,} are of a source that no longer feeds this table")
     lines = lines or ["no dead letters"]
-    return [*lines, *(["Nothing was changed (--dry-run)."] if dry_run else [])]
+    return [*lines, *([nothing_changed(dry_run)] if shown or dry_run else [])]
 
 
-def _discard_lines(found: Discard, only_shown: bool) -> list[str]:
+def _discard_lines(found: Discard, only_shown: bool, dry_run: bool) -> list[str]:
     from lakefeed.pipeline.wording import counted
 
     letters = counted(found.letters, "dead letter")
@@ -245,5 +245,5 @@ def _discard_lines(found: Discard, only_shown: bool) -> list[str]:
             f"{found.waiting:,} wait: their tables have not passed their events yet; run the pipeline first"
         )
     if only_shown:
-        lines.append("Nothing was changed; add --yes and --reason to discard them.")
+        lines.append(nothing_changed(dry_run, ' --reason "why"'))
     return lines

@@ -14,6 +14,8 @@ them shows the same.
 
 - `lakefeed --debug COMMAND` shows tracebacks and debug lines, `lakefeed --version` the version.
 - Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong, 3 a check found something.
+- A command that changes something shows its plan and changes nothing; with `--yes` it does it. `--dry-run`
+  only shows the plan, also beside `--yes`.
 - Errors and log lines go to stderr, results to stdout.
 """
 

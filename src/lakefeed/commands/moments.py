@@ -22,5 +22,5 @@ def moment(text: str | None, option: str) -> dt.datetime | None:
         return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError):
         raise UsageError(
-            f"{option}: expected a time such as 2026-11-15T10:00:00Z, or 2h for so long ago, got '{text}'"
+            f"{option}: expected a time such as 2026-11-15T10:00:00Z, or 2h for two hours ago, got '{text}'"
         ) from None

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakefeed.commands.options import DryRun, Json, ToTime, ToVersion, Yes, nothing_changed
+
 if TYPE_CHECKING:
     from lakefeed.engine.rewind import RewindReport
 
@@ -14,23 +16,15 @@ if TYPE_CHECKING:
 def rewind(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
     table: Annotated[str, typer.Option("--table", help="The table to rewind, by its name in the file.")],
-    to_version: Annotated[
-        int | None, typer.Option("--to-version", help="The version that comes back.")
-    ] = None,
-    to_time: Annotated[
-        str | None,
-        typer.Option(
-            "--to-time", help="The version of that time: 2026-11-15T10:00:00Z, or 2h for so long ago."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would happen, change nothing.")
-    ] = False,
+    to_version: ToVersion = None,
+    to_time: ToTime = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     undo_others: Annotated[
         bool,
         typer.Option("--undo-others", help="Also undo what others wrote, and deletions on purpose."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Bring a table and its positions back to an older version.
 
@@ -55,12 +49,16 @@ def rewind(
             to_time=moment(to_time, "--to-time"),
             who=operator(),
             undo_others=undo_others,
-            dry_run=dry_run,
+            dry_run=dry_run or not yes,
         )
-    typer.echo(redactor.redact(json_text(report) if as_json else "\n".join(_lines(report, file))))
+    typer.echo(
+        redactor.redact(
+            json_text(report) if as_json else "\n".join(_lines(report, file, undo_others, dry_run))
+        )
+    )
 
 
-def _lines(report: RewindReport, file: Path) -> list[str]:
+def _lines(report: RewindReport, file: Path, undo_others: bool, dry_run: bool) -> list[str]:
     done = report.version is not None
     of_time = f" of {report.to_time}" if report.to_time else ""
     lines = [
@@ -81,7 +79,9 @@ def _lines(report: RewindReport, file: Path) -> list[str]:
         lines.append(f"  {report.letters_returned:,} replayed dead letters become dead letters again")
     lines += [f"  undone: {text}" for text in report.undone]
     lines += [f"  note: {text}" for text in report.notes]
-    return [*lines, *([] if done else ["Nothing was changed (--dry-run)."])]
+    if done:
+        return lines
+    return [*lines, nothing_changed(dry_run, " --undo-others" if report.undone and not undo_others else "")]
 
 
 def _number(rows: int | None) -> str:

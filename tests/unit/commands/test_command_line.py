@@ -88,7 +88,10 @@ def test_help_says_what_lakefeed_is() -> None:
         ("doctor", ["[FILE]", "--json"]),
         ("plan", ["FILE", "--json"]),
         ("verify", ["FILE", "--deep", "--json"]),
-        ("rewind", ["FILE", "--table", "--to-version", "--to-time", "--dry-run", "--undo-others", "--json"]),
+        (
+            "rewind",
+            ["FILE", "--table", "--to-version", "--to-time", "--yes", "--dry-run", "--undo-others", "--json"],
+        ),
         ("dead-letters", ["list", "show", "replay", "discard"]),
     ],
 )

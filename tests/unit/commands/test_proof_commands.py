@@ -90,7 +90,7 @@ def test_verify_prints_what_it_proved(lakefeed: Lakefeed, shop: Path) -> None:
 
 
 def test_verify_exits_with_3_and_names_what_is_wrong(lakefeed: Lakefeed, shop: Path) -> None:
-    lakefeed("dead-letters", "replay", shop)
+    lakefeed("dead-letters", "replay", shop, "--yes")
     file = next((shop.parent / "events").glob("part-*.parquet"))
     file.unlink()
 
@@ -107,8 +107,8 @@ def test_verify_exits_with_3_and_names_what_is_wrong(lakefeed: Lakefeed, shop: P
 
 def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path) -> None:
     _, shown, _ = lakefeed("dead-letters", "replay", shop, "--dry-run")
-    code, out, said = lakefeed("dead-letters", "replay", shop, "--table", "events")
-    json_code, json_out, _ = lakefeed("dead-letters", "replay", shop, "--json")
+    code, out, said = lakefeed("dead-letters", "replay", shop, "--table", "events", "--yes")
+    json_code, json_out, _ = lakefeed("dead-letters", "replay", shop, "--json", "--yes")
 
     assert (code, said, json_code) == (0, "", 0)
     assert "events: 90 dead letters would become rows, 10 failed again\n" in shown
@@ -121,11 +121,11 @@ def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path)
 
 
 def test_killed_replay_and_a_second_call_make_each_letter_a_row_once(lakefeed: Lakefeed, shop: Path) -> None:
-    killed("replay_committed", "dead-letters", "replay", shop)
+    killed("replay_committed", "dead-letters", "replay", shop, "--yes")
     left = len(dead_letters(shop.parent / "shop_dead_letters"))
     code, out, _ = lakefeed("verify", shop)
 
-    _, second, _ = lakefeed("dead-letters", "replay", shop)
+    _, second, _ = lakefeed("dead-letters", "replay", shop, "--yes")
 
     assert (code, left) == (3, 100)
     assert "  ! interrupted: " in out
@@ -135,14 +135,14 @@ def test_killed_replay_and_a_second_call_make_each_letter_a_row_once(lakefeed: L
 
 
 def test_killed_rewind_is_finished_by_the_next_run(lakefeed: Lakefeed, shop: Path) -> None:
-    lakefeed("dead-letters", "replay", shop)
+    lakefeed("dead-letters", "replay", shop, "--yes")
 
-    killed("rewind_committed", "rewind", shop, "--table", "events", "--to-version", "1")
+    killed("rewind_committed", "rewind", shop, "--table", "events", "--to-version", "1", "--yes")
     left = len(dead_letters(shop.parent / "shop_dead_letters"))
     code, out, _ = lakefeed("verify", shop)
     drain(shop)
     returned = len(dead_letters(shop.parent / "shop_dead_letters"))
-    lakefeed("dead-letters", "replay", shop)
+    lakefeed("dead-letters", "replay", shop, "--yes")
 
     assert (code, left, returned) == (3, 10, 100)
     assert "  ! interrupted: " in out
@@ -159,7 +159,7 @@ def test_rewind_tells_rows_and_offsets_and_a_dry_run_changes_nothing(
 
     code, shown, said = lakefeed("rewind", file, "--table", "events", "--to-version", 2, "--dry-run")
     unchanged = DeltaTable(tmp_path / "events").version()
-    _, done, _ = lakefeed("rewind", file, "--table", "events", "--to-version", 2)
+    _, done, _ = lakefeed("rewind", file, "--table", "events", "--to-version", 2, "--yes")
 
     assert (code, said, unchanged) == (0, "", version)
     assert shown.startswith(f"events: would go from version {version} to what version 2 of 20")
@@ -177,7 +177,7 @@ def test_rewind_tells_rows_and_offsets_and_a_dry_run_changes_nothing(
         (["rewind", "--table", "events"], "give either --to-version or --to-time"),
         (
             ["rewind", "--table", "events", "--to-time", "soon"],
-            "--to-time: expected a time such as 2026-11-15T10:00:00Z, or 2h for so long ago, got 'soon'",
+            "--to-time: expected a time such as 2026-11-15T10:00:00Z, or 2h for two hours ago, got 'soon'",
         ),
         (["rewind", "--table", "event", "--to-version", "1"], "did you mean 'events'?"),
         (["dead-letters", "discard", "--yes"], "--reason: say why these dead letters are discarded"),
@@ -204,7 +204,7 @@ def test_discard_needs_yes_and_a_reason_that_the_commit_keeps(lakefeed: Lakefeed
 
     account = json.loads(DeltaTable(shop.parent / "shop_dead_letters").history(1)[0]["lakefeed"])
     assert shown == (
-        "10 dead letters would be discarded\nNothing was changed; add --yes and --reason to discard them.\n"
+        '10 dead letters would be discarded\nNothing was changed. To do it: --yes --reason "why"\n'
     )
     assert (before, code, out) == (100, 0, "10 dead letters discarded\n")
     assert account["reason"] == "cut off by the producer"

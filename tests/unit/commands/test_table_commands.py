@@ -53,7 +53,7 @@ CHANGING = {
     "delete": ["delete", "--where", "id = 1"],
     "replace": ["replace", "--where", "id = 1", "--from", "{other}"],
     "layout": ["replace", "--partition-by", "id"],
-    "restore": ["restore", "--version", "3"],
+    "restore": ["restore", "--to-version", "3"],
     "set": ["properties", "--set", "mine=yours"],
     "vacuum": ["vacuum"],
 }
@@ -279,8 +279,8 @@ def test_replace_partition_by_moves_every_row_and_keeps_what_the_table_is(run: R
 def test_restore_of_a_pipelines_table_needs_to_be_told_to_keep_positions(run: Run, tmp_path: Path) -> None:
     path = small_files(tmp_path, positions="shop/clicks/0")
 
-    code, _, said = run("restore", path, "--version", "2", "--yes")
-    kept_code, _, _ = run("restore", path, "--version", "2", "--keep-positions", "--yes")
+    code, _, said = run("restore", path, "--to-version", "2", "--yes")
+    kept_code, _, _ = run("restore", path, "--to-version", "2", "--keep-positions", "--yes")
 
     assert code == 1 and "lakefeed rewind FILE --table NAME --to-version 2" in said
     assert kept_code == 0 and ids(path) == [0, 1, 2]
@@ -457,13 +457,13 @@ def test_wrong_combinations_are_told(run: Run, tmp_path: Path) -> None:
 
     for arguments, told in {
         ("replace", path): "replace takes either --where and --from, or --partition-by.",
-        ("restore", path): "restore takes either --version or --time.",
+        ("restore", path): "restore takes either --to-version or --to-time.",
         (
             "restore",
             path,
-            "--time",
+            "--to-time",
             "noon",
-        ): "--time: expected a moment such as 2026-11-15T10:30:00Z, got 'noon'",
+        ): "--to-time: expected a time such as 2026-11-15T10:00:00Z, or 2h for two hours ago, got 'noon'",
         ("optimize", path, "--min-size", "big"): "--min-size: expected a size such as 64KB",
         ("vacuum", path, "--retain", "7"): "--retain: expected a duration such as",
         ("optimize", path, "--z-order", "id", "--min-size", "1MB"): "--min-size is for compaction",

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakefeed.commands.table.options import At, File, Json, Storage, Yes
+from lakefeed.commands.table.options import At, DryRun, File, Json, Storage, Yes
 
 
 def checkpoint(
-    path: At, yes: Yes = False, file: File = None, storage: Storage = None, as_json: Json = False
+    path: At,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    file: File = None,
+    storage: Storage = None,
+    as_json: Json = False,
 ) -> None:
     """Write a checkpoint of the log, so that readers need not read every entry. Makes no version."""
     from lakefeed.commands.table.desk import Told, desk
@@ -26,4 +31,4 @@ def checkpoint(
             version = operation.run(table, plan)
             return {"version": version, "told": f"Done: a checkpoint of version {version}."}
 
-        at.settle(Told(lines, data, nothing), yes, run)
+        at.settle(Told(lines, data, nothing), yes, dry_run, run)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakefeed.commands.table.options import At, Json, Reason, Storage, Yes
+from lakefeed.commands.table.options import At, DryRun, Json, Reason, Storage, Yes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +21,7 @@ def convert(
         ),
     ] = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
     reason: Reason = None,
     storage: Storage = None,
     as_json: Json = False,
@@ -46,7 +47,7 @@ def convert(
             version = conversion.run(plan, at.storage, account).version()
             return {"version": version, "told": f"Done: version {version}. {plan.files}."}
 
-        at.settle(Told(lines, data), yes, run)
+        at.settle(Told(lines, data), yes, dry_run, run)
 
 
 def _types(text: str | None) -> dict[str, pa.DataType]:

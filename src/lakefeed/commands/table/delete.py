@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
 
 
 def delete(
     path: At,
     where: Annotated[str, typer.Option(help="A SQL condition; rows for which it is true go.")],
     yes: Yes = False,
+    dry_run: DryRun = False,
     reason: Reason = None,
     file: File = None,
     storage: Storage = None,
@@ -39,4 +40,4 @@ def delete(
         }
         nothing = None if plan.rows else "Nothing to do: no row meets the condition."
         account = operation_account("delete", by="command", reason=reason)
-        at.settle(Told(lines, data, nothing), yes, lambda: deletion.run(table, plan, account))
+        at.settle(Told(lines, data, nothing), yes, dry_run, lambda: deletion.run(table, plan, account))

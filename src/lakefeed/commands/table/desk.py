@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from lakefeed.commands.options import nothing_changed
 from lakefeed.errors import TableError, UsageError
 
 if TYPE_CHECKING:
@@ -80,15 +81,17 @@ class Desk:
         # A pipe takes lines of any length.
         Console(width=None if sys.stdout.isatty() else 400, markup=False, highlight=False).print(shown)
 
-    def settle(self, told: Told, yes: bool, run: Callable[[], Report | dict[str, Any]]) -> None:
+    def settle(
+        self, told: Told, yes: bool, dry_run: bool, run: Callable[[], Report | dict[str, Any]]
+    ) -> None:
         """Show the plan; with `yes`, carry it out and show what it has come to."""
         if not self.as_json:
             self.say(*told.lines)
-        if told.nothing or not yes:
+        if told.nothing or dry_run or not yes:
             if self.as_json:
                 self.show({"plan": told.data, "done": False})
             else:
-                self.say(told.nothing or "Nothing was changed. To do it: --yes")
+                self.say(told.nothing or nothing_changed(dry_run))
             return
         result = run()
         if self.as_json:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakefeed.commands.table.options import At, File, Json, Storage, Yes
+from lakefeed.commands.table.options import At, DryRun, File, Json, Storage, Yes
 
 
 def drop(
-    path: At, yes: Yes = False, file: File = None, storage: Storage = None, as_json: Json = False
+    path: At,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    file: File = None,
+    storage: Storage = None,
+    as_json: Json = False,
 ) -> None:
     """Delete a table: data of all versions and the log, and nothing else that lies there."""
     from lakefeed.commands.table.desk import Told, desk, plain
@@ -40,4 +45,4 @@ def drop(
             count = operation.run(table, plan)
             return {"deleted_files": count, "told": f"Done: {count:,} files deleted."}
 
-        at.settle(Told(lines, data), yes, run)
+        at.settle(Told(lines, data), yes, dry_run, run)

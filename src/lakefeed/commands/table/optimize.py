@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,7 @@ def optimize(
         typer.Option(help="Cluster by these columns, such as user_id,product_id, in place of compacting."),
     ] = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
     reason: Reason = None,
     file: File = None,
     storage: Storage = None,
@@ -50,7 +51,7 @@ def optimize(
             told, run = _cluster(at, table, names(z_order), where, target, reason)
         else:
             told, run = _compact(at, table, where, target, _size(min_size, "--min-size"), reason)
-        at.settle(told, yes, run)
+        at.settle(told, yes, dry_run, run)
 
 
 def _compact(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lakefeed.commands.options import DryRun, Json, Reason, ToTime, ToVersion, Yes
+
 At = Annotated[
     str,
     typer.Argument(
@@ -27,6 +29,5 @@ Storage = Annotated[
         help="An option of the object store. Keys may be in the environment.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this, only the plan is shown.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Why, recorded in the commit.")]
+
+__all__ = ["At", "DryRun", "File", "Json", "Reason", "Storage", "ToTime", "ToVersion", "Yes"]

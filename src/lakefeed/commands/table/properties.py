@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
 
 
 def properties(
@@ -19,6 +19,7 @@ def properties(
         typer.Option("--unset", metavar="KEY", help="Take a property away; may be repeated."),
     ] = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
     reason: Reason = None,
     file: File = None,
     storage: Storage = None,
@@ -46,4 +47,4 @@ def properties(
         data = {"version": plan.version, "set": dict(plan.changed), "unset": list(plan.unset)}
         nothing = "Nothing to do: the table has these properties already." if plan.nothing else None
         account = operation_account("properties", by="command", reason=reason)
-        at.settle(Told(lines, data, nothing), yes, lambda: settings.run(table, plan, account))
+        at.settle(Told(lines, data, nothing), yes, dry_run, lambda: settings.run(table, plan, account))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ def replace(
         ),
     ] = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
     reason: Reason = None,
     file: File = None,
     storage: Storage = None,
@@ -48,7 +49,7 @@ def replace(
             told, run = _layout(at, table, partition_by or "", reason)
         else:
             told, run = _rows(at, table, where or "", from_ or "", reason)
-        at.settle(told, yes, run)
+        at.settle(told, yes, dry_run, run)
 
 
 def _rows(

@@ -6,46 +6,56 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+from lakefeed.commands.table.options import (
+    At,
+    DryRun,
+    File,
+    Json,
+    Reason,
+    Storage,
+    ToTime,
+    ToVersion,
+    Yes,
+)
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from lakefeed.commands.table.desk import Desk, Told
     from lakefeed.tables.restore import Plan
 
 
 def restore(
     path: At,
-    version: Annotated[int | None, typer.Option(min=0, help="The version to go back to.")] = None,
-    time: Annotated[
-        str | None, typer.Option(help="The moment to go back to, such as 2026-11-15T10:30:00Z.")
-    ] = None,
+    to_version: ToVersion = None,
+    to_time: ToTime = None,
     keep_positions: Annotated[
         bool,
         typer.Option("--keep-positions", help="Restore a pipeline's table though positions do not go back."),
     ] = False,
     yes: Yes = False,
+    dry_run: DryRun = False,
     reason: Reason = None,
     file: File = None,
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Bring back an older version as a new one. A pipeline's table is better taken back with rewind."""
+    from lakefeed.commands.moments import moment
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
     from lakefeed.tables import restore as operation
     from lakefeed.tables.operation import operation_account
 
-    if (version is None) == (time is None):
-        raise UsageError("restore takes either --version or --time.")
+    if (to_version is None) == (to_time is None):
+        raise UsageError("restore takes either --to-version or --to-time.")
+    then = to_version if to_version is not None else moment(to_time, "--to-time")
+    assert then is not None
     with desk(path, file, storage, as_json) as at:
         table = at.table()
-        plan = operation.plan(table, _moment(time) if version is None else version)
+        plan = operation.plan(table, then)
         if not keep_positions:
             operation.refuse_moved(table, plan)
         account = operation_account("restore", by="command", reason=reason)
-        at.settle(_told(at, plan), yes, lambda: operation.run(table, plan, account))
+        at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, account))
 
 
 def _told(at: Desk, plan: Plan) -> Told:
@@ -69,15 +79,3 @@ def _told(at: Desk, plan: Plan) -> Told:
     }
     nothing = "Nothing to do: that is the newest version." if plan.version == plan.to_version else None
     return Told(lines, data, nothing)
-
-
-def _moment(text: str | None) -> dt.datetime:
-    import datetime as dt
-
-    from lakefeed.errors import UsageError
-
-    try:
-        moment = dt.datetime.fromisoformat(text or "")
-    except ValueError:
-        raise UsageError(f"--time: expected a moment such as 2026-11-15T10:30:00Z, got {text!r}") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakefeed.commands.table.options import At, File, Json, Reason, Storage, Yes
+from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
 
 if TYPE_CHECKING:
     from lakefeed.commands.table.desk import Desk, Told
@@ -27,6 +27,7 @@ def vacuum(
         bool, typer.Option("--allow-short-retention", help="Let --retain be shorter than that.")
     ] = False,
     yes: Yes = False,
+    dry_run: DryRun = False,
     reason: Reason = None,
     file: File = None,
     storage: Storage = None,
@@ -47,7 +48,7 @@ def vacuum(
         table = at.table()
         plan = operation.plan(table, retain=seconds, allow_short=allow_short_retention)
         account = operation_account("vacuum", by="command", reason=reason)
-        at.settle(_told(at, plan), yes, lambda: operation.run(table, plan, account))
+        at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, account))
 
 
 def _told(at: Desk, plan: Plan) -> Told:

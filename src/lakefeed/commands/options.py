@@ -1,0 +1,31 @@
+"""Options that several commands share, so that they mean the same everywhere.
+
+A command that changes something shows what it would do. With `--yes` it does it. `--dry-run` only shows it,
+also beside `--yes`. Where it goes back to an older state, `--to-version` or `--to-time` says to which.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without this, only the plan is shown.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show the plan and change nothing, also with --yes.")
+]
+Reason = Annotated[str | None, typer.Option("--reason", help="Why, recorded in the commit.")]
+ToVersion = Annotated[int | None, typer.Option("--to-version", min=0, help="The version that comes back.")]
+ToTime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-time",
+        help="The newest version at that time comes back: 2026-11-15T10:00:00Z, or 2h for two hours ago.",
+    ),
+]
+
+
+def nothing_changed(dry_run: bool, more: str = "") -> str:
+    """The last line of a plan that was only shown."""
+    return "Nothing was changed (--dry-run)." if dry_run else f"Nothing was changed. To do it: --yes{more}"
