@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from lakefeed.watch.verify import PipelineProof, TableProof
+    from lakefeed.watch.verify import PartitionProof, PipelineProof, TableProof
 
 
 def verify(
@@ -45,8 +45,20 @@ def _lines(found: PipelineProof) -> list[str]:
     return [*lines, f"{found.pipeline}: {verdict}"]
 
 
-def _table(one: TableProof) -> list[str]:
+def _partition(at: PartitionProof, name: str) -> str:
     from lakefeed.pipeline.wording import counted
+
+    if at.next <= at.first:
+        return f"  {name}: nothing read yet, {at.next} is next"
+    settled = f", {at.settled:,} more replayed or discarded" if at.settled else ""
+    return (
+        f"  {name}: offsets {at.first} to {at.next - 1}, {counted(at.read, 'event')} read, "
+        f"{counted(at.dead_letters, 'dead letter')}{settled}"
+    )
+
+
+def _table(one: TableProof) -> list[str]:
+    from lakefeed.pipeline.wording import counted, listed
 
     if one.version is None:
         state = "not created yet" if not one.findings else "could not be read"
@@ -55,13 +67,12 @@ def _table(one: TableProof) -> list[str]:
     lines = [
         f"{one.name}: {rows} in {counted(one.files, 'file')}, versions {one.checked_from} to {one.version}"
     ]
-    for at in one.partitions:
-        lines.append(
-            f"  {at.partition}: offsets {at.first} to {at.next - 1}, {counted(at.read, 'event')} read, "
-            f"{counted(at.dead_letters, 'dead letter')}"
-            if at.next > at.first
-            else f"  {at.partition}: nothing read yet, {at.next} is next"
-        )
+    others = len(one.pipelines) > 1
+    if others:
+        lines.append(f"  fed by pipelines {listed(one.pipelines)}")
+    lines += [
+        _partition(at, f"{at.pipeline}/{at.partition}" if others else at.partition) for at in one.partitions
+    ]
     lines += [f"  note: {note}" for note in one.notes]
     lines += [f"  not checked: {text}" for text in one.unchecked]
     return lines + [f"  ! {finding}" for finding in one.findings]

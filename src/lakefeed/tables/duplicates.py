@@ -33,8 +33,28 @@ class OriginColumns:
 OF_ROWS = OriginColumns(("_topic", "_partition"), "_offset", "_timestamp")
 OF_LETTERS = OriginColumns(("pipeline", "source", "table", "topic", "partition"), "offset", "timestamp")
 
-_BLOCK_BITS = 23
-_MOST_LOOKED_INTO = 1_000
+_BLOCK_BITS = 20
+_MOST_AT_ONCE = 2_000_000
+"""Rows whose timestamps are compared in one pass over the files: 32 MB of them."""
+_NO_TIME = -(2**63)
+
+
+@dataclass
+class Repeated:
+    """Events of one partition that are there more than once."""
+
+    events: int = 0
+    rows: int = 0
+    """What is too much: the copies without the first."""
+    first: int = 0
+    last: int = 0
+
+    def add(self, offsets: npt.NDArray[np.int64], surplus: int) -> None:
+        """Count the offsets of further events, in order."""
+        self.first = min(self.first, int(offsets[0])) if self.events else int(offsets[0])
+        self.last = max(self.last, int(offsets[-1]))
+        self.events += len(offsets)
+        self.rows += surplus
 
 
 @dataclass
@@ -44,8 +64,8 @@ class Scan:
     rows: int = 0
     without_origin: int = 0
     """Rows in files that have no metadata columns."""
-    repeated: dict[Origin, list[int]] = field(default_factory=dict)
-    """Offsets whose event is there more than once, by partition; the first thousand of each."""
+    repeated: dict[Origin, Repeated] = field(default_factory=dict)
+    """All events that are there more than once, by partition."""
     highest: dict[Origin, int] = field(default_factory=dict)
     counts: Counter[Origin] = field(default_factory=Counter)
     lengths: dict[str, int] = field(default_factory=dict)
@@ -53,7 +73,7 @@ class Scan:
 
 
 def scan(store: pafs.FileSystem, files: Iterable[LoggedFile], columns: OriginColumns) -> Scan:
-    """Read those columns of every file. Memory: a bit for each offset, and one batch of rows.
+    """Read those columns of every file. Memory: two bits for each offset, and some million timestamps.
 
     The same offset with another timestamp is another event: a topic that was made anew counts from 0 again.
     """
@@ -64,34 +84,75 @@ def scan(store: pafs.FileSystem, files: Iterable[LoggedFile], columns: OriginCol
             seen.add(origin, offsets)
             found.counts[origin] += len(offsets)
             found.highest[origin] = max(int(offsets.max()), found.highest.get(origin, -1))
-    candidates = {origin: set(offsets) for origin, offsets in seen.again.items()}
-    if candidates:
-        found.repeated = _repeated(store, files, columns, candidates)
+    for window in seen.windows():
+        _count_repeated(store, files, columns, seen, window, found)
     return found
 
 
+Block = tuple[Origin, int]
+
+
 class _Seen:
-    """Which offsets have been met, a bit for each, in blocks that are made when they are needed."""
+    """Which offsets have been met, and which of them again: a bit for each, in blocks made when needed."""
 
     def __init__(self) -> None:
-        self._blocks: dict[tuple[Origin, int], npt.NDArray[np.uint8]] = {}
-        self.again: dict[Origin, list[int]] = {}
+        self._met: dict[Block, npt.NDArray[np.uint8]] = {}
+        self._again: dict[Block, npt.NDArray[np.uint8]] = {}
+        self._copies: Counter[Block] = Counter()
 
     def add(self, origin: Origin, offsets: npt.NDArray[np.int64]) -> None:
+        """Note the offsets of some rows."""
         once, counts = np.unique(offsets, return_counts=True)
-        self._note(origin, once[counts > 1])
         for number in np.unique(once >> _BLOCK_BITS).tolist():
-            inside = once[(once >> _BLOCK_BITS) == number]
-            places = inside & ((1 << _BLOCK_BITS) - 1)
-            bits = np.left_shift(1, places & 7).astype(np.uint8)
-            block = self._blocks.setdefault((origin, number), np.zeros(1 << (_BLOCK_BITS - 3), np.uint8))
-            self._note(origin, inside[(block[places >> 3] & bits) != 0])
-            np.bitwise_or.at(block, places >> 3, bits)
+            here = (once >> _BLOCK_BITS) == number
+            inside, copies = once[here], counts[here]
+            block = self._met.setdefault((origin, number), _empty_block())
+            again = (copies > 1) | _bits(block, inside)
+            if again.any():
+                # One more for what came before, which may have been met once: too many does no harm.
+                self._copies[origin, number] += int((copies[again] + 1).sum())
+                _set(self._again.setdefault((origin, number), _empty_block()), inside[again])
+            _set(block, inside)
 
-    def _note(self, origin: Origin, offsets: npt.NDArray[np.int64]) -> None:
-        if len(offsets):
-            known = self.again.setdefault(origin, [])
-            known += offsets[: _MOST_LOOKED_INTO - len(known)].tolist()
+    def windows(self) -> Iterator[set[Block]]:
+        """The blocks with offsets that were met again, so many at a time as memory has room for."""
+        window: set[Block] = set()
+        room = _MOST_AT_ONCE
+        for block in sorted(self._copies, key=str):
+            if window and self._copies[block] > room:
+                yield window
+                window, room = set(), _MOST_AT_ONCE
+            window.add(block)
+            room -= self._copies[block]
+        if window:
+            yield window
+
+    def again(
+        self, origin: Origin, offsets: npt.NDArray[np.int64], window: set[Block]
+    ) -> npt.NDArray[np.bool_]:
+        """Whether each offset is one that was met again, in the blocks of the window."""
+        found = np.zeros(len(offsets), np.bool_)
+        numbers = offsets >> _BLOCK_BITS
+        for number in np.unique(numbers).tolist():
+            if (origin, number) in window:
+                here = numbers == number
+                found[here] = _bits(self._again[origin, number], offsets[here])
+        return found
+
+
+def _empty_block() -> npt.NDArray[np.uint8]:
+    return np.zeros(1 << (_BLOCK_BITS - 3), np.uint8)
+
+
+def _bits(block: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    places = offsets & ((1 << _BLOCK_BITS) - 1)
+    found: npt.NDArray[np.bool_] = (block[places >> 3] >> (places & 7).astype(np.uint8)) & 1 == 1
+    return found
+
+
+def _set(block: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
+    places = offsets & ((1 << _BLOCK_BITS) - 1)
+    np.bitwise_or.at(block, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
 
 
 def _batches(
@@ -134,23 +195,24 @@ def _by_partition(
         yield origin, offsets, here.column(columns.timestamp).cast(pa.int64())
 
 
-def _repeated(
+def _count_repeated(
     store: pafs.FileSystem,
     files: list[LoggedFile],
     columns: OriginColumns,
-    candidates: dict[Origin, set[int]],
-) -> dict[Origin, list[int]]:
-    counts: Counter[tuple[Origin, int, int | None]] = Counter()
+    seen: _Seen,
+    window: set[Block],
+    found: Scan,
+) -> None:
+    """Compare the timestamps of offsets that were met again: the same is the same event."""
+    met: dict[Origin, list[npt.NDArray[np.int64]]] = {}
     for file in files:
         for origin, offsets, moments in _batches(store, file, columns, Scan()):
-            wanted = candidates.get(origin)
-            if wanted:
-                places = np.flatnonzero(np.isin(offsets, list(wanted)))
-                times = moments.take(pa.array(places)).to_pylist()
-                met = zip(offsets[places].tolist(), times, strict=True)
-                counts.update((origin, offset, moment) for offset, moment in met)
-    found: dict[Origin, list[int]] = {}
-    for origin, offset, moment in sorted(counts, key=lambda one: (str(one[0]), one[1])):
-        if counts[origin, offset, moment] > 1:
-            found.setdefault(origin, []).append(offset)
-    return found
+            again = seen.again(origin, offsets, window)
+            if again.any():
+                times = moments.fill_null(_NO_TIME).to_numpy(zero_copy_only=False)
+                met.setdefault(origin, []).append(np.stack([offsets[again], times[again]]))
+    for origin, parts in met.items():
+        events, copies = np.unique(np.concatenate(parts, axis=1), axis=1, return_counts=True)
+        more = copies > 1
+        if more.any():
+            found.repeated.setdefault(origin, Repeated()).add(events[0][more], int((copies[more] - 1).sum()))

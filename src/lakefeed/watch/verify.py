@@ -12,22 +12,27 @@ from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.wording import counted
 from lakefeed.sources import source_of
 from lakefeed.tables.chain import Chain
-from lakefeed.tables.duplicates import OF_LETTERS, OF_ROWS, Origin, Scan, scan
+from lakefeed.tables.duplicates import OF_LETTERS, OF_ROWS, Origin, Repeated, Scan, scan
 from lakefeed.tables.finding import Finding
 from lakefeed.tables.log import Log
 from lakefeed.tables.positions import application_id, replay_id
 from lakefeed.tables.proof import Proof, prove
+from lakefeed.watch.feeders import Copied, copied, pipelines_of, told_of_copies
 
 
 @dataclass
 class PartitionProof:
     """The offsets of one source partition that a table has read, one behind the other from `first` on."""
 
+    pipeline: str
     partition: str
     first: int
     next: int
     read: int
     dead_letters: int
+    """Those that are there now."""
+    settled: int = 0
+    """Dead letters that have been replayed or discarded since."""
 
 
 @dataclass
@@ -40,6 +45,8 @@ class TableProof:
     checked_from: int = 0
     rows: int | None = None
     files: int = 0
+    pipelines: list[str] = field(default_factory=list)
+    """Whoever feeds it."""
     partitions: list[PartitionProof] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -65,8 +72,10 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
     letters_proof, letters_log = _proof(lake.letters, letters=True)
     letters = _told(lake.letters, letters_proof, letters_log)
     letters_scan = None
-    if deep and letters_proof:
+    # The tables' logs tell how many letters there were; how many are left, the letters themselves.
+    if letters_proof and (deep or not letters_proof.untouched):
         letters_scan = scan(lake.letters.store, letters_proof.present, OF_LETTERS)
+    if deep and letters_scan and letters_proof:
         letters.findings += _repeated_letters(letters_scan, letters_proof.version)
     told = []
     for place, proof, log in tables:
@@ -74,9 +83,15 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
         if proof is None:
             continue
         told[-1].findings += _letters_in_place(pipeline, place, proof, letters_proof)
+        copies = copied(pipeline, place, proof)
+        findings, notes = told_of_copies(place, proof.version, copies)
+        told[-1].findings += findings
+        told[-1].notes += notes
+        if letters_scan and letters_proof and not letters_proof.untouched:
+            _count_what_is_left(pipeline, place, told[-1], letters_scan)
         if deep:
-            _look_deep(pipeline, place, proof, told[-1])
-        if letters_scan and letters_proof and _only_runs(proof, letters_proof):
+            _look_deep(pipeline, place, proof, told[-1], copies)
+        if deep and letters_scan and letters_proof and _only_runs(proof, letters_proof):
             told[-1].findings += _count_letters(pipeline, place, proof, letters_scan)
     found = any(one.findings for one in (*told, letters))
     return PipelineProof(pipeline.name, not found, told, letters)
@@ -104,11 +119,13 @@ def _told(place: Place, proof: Proof | None, log: Log | LakefeedError | None) ->
         return told
     told.version, told.checked_from = proof.version, proof.first
     told.rows, told.files = proof.rows, proof.files
-    chains = sorted(proof.chains.values(), key=lambda chain: chain.partition)
+    chains = sorted(proof.chains.items(), key=lambda named: (named[1].partition, named[0]))
     told.partitions = [
-        PartitionProof(one.partition, one.first, one.next, one.read, one.letters) for one in chains
+        PartitionProof(name.partition("/")[0], one.partition, one.first, one.next, one.read, one.letters)
+        for name, one in chains
     ]
-    told.findings, told.notes, told.unchecked = list(proof.findings), proof.notes, proof.unchecked
+    told.pipelines = pipelines_of(proof) if chains else []
+    told.findings, told.notes, told.unchecked = list(proof.findings), list(proof.notes), proof.unchecked
     return told
 
 
@@ -140,7 +157,19 @@ def _chains(proof: Proof, pipeline: str, source: str) -> list[tuple[tuple[str, s
     ]
 
 
-def _look_deep(pipeline: Pipeline, place: Place, proof: Proof, told: TableProof) -> None:
+def _count_what_is_left(pipeline: Pipeline, place: Place, told: TableProof, letters: Scan) -> None:
+    """The dead letters of each partition as they are now, after some were replayed or discarded."""
+    for source in place.spec.from_ if place.spec else ():
+        left, _ = _letters_of(pipeline, source, place, letters)
+        for one in told.partitions:
+            if one.pipeline == pipeline.name and one.partition.startswith(f"{source}/"):
+                now = left[one.partition.removeprefix(f"{source}/")]
+                one.settled, one.dead_letters = max(0, one.dead_letters - now), now
+
+
+def _look_deep(
+    pipeline: Pipeline, place: Place, proof: Proof, told: TableProof, copies: list[Copied]
+) -> None:
     found = scan(place.store, proof.present, OF_ROWS)
     for file in proof.present:
         length = found.lengths[file.path]
@@ -153,22 +182,33 @@ def _look_deep(pipeline: Pipeline, place: Place, proof: Proof, told: TableProof)
             "repeated events be found in them"
         )
     owner = _owners(pipeline, place, proof)
-    for origin, offsets in found.repeated.items():
+    shared = {one.partition for one in copies} if place.spec and place.spec.share else set()
+    for origin, repeated in found.repeated.items():
         chain = owner(origin)
         if chain is None:
             told.unchecked.append(f"partition {_shown(origin)} has no owner that is known for certain")
-            continue
-        text = f"{chain.partition}: {counted(len(offsets), 'event')} there twice, the first at {offsets[0]}"
-        told.findings.append(
-            Finding("duplicate", text, proof.version, chain.partition, offsets[0], offsets[-1] + 1)
-        )
+        elif chain.partition.partition("/")[2] not in shared:
+            text = f"{chain.partition}: {_there_twice('event', repeated)}"
+            span = (repeated.first, repeated.last + 1)
+            told.findings.append(Finding("duplicate", text, proof.version, chain.partition, *span))
+    furthest: dict[str, int] = {}
+    for name, chain in proof.chains.items():
+        furthest[name.split("/")[2]] = max(chain.next, furthest.get(name.split("/")[2], 0))
     for origin, highest in found.highest.items():
         chain = owner(origin)
         if chain and proof.first == 0 and not chain.anew and highest >= chain.next:
+            if highest < furthest[chain.partition.partition("/")[2]]:
+                # Another pipeline has read further.
+                continue
             text = f"{chain.partition}: the table holds offset {highest}, its position is {chain.next}"
             told.findings.append(
                 Finding("reset", text, proof.version, chain.partition, chain.next, highest + 1)
             )
+
+
+def _there_twice(noun: str, repeated: Repeated) -> str:
+    often = "twice" if repeated.rows == repeated.events else "more than once"
+    return f"{counted(repeated.events, noun)} there {often}, the first at {repeated.first}"
 
 
 def _owners(pipeline: Pipeline, place: Place, proof: Proof) -> Callable[[Origin], Chain | None]:
@@ -189,27 +229,36 @@ def _owners(pipeline: Pipeline, place: Place, proof: Proof) -> Callable[[Origin]
 def _repeated_letters(letters: Scan, version: int) -> list[Finding]:
     """A record is a dead letter of a table once."""
     found = []
-    for (_, source, table, topic, number), offsets in letters.repeated.items():
+    for (_, source, table, topic, number), repeated in letters.repeated.items():
+        often = "twice" if repeated.rows == repeated.events else "more than once"
         text = (
-            f"{counted(len(offsets), 'dead letter')} of table {table} there twice, the first is "
-            f"{source}/{_shown((topic, number))} at {offsets[0]}"
+            f"{counted(repeated.events, 'dead letter')} of table {table} there {often}, the first is "
+            f"{source}/{_shown((topic, number))} at {repeated.first}"
         )
-        found.append(Finding("letters", text, version, None, offsets[0], offsets[-1] + 1))
+        found.append(Finding("letters", text, version, None, repeated.first, repeated.last + 1))
     return found
+
+
+def _letters_of(
+    pipeline: Pipeline, source: str, place: Place, letters: Scan
+) -> tuple[Counter[str], dict[str, int]]:
+    """How many dead letters of a table there are of each partition, and the highest offset among them."""
+    counts: Counter[str] = Counter()
+    highest: dict[str, int] = {}
+    for origin, count in letters.counts.items():
+        owner, of_source, table, topic, number = origin
+        if (owner, of_source, table) == (pipeline.name, source, place.name):
+            partition = source_of(pipeline, source).partition_of(topic, number)
+            counts[partition] += count
+            highest[partition] = max(letters.highest[origin], highest.get(partition, -1))
+    return counts, highest
 
 
 def _count_letters(pipeline: Pipeline, place: Place, proof: Proof, letters: Scan) -> list[Finding]:
     """As many dead letters as the table's commits have counted; for tables that only runs have changed."""
     found = []
     for source in place.spec.from_ if place.spec else ():
-        counts: Counter[str] = Counter()
-        highest: dict[str, int] = {}
-        for origin, count in letters.counts.items():
-            owner, of_source, table, topic, number = origin
-            if (owner, of_source, table) == (pipeline.name, source, place.name):
-                partition = source_of(pipeline, source).partition_of(topic, number)
-                counts[partition] += count
-                highest[partition] = max(letters.highest[origin], highest.get(partition, -1))
+        counts, highest = _letters_of(pipeline, source, place, letters)
         for (_, _, partition), chain in _chains(proof, pipeline.name, source):
             # After a crash between the two commits, letters are ahead of the table until the next run.
             ahead = highest.get(partition, -1) >= chain.next

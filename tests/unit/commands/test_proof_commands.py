@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from lakefeed.commands import app as line
 from lakefeed.commands.letters import letter_lines, printable
+from lakefeed.pipeline.wording import counted
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import drain
 
@@ -87,6 +88,44 @@ def test_verify_prints_what_it_proved(lakefeed: Lakefeed, shop: Path) -> None:
         "dead letters: 100 rows in 1 file, versions 0 to 1",
         "shop: sound: nothing lost, nothing twice",
     ]
+
+
+def test_verify_counts_dead_letters_as_they_are_after_a_replay(lakefeed: Lakefeed, shop: Path) -> None:
+    lakefeed("dead-letters", "replay", shop)
+
+    code, out, _ = lakefeed("verify", shop)
+
+    assert code == 0
+    left = [len(at) for at in (letters_of(shop, 0), letters_of(shop, 1))]
+    assert sum(left) == 10
+    assert out.splitlines()[1:3] == [
+        f"  clicks/{number}: offsets 0 to 49, 50 events read, {counted(count, 'dead letter')}, "
+        f"{50 - count} more replayed or discarded"
+        for number, count in enumerate(left)
+    ]
+
+
+def letters_of(shop: Path, partition: int) -> list[int]:
+    letters = DeltaTable(shop.parent / "shop_dead_letters").to_pyarrow_table().to_pylist()
+    return [letter["offset"] for letter in letters if letter["partition"] == partition]
+
+
+def test_verify_names_the_pipelines_that_feed_a_table(lakefeed: Lakefeed, shop: Path) -> None:
+    file = shop.parent / "store.yaml"
+    file.write_text(
+        shop.read_text().replace("name: shop", "name: store").replace("from:", "share: true, from:")
+    )
+    drain(file)
+
+    code, out, _ = lakefeed("verify", shop)
+
+    assert code == 3
+    assert "  fed by pipelines shop and store\n  shop/clicks/0: offsets 0 to 49, 50 events read" in out
+    assert "  store/clicks/1: offsets 0 to 49, 50 events read" in out
+    assert (
+        "pipelines shop and store both feed the table from the same events: 50 events of partition 1 there "
+        "twice, offsets 0 to 49\n" in out
+    )
 
 
 def test_verify_exits_with_3_and_names_what_is_wrong(lakefeed: Lakefeed, shop: Path) -> None:

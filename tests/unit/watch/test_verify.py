@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
+from lakefeed.tables import duplicates
 from lakefeed.watch.verify import verify
 from support.offline import drain
 
@@ -190,3 +191,81 @@ def test_log_that_cannot_be_read_is_a_finding_and_no_traceback(shop: Shop) -> No
     (finding,) = shop.findings()
 
     assert finding.startswith("log: ")
+
+
+def test_all_events_that_are_there_twice_are_counted_in_bounded_memory(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicates, "_BLOCK_BITS", 6)
+    monkeypatch.setattr(duplicates, "_MOST_AT_ONCE", 100)
+    shop.run(rows=3000)
+    rows = DeltaTable(shop.table).to_pyarrow_table()
+    write_deltalake(shop.table, rows, mode="append")
+    version = DeltaTable(shop.table).version()
+    write_deltalake(shop.table, rows.slice(0, 1), mode="append")
+
+    found = [text for text in shop.findings() if text.startswith("duplicate:")]
+
+    first = min(rows.column("_offset").to_pylist())
+    assert len(rows) > 2500
+    assert found == [
+        f"duplicate: version {version + 1}: clicks/0: {len(rows):,} events there more than once, "
+        f"the first at {first}"
+    ]
+
+
+class Shared:
+    """A table that two pipelines have fed from the same events."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def file(self, name: str, *, share: bool, rows: int = 100) -> Path:
+        file = self.folder / f"{name}.yaml"
+        file.write_text(
+            f"""\
+name: {name}
+sources: {{clicks: {{type: generate, rows: {rows}}}}}
+tables:
+  events:
+    path: events
+    from: clicks
+    metadata: true
+    share: {str(share).lower()}
+    schema: {{event_id: long}}
+"""
+        )
+        return file
+
+
+def test_table_that_two_pipelines_feed_from_the_same_events_is_a_finding(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    drain(shared.file("shop", share=False))
+    drain(shared.file("store", share=True, rows=150))
+
+    proof = verify(Pipeline.from_file(shared.file("shop", share=False)))
+    deep = verify(Pipeline.from_file(shared.file("shop", share=False)), deep=True)
+
+    assert proof.tables[0].pipelines == ["shop", "store"]
+    assert [str(one) for one in proof.tables[0].findings] == [
+        "duplicate: version 4: pipelines shop and store both feed the table from the same events: "
+        "100 events of partition 0 there twice, offsets 0 to 99"
+    ]
+    assert [str(one) for one in deep.tables[0].findings][1:] == [
+        "duplicate: version 4: clicks/0: 100 events there twice, the first at 0"
+    ]
+
+
+def test_table_that_is_shared_on_purpose_is_sound_with_a_note(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    drain(shared.file("shop", share=True))
+    file = shared.file("store", share=True)
+    drain(file)
+
+    proof = verify(Pipeline.from_file(file), deep=True)
+
+    assert proof.sound
+    assert proof.tables[0].notes == [
+        "pipelines shop and store both feed the table from the same events: 100 events of partition 0 there "
+        "twice, offsets 0 to 99, as `share: true` allows"
+    ]
