@@ -22,6 +22,7 @@ from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, RoutedTable, Stamp, TablePlan, format_of, group_of
+from lakefeed.engine.refusals import Refusals
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.routes import RoutedTables
 from lakefeed.engine.session import has_ended
@@ -29,6 +30,7 @@ from lakefeed.engine.settling import settle
 from lakefeed.engine.sharing import refuse_second_copy
 from lakefeed.engine.tally import Tally
 from lakefeed.errors import BatchFailed, TableError
+from lakefeed.pipeline.sightings import sighting_lines
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
 from lakefeed.tables.evolution import additions
 from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
@@ -68,6 +70,7 @@ class Flow:
         self._shaken = False
         self._tally = Tally()
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
+        self._refusals = Refusals(source, self._pipeline.dead_letters.stop_above)
         self._begins: dict[str, Offsets] = {}
         self._routes = {
             name: RoutedTables(lake, name) for name in lake.routes if name in self._pipeline.tables_of(source)
@@ -108,7 +111,9 @@ class Flow:
                 self._until = self._end(client, reaches)
             life = self.life_kind(
                 client=client,
-                landing=Landing(self._lake, self.source, client.marks(), reaches, self._watcher),
+                landing=Landing(
+                    self._lake, self.source, client.marks(), reaches, self._watcher, self._refusals
+                ),
                 plan=self._plan(reaches),
                 start=lowest(reach.rows_from for reach in reaches),
                 until=self._until,
@@ -360,6 +365,8 @@ class Flow:
         refuse_too_wide(place.name, place.columns(), proposal)
         if not place.exists:
             self._create(place, proposal, self._begin(client, place), client.marks())
+            self._refusals.inferred(place.name, proposal)
+            self._tell_inferred(place, proposal)
             return
         refuse_new_columns(place, proposal)
         self._add(place, proposal)
@@ -369,6 +376,12 @@ class Flow:
         before = place.table.schema
         for text in additions(before, place.add(proposal, account)):
             self._watcher.changed(place.name, text)
+        self._tell_inferred(place, proposal)
+
+    def _tell_inferred(self, place: Place, proposal: pa.Schema) -> None:
+        assert place.spec is not None
+        if lines := sighting_lines(proposal, place.spec.evolve.type_change):
+            self._watcher.inferred(place.name, lines)
 
     def _folder(self) -> Path:
         """A checkpoint directory for one life.

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.lake import Lake, Place
-from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest, check_covered
+from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest, added, check_covered, merged
 from lakefeed.engine.plan import Stamp, group_of
+from lakefeed.engine.refusals import Portion, Refusals
 from lakefeed.engine.report import Committed, Lettered, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files import DataFile
-from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.contents import small_below
@@ -104,13 +104,20 @@ class Landing:
     """Commits the batches of one flow. Used by one thread; tables commit side by side."""
 
     def __init__(
-        self, lake: Lake, source: str, marks: dict[str, int], reaches: Iterable[Reach], watcher: Watcher
+        self,
+        lake: Lake,
+        source: str,
+        marks: dict[str, int],
+        reaches: Iterable[Reach],
+        watcher: Watcher,
+        refusals: Refusals | None = None,
     ) -> None:
         self._lake = lake
         self._source = source
         self._marks = marks
         self._reaches = {reach.place.name: reach for reach in reaches}
         self._watcher = watcher
+        self._refusals = refusals or Refusals(source, lake.pipeline.dead_letters.stop_above)
         self._pipeline = lake.pipeline.name
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="commit")
 
@@ -121,7 +128,7 @@ class Landing:
 
         `confirm` raises when the offsets that were read stand for something else by now.
         """
-        results = _merged(manifests)
+        results = merged(manifests)
         try:
             for manifest in manifests:
                 if manifest.error:
@@ -136,7 +143,7 @@ class Landing:
             self._drop(results.values())
             return Outcome(overfull=_largest(overfull))
         outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
-        read = outcome.read = _added(manifest.read for manifest in manifests)
+        read = outcome.read = added(manifest.read for manifest in manifests)
         for name, result in results.items():
             if result.error:
                 outcome.failures[name] = result.error
@@ -144,6 +151,8 @@ class Landing:
                 outcome.proposals[name] = result.proposal
             elif result.blank:
                 outcome.failures[name] = _no_columns(name, result.blank)
+            elif too_many := self._refusals.limit(name, self._portion(name, spans, read, result)):
+                outcome.failures[name] = too_many
         waiting = {group_of(name) for name in (*outcome.failures, *outcome.proposals)}
         self._drop(result for name, result in results.items() if group_of(name) in waiting)
         landing = {name: result for name, result in results.items() if group_of(name) not in waiting}
@@ -160,6 +169,9 @@ class Landing:
                     self._extend(reach, spans, read, own)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
+        for name in landing.keys() - outcome.failures.keys():
+            if told := self._refusals.add(name, self._portion(name, spans, read, landing[name])):
+                self._watcher.refusing(told)
         self.tell_positions()
         return outcome
 
@@ -182,6 +194,14 @@ class Landing:
     def close(self) -> None:
         """Let go of the threads."""
         self._pool.shutdown()
+
+    def _portion(
+        self, name: str, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
+    ) -> Portion:
+        """How many events of a batch a table has read and refused; the front of a route counts for it."""
+        own = self._reaches[name].rows_from if name in self._reaches else {}
+        taken = [one.partition for one in spans if own.get(one.partition, one.end) <= one.start]
+        return Portion.of(sum(read.get(partition, 0) for partition in taken), result)
 
     def _extend(
         self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
@@ -354,37 +374,6 @@ def _largest(manifests: list[Manifest]) -> tuple[int, int]:
     """Events and bytes of the task that met the largest: the next batch is planned by it, not by the mean."""
     counts = [(sum(manifest.read.values()), manifest.bytes_read) for manifest in manifests]
     return max(counts, key=lambda count: count[1] / max(1, count[0]))
-
-
-def _merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
-    """What all tasks together did for each table."""
-    merged: dict[str, TableManifest] = {}
-    for manifest in manifests:
-        for name, one in manifest.tables.items():
-            known = merged.setdefault(name, TableManifest(name))
-            known.files += one.files
-            known.letter_files += one.letter_files
-            known.letters = _added([known.letters, one.letters])
-            known.refusals = _added([known.refusals, one.refusals])
-            known.samples += one.samples
-            if one.newest is not None:
-                known.newest = max(one.newest, known.newest or one.newest)
-            known.skipped = _added([known.skipped, one.skipped])
-            known.blank += one.blank
-            known.error = known.error or one.error
-            if one.proposal is not None:
-                known.proposal = (
-                    merge_proposals(known.proposal, one.proposal) if known.proposal else one.proposal
-                )
-    return merged
-
-
-def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for one in counts:
-        for key, value in one.items():
-            total[key] = total.get(key, 0) + value
-    return total
 
 
 def _reason(text: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from lakefeed import errors
 from lakefeed.engine.report import Sample
 from lakefeed.errors import BatchFailed
 from lakefeed.files import DataFile
+from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.sources import OffsetRange
 
 MOST_SAMPLES = 5
@@ -116,6 +117,38 @@ def listed(spans: Sequence[OffsetRange]) -> str:
     """Ranges in words, the first few of them."""
     some = ", ".join(f"{span.partition}: {span.start} to {span.end}" for span in spans[:3])
     return f"{some} and {len(spans) - 3} more" if len(spans) > 3 else some or "none"
+
+
+def merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
+    """What all tasks together did for each table."""
+    found: dict[str, TableManifest] = {}
+    for manifest in manifests:
+        for name, one in manifest.tables.items():
+            known = found.setdefault(name, TableManifest(name))
+            known.files += one.files
+            known.letter_files += one.letter_files
+            known.letters = added([known.letters, one.letters])
+            known.refusals = added([known.refusals, one.refusals])
+            known.samples += one.samples
+            if one.newest is not None:
+                known.newest = max(one.newest, known.newest or one.newest)
+            known.skipped = added([known.skipped, one.skipped])
+            known.blank += one.blank
+            known.error = known.error or one.error
+            if one.proposal is not None:
+                known.proposal = (
+                    merge_proposals(known.proposal, one.proposal) if known.proposal else one.proposal
+                )
+    return found
+
+
+def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """The sum of each key."""
+    total: dict[str, int] = {}
+    for one in counts:
+        for key, value in one.items():
+            total[key] = total.get(key, 0) + value
+    return total
 
 
 def _table_out(table: TableManifest) -> dict[str, Any]:

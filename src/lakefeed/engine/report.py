@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,6 +66,24 @@ class Lettered:
 
 
 @dataclass(frozen=True)
+class Refusing:
+    """A table refuses more of its events than one should leave alone; without `share`, no longer."""
+
+    table: str
+    source: str
+    share: str = ""
+    """`6,000 of 50,000 events (12.0%) became dead letters`."""
+    reason: str = ""
+    advice: str = ""
+
+    @property
+    def text(self) -> str:
+        """What to tell, in a line or two; empty when it is over."""
+        told = f"{self.share}, {self.reason}" if self.share else ""
+        return f"{told}\n{self.advice}" if self.advice else told
+
+
+@dataclass(frozen=True)
 class Counted:
     """What a table holds, counted in the snapshot that the run has of it."""
 
@@ -107,6 +125,12 @@ class Watcher(Protocol):
     def lettered(self, event: Lettered) -> None:
         """Records of a table became dead letters."""
 
+    def refusing(self, event: Refusing) -> None:
+        """More than 5% of a table's recent events became dead letters, or no longer."""
+
+    def inferred(self, table: str, lines: Sequence[str]) -> None:
+        """What was seen of every new column, and what was chosen for it."""
+
     def batch_done(self, event: BatchDone) -> None:
         """A batch is through."""
 
@@ -145,6 +169,12 @@ class Quiet:
         """Say nothing."""
 
     def lettered(self, event: Lettered) -> None:
+        """Say nothing."""
+
+    def refusing(self, event: Refusing) -> None:
+        """Say nothing."""
+
+    def inferred(self, table: str, lines: Sequence[str]) -> None:
         """Say nothing."""
 
     def batch_done(self, event: BatchDone) -> None:

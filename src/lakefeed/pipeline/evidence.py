@@ -10,7 +10,7 @@ Evidence adds up: neither the order of events nor their split into tasks changes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,46 +180,3 @@ def one_per_spelling(columns: Iterable[pa.Field]) -> list[pa.Field]:
         folded = column.name.lower()
         first[folded] = min(first.get(folded, column.name), column.name)
     return [column for column in columns if first[column.name.lower()] == column.name]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What was seen at one place of the events, and what was chosen for it."""
-
-    column: str
-    chosen: pa.DataType
-    counts: dict[str, int]
-    """Values by kind, the most frequent first."""
-    odd: int
-    """Values that the chosen type does not take."""
-
-
-def seen(proposal: pa.Schema) -> list[Seen]:
-    """What was seen of every proposed column, and of what is inside of it."""
-    found: list[Seen] = []
-    for column in proposal:
-        if (evidence := evidence_of(column)) is not None:
-            found += _seen(column.name, evidence)
-    return found
-
-
-def _seen(path: str, evidence: Evidence) -> Iterator[Seen]:
-    chosen = evidence.type()
-    if is_quiet(chosen):
-        return
-    yield Seen(path, chosen, _told(evidence), evidence.odd())
-    if pa.types.is_struct(chosen):
-        for one in chosen:
-            yield from _seen(f"{path}.{one.name}", evidence.fields[one.name])
-    elif chosen.num_fields and evidence.inside:
-        yield from _seen(f"{path}[]", evidence.inside)
-
-
-def _told(evidence: Evidence) -> dict[str, int]:
-    """The groups, timestamps apart from other text where there are both."""
-    counts = {name: count for name, count in evidence.groups.items() if count}
-    times = evidence.counts.get("timestamp", 0)
-    if times:
-        others = counts.pop("string") - times
-        counts |= {"timestamp": times} | ({"string": others} if others else {})
-    return dict(sorted(counts.items(), key=lambda one: -one[1]))

@@ -20,7 +20,7 @@ from lakefeed.pipeline.options import Options
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.pipeline.tests import Case
-from lakefeed.pipeline.units import Duration
+from lakefeed.pipeline.units import Duration, Share
 from lakefeed.pipeline.upkeep import Upkeep, UpkeepField, resolved
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ class DeadLetters(Section):
         default=None,
         description="Its own upkeep: each key that is given takes the place of the pipeline's, or `off`. "
         "The pipeline's `delete_after` is not for dead letters.",
+    )
+    stop_above: Share | None = Field(
+        default=None,
+        description="A table stops when more than this share of its events would become dead letters, "
+        "counted over the last 1,000 events or more, of 20 at least. Left out: it never stops for that.",
+        examples=["50%"],
     )
 
 

@@ -14,6 +14,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 
 _DURATION_PATTERN = r"^\d+(\.\d+)?(ms|s|m|h|d)$"
+_SHARE_PATTERN = r"^\d+(\.\d+)?%$"
 _SIZE_PATTERN = r"^\d+(\.\d+)?([KMGT]?B)?$"
 
 
@@ -79,6 +80,34 @@ def readable_size(size: int) -> str:
     return f"{number:.1f} {unit}" if number < 10 and unit != "bytes" else f"{number:.0f} {unit}"
 
 
+def format_share(share: float) -> str:
+    """The text that `parse_share` reads back as the same share."""
+    return f"{round(share * 100, 6):g}%"
+
+
+def parse_share(text: str) -> float:
+    """The share that `50%` or `2.5%` says; ValueError for anything else, and for none or more than all."""
+    match = re.fullmatch(_SHARE_PATTERN[1:-1], text.strip())
+    share = float(text.strip()[:-1]) / 100 if match else 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"expected a share of more than 0% and at most 100%, such as 50%, got {shown(text)}")
+    return share
+
+
+def _read_share(value: object, info: ValidationInfo) -> float:
+    if isinstance(value, str):
+        return parse_share(value)
+    # In a file, 50 could be meant as 50% and 0.5 as half; in code, a number is a share.
+    if (
+        info.context is None
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 < value <= 1
+    ):
+        return float(value)
+    raise ValueError(f"expected a share with its sign, such as 50%, got {shown(value)}")
+
+
 def _read_duration(value: object, info: ValidationInfo) -> float:
     if isinstance(value, str):
         return parse_duration(value)
@@ -115,3 +144,11 @@ Size = Annotated[
     WithJsonSchema({"type": ["string", "integer"], "format": "lakefeed-size", "pattern": _SIZE_PATTERN}),
 ]
 """Bytes. Text with a unit or a plain number of bytes."""
+
+Share = Annotated[
+    float,
+    BeforeValidator(_read_share),
+    PlainSerializer(format_share, return_type=str),
+    WithJsonSchema({"type": "string", "format": "lakefeed-share", "pattern": _SHARE_PATTERN}),
+]
+"""A part of 1. Text with a percent sign in the file; in code also a number."""

@@ -90,7 +90,9 @@ def _moved(pipeline: Pipeline, events: Mapping[str, Sequence[Sample]], folder: P
         update={
             "sources": sources,
             "tables": tables,
-            "dead_letters": DeadLetters(path=str(folder / "dead_letters")),
+            "dead_letters": DeadLetters(
+                path=str(folder / "dead_letters"), stop_above=pipeline.dead_letters.stop_above
+            ),
             "storage": {},
             "state": str(folder / "state"),
             "give_up_after": _PATIENCE,

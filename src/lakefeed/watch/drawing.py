@@ -154,14 +154,14 @@ def _source(frame: _Frame, source: SourceView, y: float) -> Markup:
 
 
 def _table(frame: _Frame, table: TableView, y: float) -> Markup:
-    state = "down" if table.stopped else "up" if table.version is not None else "new"
+    state = table.state
     middle = y + frame.row / 2 + 4.5
     x, width = frame.right_x, frame.right
     said = "refused" if table.stopped else "not yet" if table.version is None else _rows(frame, table)
     room = int((width - 40) / 8.2) - len(said)
     return tag(
         "g",
-        tag("title", f"table {table.name}: {table.stopped or said}"),
+        tag("title", f"table {table.name}: {table.stopped or table.refusing or said}"),
         _box(x, y, width, frame.row, state),
         _dot(x + 17, y + frame.row / 2, state),
         _text(cut(table.name, room), x + 30, middle, "name"),

@@ -32,7 +32,8 @@ def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
     found = [
         *(one for source in view.sources for one in _of_source(source, pipeline)),
         *(_refused(table) for table in view.tables if table.stopped),
-        *_letters([table for table in view.tables if table.letters_hour], view.letters.path),
+        *(_refusing(table, view.letters.path) for table in view.tables if table.refusing),
+        *_letters([one for one in view.tables if one.letters_hour and not one.refusing], view.letters.path),
     ]
     return sorted(found, key=lambda one: one.level != DOWN)
 
@@ -42,6 +43,12 @@ def reasons(view: RunView, pipeline: Pipeline) -> list[str]:
     waiting = [one.name for one in view.sources if one.seen_at is None and not (one.trouble or one.stopped)]
     starting = [f"starting: source {name} has not been read yet" for name in waiting]
     return starting + [f"{one.what}: {one.text}" for one in concerns(view, pipeline) if one.level == DOWN]
+
+
+def remarks(view: RunView) -> list[str]:
+    """What does not keep the run from being ready and should be known, a line each."""
+    refusing = [table for table in view.tables if table.refusing]
+    return [f"table {one.name}: {_parts(one.refusing, '')[0]}" for one in refusing]
 
 
 def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
@@ -67,6 +74,13 @@ def _refused(table: TableView) -> Concern:
     again = "Then start the pipeline again: the table goes on from where it is. The other tables go on now."
     said = f"takes no events: {text}"
     return Concern(DOWN, f"table {table.name}", said, f"{remedy} {again}".strip(), table.stopped_at)
+
+
+def _refusing(table: TableView, path: str) -> Concern:
+    text, remedy = _parts(table.refusing, f"table {table.name}")
+    kept = f"The other events land. Each dead letter is in {path} with its bytes, its place and the reason."
+    correct = remedy or "Correct the producer or the table's schema, then replay the dead letters."
+    return Concern(WARN, f"table {table.name}", text, f"{kept} {correct}", table.refusing_since)
 
 
 def _letters(tables: list[TableView], path: str) -> Iterator[Concern]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict
 from types import TracebackType
 
-from lakefeed.engine.report import Committed, Quiet, Upkept
+from lakefeed.engine.report import Committed, Quiet, Refusing, Upkept
 from lakefeed.pipeline.units import readable_size
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.logbook import Logbook
@@ -103,6 +104,21 @@ class LogLines(Quiet):
     def changed(self, table: str, text: str) -> None:
         """A table was created or changed."""
         _log.info("%s: %s", table, text, extra={"fields": {"event": "changed", "table": table}})
+
+    def refusing(self, event: Refusing) -> None:
+        """A table refuses many of its events, or no longer."""
+        fields = {"event": "refusing", "table": event.table, "source": event.source}
+        if event.text:
+            _log.warning("table %s: %s", event.table, event.text, extra={"fields": fields})
+        else:
+            _log.info("table %s: events are taken again", event.table, extra={"fields": fields})
+
+    def inferred(self, table: str, lines: Sequence[str]) -> None:
+        """What was seen of new columns."""
+        fields = {"event": "inferred", "table": table, "columns": list(lines)}
+        _log.info(
+            "%s: columns as events show them:\n  %s", table, "\n  ".join(lines), extra={"fields": fields}
+        )
 
     def upkept(self, event: Upkept) -> None:
         """One line for an operation of upkeep."""

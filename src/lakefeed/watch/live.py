@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -10,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lakefeed.engine.report import Quiet, Upkept
+from lakefeed.engine.report import Quiet, Refusing, Upkept
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import ago
@@ -75,6 +76,18 @@ class LiveProgress(Quiet):
     def changed(self, table: str, text: str) -> None:
         """Print a change above the table."""
         self._console.print(Text(self._redact(f"{table}: {text}"), style="dim"))
+
+    def refusing(self, event: Refusing) -> None:
+        """Print above the table that events are refused, or no longer."""
+        said = event.text or "events are taken again"
+        self._console.print(
+            Text(self._redact(f"table {event.table}: {said}"), style="yellow"), soft_wrap=True
+        )
+
+    def inferred(self, table: str, lines: Sequence[str]) -> None:
+        """Print above the table what was seen of new columns."""
+        said = "\n  ".join([f"{table}: columns as events show them:", *lines])
+        self._console.print(Text(self._redact(said), style="dim"), soft_wrap=True)
 
     def upkept(self, event: Upkept) -> None:
         """Print what upkeep did above the table."""

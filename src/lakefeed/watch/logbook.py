@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from lakefeed.engine.lake import LETTERS
-from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Upkept
+from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Refusing, Upkept
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
 from lakefeed.pipeline.units import readable_size
@@ -108,6 +108,25 @@ class Logbook:
                         error,
                     )
                 )
+
+    def refusing(self, event: Refusing) -> None:
+        """Keep that a table refuses many of its events, or no longer."""
+        text = self._redact(event.text)
+        with self._lock:
+            notes = self._table(event.table)
+            notes.refusing.pop(event.source, None)
+            if text:
+                notes.refusing_since = notes.refusing_since if notes.refusing else self._clock()
+                notes.refusing[event.source] = text
+        self._happen("refusing" if text else "over", event.table, text or "events are taken again")
+
+    def inferred(self, table: str, lines: Sequence[str]) -> None:
+        """Keep what was seen of new columns."""
+        self._happen(
+            "changed",
+            table,
+            "columns as events show them: " + "; ".join(" ".join(one.split()) for one in lines),
+        )
 
     def batch_done(self, event: BatchDone) -> None:
         """Count what was read."""

@@ -75,6 +75,9 @@ class TableNotes:
     history: deque[CommitView] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
     stopped: str = ""
     stopped_at: float = 0.0
+    refusing: dict[str, str] = field(default_factory=dict)
+    """By source: the share of events that became dead letters, and why."""
+    refusing_since: float = 0.0
     rows_hour: Series = field(default_factory=Series)
     letters_hour: Series = field(default_factory=Series)
 
@@ -141,4 +144,6 @@ class TableNotes:
             history=tuple(self.history),
             stopped=self.stopped,
             stopped_at=self.stopped_at,
+            refusing="; ".join(self.refusing.values()),
+            refusing_since=self.refusing_since,
         )

@@ -32,7 +32,7 @@ def table_rows(view: RunView, opened: Container[str]) -> Markup:
 
 
 def _row(table: TableView, now: float, opened: bool) -> Markup:
-    state = "down" if table.stopped else "up" if table.version is not None else "new"
+    state = table.state
     return tag(
         "details",
         tag("summary", *_cells(table, state, now), cls="row"),
@@ -73,6 +73,8 @@ def _more(table: TableView) -> list[Markup]:
     found = [tag("p", tag("code", table.path), cls="path")]
     if table.stopped:
         found.append(tag("p", table.stopped, cls="remedy"))
+    if table.refusing:
+        found.append(tag("p", table.refusing, cls="remedy"))
     version = "not created yet" if table.version is None else f"version {table.version:,}"
     found.append(tag("p", f"{version} · {readable_size(table.size)} · from {', '.join(table.sources)}"))
     if table.partitions:

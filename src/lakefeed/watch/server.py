@@ -22,7 +22,7 @@ from lakefeed.errors import UsageError
 from lakefeed.pipeline.http import Http, is_loopback, split_address
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.watch.guard import Guard
-from lakefeed.watch.health import concerns, reasons
+from lakefeed.watch.health import concerns, reasons, remarks
 from lakefeed.watch.logbook import Logbook
 from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
 from lakefeed.watch.page import StatusPage
@@ -66,8 +66,10 @@ class Pages:
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, request: Request) -> Response:
-        found = reasons(self._logbook.view(), self._pipeline)
-        return PlainTextResponse("\n".join([*found, ""]) if found else "ready\n", 503 if found else 200)
+        view = self._logbook.view()
+        found = reasons(view, self._pipeline)
+        lines = [*(found or ["ready"]), *remarks(view), ""]
+        return PlainTextResponse("\n".join(lines), 503 if found else 200)
 
     async def _status(self, request: Request) -> Response:
         view = self._logbook.view()

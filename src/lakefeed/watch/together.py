@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Upkept, Watcher
+from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Refusing, Upkept, Watcher
 
 _log = logging.getLogger("lakefeed")
 
@@ -32,6 +32,14 @@ class Together:
     def lettered(self, event: Lettered) -> None:
         """Tell all."""
         self._tell("lettered", event)
+
+    def refusing(self, event: Refusing) -> None:
+        """Tell all."""
+        self._tell("refusing", event)
+
+    def inferred(self, table: str, lines: Sequence[str]) -> None:
+        """Tell all."""
+        self._tell("inferred", table, lines)
 
     def batch_done(self, event: BatchDone) -> None:
         """Tell all."""

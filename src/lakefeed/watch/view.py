@@ -123,6 +123,16 @@ class TableView:
     history: tuple[CommitView, ...]
     stopped: str
     stopped_at: float
+    refusing: str = ""
+    """Which share of the last events became dead letters, and why, when that is more than 5%."""
+    refusing_since: float = 0.0
+
+    @property
+    def state(self) -> str:
+        """How the table is: `down`, `warn`, `up`, or `new` where nothing has come yet."""
+        if self.stopped or self.refusing:
+            return "down" if self.stopped else "warn"
+        return "up" if self.version is not None else "new"
 
     @property
     def lag(self) -> int | None:

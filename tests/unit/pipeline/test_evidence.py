@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefeed.formats.json import infer
-from lakefeed.pipeline.evidence import Evidence, seen
+from lakefeed.pipeline.evidence import Evidence
+from lakefeed.pipeline.sightings import sightings
 from lakefeed.pipeline.types import JSON, declared_schema, meant, stored, type_text
 from lakefeed.pipeline.widening import merge_proposals
 
@@ -48,7 +49,7 @@ def test_a_hundred_odd_values_among_fifty_thousand_do_not_decide() -> None:
     proposal = infer(payloads)
 
     assert {field.name: type_text(field.type) for field in proposal} == {"id": "long", "total": "double"}
-    total = seen(proposal)[1]
+    total = sightings(proposal)[1]
     assert (total.column, total.counts, total.odd) == ("total", {"number": 49_900, "string": 100}, 100)
 
 
@@ -59,7 +60,7 @@ def test_what_is_inside_objects_and_arrays_is_decided_by_the_same_rule() -> None
 
     types = {field.name: type_text(field.type) for field in proposal}
     assert types == {"o": "struct<a: long>", "l": "array<long>", "m": "array<json>"}
-    assert {one.column: one.odd for one in seen(proposal)} == {
+    assert {one.column: one.odd for one in sightings(proposal)} == {
         **{"o": 0, "o.a": 1, "l": 0, "l[]": 1},
         **{"m": 0, "m[]": 0},
     }
@@ -91,8 +92,8 @@ def test_neither_order_nor_split_into_tasks_changes_what_is_inferred(
     assert {field.name: sorted_text(field.type) for field in merged} == {
         field.name: sorted_text(field.type) for field in whole
     }
-    assert {one.column: (one.counts, one.odd) for one in seen(merged)} == {
-        one.column: (one.counts, one.odd) for one in seen(whole)
+    assert {one.column: (one.counts, one.odd) for one in sightings(merged)} == {
+        one.column: (one.counts, one.odd) for one in sightings(whole)
     }
 
 

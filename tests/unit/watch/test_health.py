@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakefeed.watch.health import concerns, reasons
+from lakefeed.engine.report import Refusing
+from lakefeed.watch.health import concerns, reasons, remarks
 from support.watched import NOON, WatchedRun, shop
 
 
@@ -100,3 +101,23 @@ def test_lag_beyond_max_lag_makes_a_run_not_ready() -> None:
     assert reasons(run.logbook.view(), run.pipeline) == [
         "source clicks: 51 events wait, more than ready.max_lag: 50"
     ]
+
+
+def test_a_table_that_refuses_many_events_is_a_warning_with_its_reason_until_it_is_over() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.letters("orders", "orders", 20)
+    share, reason = "20 of 120 events (16.7%) became dead letters", "most often bad_json: no"
+    run.tell.refusing(Refusing("orders", "orders", share, reason, "Declare `schema: {total: json}`."))
+
+    (concern,) = concerns(run.logbook.view(), run.pipeline)
+    said = remarks(run.logbook.view())
+    states = {table.name: table.state for table in run.logbook.view().tables}
+    run.tell.refusing(Refusing("orders", "orders"))
+
+    assert (concern.level, concern.what, concern.text) == ("warn", "table orders", f"{share}, {reason}")
+    assert concern.remedy.endswith("Declare `schema: {total: json}`.")
+    assert said == [f"table orders: {share}, {reason}"]
+    assert states == {"clicks": "up", "orders": "warn", "refunds": "up"}
+    assert reasons(run.logbook.view(), run.pipeline) == remarks(run.logbook.view()) == []
+    assert {table.state for table in run.logbook.view().tables} == {"up"}
