@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +44,7 @@ def _table(one: TableForecast) -> list[str]:
     if one.columns:
         seen = f", as {one.sampled:,} waiting events show them" if one.inferred else ""
         lines.append(f"  {'columns' if one.action == 'create' else 'new columns'}{seen}:")
-        lines += [f"    + {column}" for column in one.columns]
+        lines += _columns(one)
     elif one.action == "create" and not one.refused:
         lines.append("  columns: as the first events show them; none wait yet")
     lines += [f"  property {name} = {value}" for name, value in one.properties.items()]
@@ -53,6 +54,19 @@ def _table(one: TableForecast) -> list[str]:
         dead = ", ".join(f"{count:,} {code}" for code, count in one.sampled_dead_letters.items())
         lines.append(f"  of {one.sampled:,} sampled events would be dead letters: {dead}")
     return lines + [f"  warning: {text}" for text in one.warnings]
+
+
+def _columns(one: TableForecast) -> list[str]:
+    """Each column, with what the events hold where nobody declared it; what is inside comes below."""
+    seen: dict[str, list[str]] = {}
+    for line in one.seen:
+        top = re.split(r"[ .\[]", line, maxsplit=1)[0]
+        seen.setdefault(top, []).append(line)
+    lines = []
+    for column in one.columns:
+        found = seen.get(column.partition(" ")[0], [column])
+        lines += [f"    {'+' if at == 0 else ' '} {line}" for at, line in enumerate(found)]
+    return lines
 
 
 def _resume(source: str, name: str, at: PartitionForecast) -> str:

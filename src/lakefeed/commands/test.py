@@ -67,6 +67,10 @@ def _print(verdict: Verdict) -> None:
     console.print(Text.assemble(word, "  ", verdict.name))
     if verdict.error:
         console.print(Text(f"        the run failed: {verdict.error}"))
+    for table, lines in verdict.columns.items():
+        console.print(Text(f"        {table}: columns as the events show them", "dim"))
+        for line in lines:
+            console.print(Text(f"          {line}", "dim"))
     if not verdict.differences:
         return
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -12,10 +12,12 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
 from lakefeed.engine.inline import run_inline
+from lakefeed.engine.report import Watcher
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Table
 from lakefeed.pipeline.tests import Sample
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
+from lakefeed.watch.run import run as run_watched
 
 _PATIENCE = 10.0
 """Seconds: in a folder of its own a run has nothing to wait for."""
@@ -47,22 +49,25 @@ def run_samples(
     folder: Path,
     *,
     spark: bool = False,
+    watcher: Watcher | None = None,
 ) -> Landed:
     """Send events through a pipeline, given by source, as if they were all that its sources hold.
 
     Every table is made anew in `folder`, whatever its path in the file. With `spark` the run is one of
-    Structured Streaming, some seconds slower; else its tasks run in this process, without a JVM. Raises
-    what a run would raise.
+    Structured Streaming, some seconds slower; else its tasks run in this process, without a JVM. `watcher` is
+    told what happens. Raises what a run would raise.
     """
     chosen = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_file(pipeline)
     unknown = sorted(set(events) - set(chosen.sources))
     if unknown:
         raise ValueError(f"the pipeline has no source {unknown[0]!r}; it has {', '.join(chosen.sources)}")
     moved = _moved(chosen, events, folder)
-    if spark:
-        moved.run(once=True)
+    if not spark:
+        run_inline(moved, watcher)
+    elif watcher:
+        run_watched(moved, once=True, watcher=watcher)
     else:
-        run_inline(moved)
+        moved.run(once=True)
     return Landed(folder)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lakefeed.engine.report import Quiet
 from lakefeed.errors import LakefeedError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable
@@ -24,6 +25,8 @@ class Verdict:
     name: str
     differences: tuple[Difference, ...] = ()
     error: str | None = None
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    """By table, for every column that nobody declared: its type, and what was seen of it."""
 
     @property
     def passed(self) -> bool:
@@ -65,9 +68,9 @@ def _session(pipeline: Pipeline, spark: bool, folder: Path) -> Any:
 
 
 def _verdict(pipeline: Pipeline, name: str, case: Case, folder: Path, spark: bool) -> Verdict:
-    error = None
+    error, ears = None, _Ears()
     try:
-        run_samples(pipeline, case.events, folder, spark=spark)
+        run_samples(pipeline, case.events, folder, spark=spark, watcher=ears)
     except LakefeedError as failed:
         error = str(failed)
     landed = Landed(folder)
@@ -76,7 +79,17 @@ def _verdict(pipeline: Pipeline, name: str, case: Case, folder: Path, spark: boo
         for table, expected in case.tables.items()
         for difference in _compared(landed, table, expected)
     ]
-    return Verdict(name, tuple(found), error)
+    return Verdict(name, tuple(found), error, ears.columns)
+
+
+class _Ears(Quiet):
+    """Keeps what was seen of columns that nobody declared."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[str]] = {}
+
+    def inferred(self, table: str, lines: Sequence[str]) -> None:
+        self.columns.setdefault(table, []).extend(lines)
 
 
 def _compared(landed: Landed, table: str, expected: ExpectedTable) -> Iterator[Difference]:

@@ -13,6 +13,7 @@ from lakefeed.engine.sharing import refuse_second_copy
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.partitioning import check_partitioning
+from lakefeed.pipeline.sightings import sighting_lines
 from lakefeed.pipeline.types import stored, type_text
 from lakefeed.pipeline.widening import merge_fields, merge_proposals
 from lakefeed.sources import Offsets, SourceClient, source_of
@@ -43,6 +44,8 @@ class TableForecast:
     """All columns of a table to create, else those to add."""
     inferred: bool = False
     """Whether the columns are what a sample of the events shows."""
+    seen: list[str] = field(default_factory=list)
+    """For every inferred column, and every field in one: its type, and what the sample holds."""
     properties: dict[str, str] = field(default_factory=dict)
     resumes: dict[str, dict[str, PartitionForecast]] = field(default_factory=dict)
     lag: int = 0
@@ -165,6 +168,7 @@ def _foresee(place: Place, told: TableForecast, samples: list[Sample]) -> None:
     new = _merged(samples)
     if new is not None:
         refuse_too_wide(place.name, place.columns(), new)
+        told.seen = sighting_lines(new, place.spec.evolve.type_change)
     if table is None:
         _foresee_creation(place, told, new)
         return

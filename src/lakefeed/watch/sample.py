@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from lakefeed.engine.lake import Place
 from lakefeed.engine.plan import format_of
 from lakefeed.errors import TableError
+from lakefeed.formats import Refused
 from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
@@ -18,6 +18,7 @@ from lakefeed.sources import Events, OffsetRange, Offsets, Source
 
 _MOST_EVENTS = 1_000
 _MOST_PARTITIONS = 50
+_MOST_ERRORS = 200
 _MOST_BYTES = 32 * 2**20
 
 
@@ -28,10 +29,17 @@ class Sample:
     events: int = 0
     dead_letters: dict[str, int] = field(default_factory=dict)
     """By code."""
+    errors: list[str] = field(default_factory=list)
+    """What some of the events were told that do not fit the columns."""
     new_columns: pa.Schema | None = None
     partitions: int = 0
     """Different values of `partition_by` among the rows."""
     rows: int = 0
+
+    @property
+    def refused(self) -> int:
+        """All that would become dead letters."""
+        return sum(self.dead_letters.values())
 
 
 def read_sample(source: Source, start: Offsets, ends: Offsets) -> list[list[bytes | None]]:
@@ -54,40 +62,47 @@ def _read(source: Source, ranges: list[OffsetRange]) -> Iterator[Events]:
 
 
 def take_sample(place: Place, source: Source, payloads: list[list[bytes | None]]) -> Sample:
-    """Decode the payloads as a task would for this table."""
-    sample = Sample()
+    """Decode the payloads as a run would for this table: once for what is new, once with that added."""
+    sample = Sample(events=sum(map(len, payloads)))
     columns = place.columns()
     known = pa.schema([]) if columns is None else columns
-    refused: Counter[str] = Counter()
     rename = place.rename
     decoder = format_of(source).decoder(as_in_events(known, rename), place.rules(columns))
     for portion in payloads:
         decoded = decoder.decode(portion)
-        sample.events += len(portion)
-        refused.update(one.code for one in decoded.refused)
+        _refuse(sample, decoded.refused)
         if decoded.unknown is not None:
             new = as_in_table(decoded.unknown, rename)
             before = sample.new_columns
             sample.new_columns = merge_proposals(before, new) if before else new
-    sample.dead_letters = dict(refused)
-    if columns is None:
-        known = sample.new_columns or known
+    if sample.new_columns is not None:
+        known = merge_proposals(known, sample.new_columns)
     if len(known):
-        _count_partitions(place, source, known, payloads, sample)
+        _take_again(place, source, known, payloads, sample)
     return sample
 
 
-def _count_partitions(
+def _refuse(sample: Sample, refused: list[Refused]) -> None:
+    for one in refused:
+        sample.dead_letters[one.code] = sample.dead_letters.get(one.code, 0) + 1
+        if one.stage == "schema" and len(sample.errors) < _MOST_ERRORS:
+            sample.errors.append(one.error)
+
+
+def _take_again(
     place: Place, source: Source, columns: pa.Schema, payloads: list[list[bytes | None]], sample: Sample
 ) -> None:
+    """What becomes of the events when the table has these columns."""
     fields = place.partition_fields
     if not all(each.column in columns.names for each in fields):
         raise TableError(f"table {place.name}: events have no column for `partition_by`.")
     decoder = format_of(source).decoder(as_in_events(columns, place.rename), place.rules(columns))
     values: set[tuple[object, ...]] = set()
+    sample.dead_letters, sample.errors = {}, []
     for portion in payloads:
-        rows = decoder.decode(portion).rows
-        rows = rows.rename_columns(as_in_table(rows.schema, place.rename).names)
+        decoded = decoder.decode(portion)
+        _refuse(sample, decoded.refused)
+        rows = decoded.rows.rename_columns(as_in_table(decoded.rows.schema, place.rename).names)
         sample.rows += rows.num_rows
         if fields:
             shaped = add_partition_columns(rows, [each for each in fields if each.derived])

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 
 from lakefeed.engine.lake import Place
+from lakefeed.pipeline.sightings import to_declare
 from lakefeed.pipeline.units import format_duration
 from lakefeed.sources import Offsets
 from lakefeed.tables.advice import advice
@@ -69,8 +70,9 @@ class Warnings:
                 )
 
     def look_at_sample(self, place: Place, samples: list[Sample]) -> None:
-        """Look at how many partitions the waiting events would be spread over, and at the properties."""
+        """Look at refused events, at the partitions that they would be spread over, and at the properties."""
         assert place.spec is not None
+        self._refusals(place, samples)
         rows, partitions = sum(one.rows for one in samples), sum(one.partitions for one in samples)
         if partitions > _SAMPLE_PARTITIONS and partitions > rows * _SAMPLE_SHARE:
             self._found[place.name].append(
@@ -82,6 +84,19 @@ class Warnings:
             seconds = _seconds(text)
             if text is not None and seconds is not None and seconds < _SHORT_TABLE_MEMORY:
                 self._found[place.name].append(f"{name} is {text}: {consequence}")
+
+    def _refusals(self, place: Place, samples: list[Sample]) -> None:
+        """Look whether columns that were inferred from the events refuse a tenth of them."""
+        events, refused = sum(one.events for one in samples), sum(one.refused for one in samples)
+        if not events or refused < _SAMPLE_SHARE * events:
+            return
+        errors = [error for one in samples for error in one.errors]
+        lines = [to_declare(one.new_columns, errors) for one in samples if one.new_columns is not None]
+        if any(lines):
+            self._found[place.name].append(
+                f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead letters; "
+                f"to take them all, declare `schema: {{{', '.join(filter(None, lines))}}}`"
+            )
 
     def _memory(self, name: str, table: LakeTable) -> None:
         """Look whether the largest partition can be put in order on this machine."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from lakefeed import Pipeline
 from lakefeed.engine.lake import Lake
+from lakefeed.pipeline.tests import Case
 from lakefeed.pipeline.types import type_text
-from lakefeed.testing import Landed, Sample, run_samples
+from lakefeed.testing import Landed, Sample, check, run_samples
+from lakefeed.testing.landed import _moved
+from lakefeed.watch.forecast import forecast
 
 ORDERS = """\
 name: shop
@@ -94,3 +100,62 @@ def test_tables_of_a_route_take_mixed_values_too(tmp_path: Path) -> None:
     assert len(landed.rows("orders/a")) == len(landed.rows("orders/b")) == 30
     schema = DeltaTable(landed.path("orders/a")).schema().to_json()
     assert '"lakefeed.type":"json"' in schema
+
+
+def test_plan_shows_what_was_seen_and_foresees_what_a_run_refuses(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(ORDERS)
+    events = [{"id": n, "total": "n/a" if n % 50 == 0 else n + 0.25, "o": {"v": n}} for n in range(300)]
+    pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
+    moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, tmp_path / "run")
+
+    (told,) = forecast(moved).tables
+
+    assert told.columns == ["id long", "total double", "o struct<v: long>"]
+    assert told.seen == [
+        "id     long    300 numbers",
+        "total  double  294 numbers, 6 strings -> those 6 become dead letters",
+        "o      struct  300 objects",
+        "o.v    long    300 numbers",
+    ]
+    assert told.sampled_dead_letters == {"wrong_type": 6}
+    assert told.warnings == []
+
+
+def test_plan_warns_loudly_when_inferred_columns_refuse_a_tenth_of_the_events(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(ORDERS)
+    events = [
+        {"id": n, **{name: "x" if n % 25 == at else n for at, name in enumerate("abc")}} for n in range(100)
+    ]
+    pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
+    moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, tmp_path / "run")
+
+    (told,) = forecast(moved).tables
+
+    assert told.warnings == [
+        "12 of 100 sampled events (12.0%) would become dead letters; to take them all, declare "
+        "`schema: {a: json, b: json, c: json}`"
+    ]
+
+
+values = st.sampled_from([1, 2.5, "x", "2026-11-15T10:00:00Z", True, None, [], [1], ["x", 1], {"a": 1}])
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(values, values, st.integers(1, 30)), min_size=1, max_size=5))
+def test_plan_test_and_run_infer_the_same(parts: list[tuple[Any, Any, int]]) -> None:
+    events = [{"id": 1, "v": v, "o": {"w": w}} for v, w, count in parts for _ in range(count)]
+    samples = {"orders": [Sample(json=event, partition=n % 3) for n, event in enumerate(events)]}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "shop.yaml").write_text(ORDERS)
+        pipeline = Pipeline.from_file(Path(folder) / "shop.yaml")
+        (planned,) = forecast(_moved(pipeline, samples, Path(folder) / "plan")).tables
+        landed = run_samples(pipeline, samples, Path(folder) / "run")
+        case = Case(events=samples, tables={"orders": {"rows": []}})
+        (verdict,) = check(pipeline.model_copy(update={"tests": {"case": case}}))
+
+        assert verdict.columns["orders"] == planned.seen
+        made = {name: kind.replace("string", "json") for name, kind in types(landed).items()}
+        assert [column.replace("string", "json") for column in planned.columns] == [
+            f"{name} {kind}" for name, kind in made.items()
+        ]
+        assert sum(planned.sampled_dead_letters.values()) == len(landed.dead_letters("orders"))

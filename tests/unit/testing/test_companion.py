@@ -59,7 +59,7 @@ def test_json_tells_the_same_to_programs(tmp_path: Path) -> None:
 
     assert (code, said) == (3, "")
     kept, wrong = json.loads(out)
-    assert kept == {"name": "kept", "passed": True, "differences": [], "error": None}
+    assert kept == {"name": "kept", "passed": True, "differences": [], "error": None, "columns": {}}
     assert wrong["differences"] == [
         {"table": "clicks", "place": "row 1 differs", "column": "price", "expected": "9.99", "got": "9.90"}
     ]
