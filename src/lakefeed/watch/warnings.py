@@ -94,8 +94,8 @@ class Warnings:
         lines = [to_declare(one.new_columns, errors) for one in samples if one.new_columns is not None]
         if any(lines):
             self._found[place.name].append(
-                f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead letters; "
-                f"to take them all, declare `schema: {{{', '.join(filter(None, lines))}}}`"
+                f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead "
+                f"letters; to take them all, declare `schema: {{{', '.join(filter(None, lines))}}}`"
             )
 
     def _memory(self, name: str, table: LakeTable) -> None:
