@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,6 +19,8 @@ from lakefeed.errors import LakefeedError, StoreUnavailable, TableError
 
 # The engine tries again by itself: a store that is away must not hold a worker for minutes.
 _DEFAULTS = {"retry_timeout": "30s"}
+
+_SYNCS = 8
 
 _FULL = (StoreUnavailable, "no space left", "Free some space; the write is tried again.")
 _FORBIDDEN = (TableError, "permission denied", "Give the user that runs Lakefeed the right to write there.")
@@ -101,6 +105,29 @@ def local_folder(store: pafs.FileSystem) -> Path | None:
 def store_path(store: pafs.FileSystem) -> str:
     """Where a store is, as a user would write it."""
     return str(store.handler.uri if isinstance(store, pafs.PyFileSystem) else store.base_path).rstrip("/")
+
+
+def sync(paths: Collection[Path]) -> None:
+    """Wait until the content of files, or the names in directories, would outlive a power cut."""
+    if len(paths) == 1:
+        return _sync(next(iter(paths)))
+    # Side by side: the disk then writes its journal once for many of them.
+    with ThreadPoolExecutor(max_workers=_SYNCS) as pool:
+        for _ in pool.map(_sync, paths):
+            pass
+        return None
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some file systems on the network cannot, and need not, do that with a directory.
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
+    finally:
+        os.close(handle)
 
 
 @contextmanager

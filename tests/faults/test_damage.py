@@ -145,7 +145,7 @@ def test_running_process_does_not_go_back_behind_an_entry_that_was_deleted(tmp_p
     table = make_table(tmp_path)
     entry(tmp_path, 5).unlink()
 
-    with pytest.raises(TableError, match="the newest version in the log 4 is older than the existing"):
+    with pytest.raises(TableError, match="version 5 of its log is not the one that was read"):
         table.refresh()
 
 

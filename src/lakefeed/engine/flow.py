@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wide
+from lakefeed.engine.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
@@ -303,6 +304,7 @@ class Flow:
             letters_path=self._lake.letters.path,
             letters_storage=self._lake.letters.storage,
             cores=self.cores,
+            sync=pipeline.sync,
             most_bytes=2 * pipeline.flush_for(self.source).bytes,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.engine.plan import Stamp, TablePlan
+from lakefeed.engine.plan import Stamp, TablePlan, group_of
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import Rules
@@ -29,7 +29,6 @@ from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 
 LETTERS = "dead letters"
-_MOST_COLUMNS = 2_000
 _ALTER_ATTEMPTS = 10
 
 
@@ -43,8 +42,11 @@ class Place:
         storage: Mapping[str, str],
         spec: Table | None,
         upkeep: Upkeep | None = None,
+        *,
+        sync: bool = True,
     ) -> None:
         self.name = name
+        self.sync = sync
         self.path = path
         self.storage = dict(storage)
         self.spec = spec
@@ -119,7 +121,9 @@ class Place:
         """Open the table, or look again at what others have done to it, and make it what the file says."""
         with self.lock:
             if self._table is None:
-                self._table = LakeTable.open(self.name, self.path, self.storage, self.store)
+                self._table = LakeTable.open(
+                    self.name, self.path, self.storage, self.store, durable=self.sync
+                )
             else:
                 self._table.refresh()
                 self._table.confirm()
@@ -133,7 +137,9 @@ class Place:
         """Open the table as it is, and leave it so; None where there is none."""
         with self.lock:
             if self._table is None:
-                self._table = LakeTable.open(self.name, self.path, self.storage, self.store)
+                self._table = LakeTable.open(
+                    self.name, self.path, self.storage, self.store, durable=self.sync
+                )
             return self._table
 
     def create(
@@ -155,6 +161,7 @@ class Place:
                 properties=self.properties,
                 transactions=transactions,
                 account=account,
+                durable=self.sync,
             )
             return self._table
 
@@ -226,6 +233,7 @@ class Place:
             target_file_size=self.spec.target_file_size,
             max_rows_per_file=self.spec.max_rows_per_file,
             properties=shape.properties,
+            sync=self.sync,
         )
 
     def table_schema(self, columns: pa.Schema) -> pa.Schema:
@@ -296,7 +304,7 @@ class Lake:
         self.pipeline = pipeline
         self._lock = threading.RLock()
         self.places = {
-            name: Place(name, table.path, pipeline.storage_for(name), table, pipeline.upkeep_for(name))
+            name: self._place(name, table.path, table)
             for name, table in pipeline.tables.items()
             if not table.route
         }
@@ -312,6 +320,7 @@ class Lake:
             pipeline.dead_letters_storage,
             None,
             pipeline.dead_letters_upkeep,
+            sync=pipeline.sync,
         )
 
     def find_routed(self) -> None:
@@ -326,10 +335,13 @@ class Lake:
         name = "/".join((table, *key))
         with self._lock:
             if name not in self.places:
-                storage = self.pipeline.storage_for(table)
-                upkeep = self.pipeline.upkeep_for(table)
-                self.places[name] = Place(name, spec.routed.path(key), storage, spec, upkeep)
+                self.places[name] = self._place(name, spec.routed.path(key), spec)
             return self.places[name]
+
+    def _place(self, name: str, path: str, spec: Table) -> Place:
+        table, pipeline = group_of(name), self.pipeline
+        storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
+        return Place(name, path, storage, spec, upkeep, sync=pipeline.sync)
 
     def routed_places(self, table: str) -> dict[Key, Place]:
         """The tables that a route has made so far, by value."""
@@ -368,32 +380,6 @@ class Lake:
             if partition in start and row["offset"] >= start[partition]:
                 found[partition].add((row["offset"], row["moment"]))
         return {partition: frozenset(stamps) for partition, stamps in found.items()}
-
-
-def refuse_new_columns(place: Place, proposal: pa.Schema) -> None:
-    """Raise TableError where the rule for new columns is to stop."""
-    if place.spec and place.spec.evolve.new_column == "fail":
-        columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in proposal)
-        raise TableError(
-            f"table {place.name}: events have new columns and `evolve.new_column` is fail: {columns}.\n"
-            "Add them to `schema`, name them in `drop`, or choose another rule, then start again."
-        )
-
-
-def refuse_too_wide(table: str, columns: pa.Schema | None, proposal: pa.Schema) -> None:
-    """Raise TableError when events would make thousands of columns: then their keys are data."""
-    wide = sum(map(_leaves, columns or ())) + sum(map(_leaves, proposal))
-    if wide > _MOST_COLUMNS:
-        names = ", ".join(proposal.names[:3])
-        raise TableError(
-            f"table {table}: events ask for {len(proposal)} new columns ({names}, ...), {wide:,} in all; "
-            f"at most {_MOST_COLUMNS:,} are made by themselves.\n"
-            "Declare `schema`, with a map where keys are data."
-        )
-
-
-def _leaves(field: pa.Field) -> int:
-    return sum(map(_leaves, field.type)) if pa.types.is_struct(field.type) else 1
 
 
 def _declared(have: pa.Field, declared: pa.Field | None) -> pa.Field:

@@ -81,6 +81,8 @@ class FlowPlan:
     cores: int
     most_bytes: int | None = None
     """Payload bytes after which a task gives up: its batch was planned for far smaller events."""
+    sync: bool = True
+    """Whether files of dead letters outlive a power cut."""
 
     def cut(self, start: Offsets, end: Offsets) -> Offsets:
         """Bring the end of a batch back, so that a table takes all of a partition's range or none."""

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wide
+from lakefeed.engine.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.letters import LetterEvents, LetterFilter, read_letters
 from lakefeed.engine.manifest import TableManifest
 from lakefeed.engine.plan import FlowPlan, format_of
@@ -177,6 +178,8 @@ class _Replay:
             letters_path=str(scratch / "letters"),
             letters_storage={},
             cores=1,
+            # They are looked at, and thrown away.
+            sync=False,
         )
         manifest = run_task(plan, ranges, [events])
         if manifest.error:

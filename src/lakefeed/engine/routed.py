@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -15,6 +16,8 @@ from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.rows.route import cut, lacking, part
 from lakefeed.sources import OffsetRange
 from lakefeed.stores import open_store
+
+_CLOSED_AT_ONCE = 8
 
 
 class RoutedWriters:
@@ -90,9 +93,12 @@ class RoutedWriters:
     def close(self) -> Mapping[str, TableManifest]:
         """Finish every file; answer what was written or is to be changed first, by table."""
         found = {name: TableManifest(name, proposal=columns) for name, columns in self._proposals.items()}
-        for key, writer in self._writers.items():
-            name = self._table.routed[key].name
-            found[name] = TableManifest(name, files=writer.close())
+        names = [self._table.routed[key].name for key in self._writers]
+        # Side by side, as each waits for the disk.
+        with ThreadPoolExecutor(max_workers=_CLOSED_AT_ONCE) as pool:
+            written = pool.map(TableWriter.close, self._writers.values())
+            for name, files in zip(names, written, strict=True):
+                found[name] = TableManifest(name, files=files)
         return found
 
     @property

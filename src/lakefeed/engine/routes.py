@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lakefeed.engine.lake import Lake, Place, refuse_new_columns
+from lakefeed.engine.growth import refuse_new_columns
+from lakefeed.engine.lake import Lake, Place
 from lakefeed.errors import TableError
 from lakefeed.pipeline.partitioning import check_partitioning
 from lakefeed.pipeline.types import stored_type, type_text

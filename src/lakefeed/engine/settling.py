@@ -159,7 +159,7 @@ def _return(
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
     there = {one for batch in _identified(lake, account["table"], None) for one in identities(batch)}
-    writer = TableWriter(lake.letters.store, FileTarget(DEAD_LETTER_SCHEMA))
+    writer = TableWriter(lake.letters.store, FileTarget(DEAD_LETTER_SCHEMA, sync=lake.letters.sync))
     count = 0
     for part in order.get("letters", ()):
         wanted = set(members(from_account(part["letters"]))) - there

@@ -17,6 +17,7 @@ from lakefeed.engine.delta_spark import delta_settings, needs_delta
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
 from lakefeed.engine.lake import Lake
+from lakefeed.engine.machines import refuse_unshared_disks
 from lakefeed.engine.patience import Patience
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
@@ -44,6 +45,7 @@ def run(
     come to their end.
     """
     state = Path(pipeline.state) / pipeline.name
+    refuse_unshared_disks(pipeline, master or pipeline.spark.master)
     with only_instance(pipeline), watched or nullcontext(watcher or Quiet()) as watcher:
         lake = Lake(pipeline)
         chosen = master or pipeline.spark.master
@@ -51,6 +53,8 @@ def run(
             pipeline.spark.conf if once or not needs_delta(pipeline) else delta_settings(pipeline.spark.conf)
         )
         with spark_session(pipeline.name, chosen, conf, state / "spark.log") as session:
+            # A program may have brought a session of its own.
+            refuse_unshared_disks(pipeline, str(session.sparkContext.master))
             watcher.started()
             flows = [
                 Flow(lake, name, session, state / "checkpoints", watcher, once=once)

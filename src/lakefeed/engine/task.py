@@ -218,7 +218,7 @@ class _Lane:
         plan = self._plan
         if self._letters is None:
             store = open_store(plan.letters_path, dict(plan.letters_storage))
-            self._letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA))
+            self._letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA, sync=plan.sync))
         payloads = [events.payloads[index] for index in indexes]
         origin = events.origin(indexes)
         self._tell(refused, origin)

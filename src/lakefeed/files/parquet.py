@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from lakefeed.files import DataFile
 from lakefeed.files.partitions import Values, directory, split_by_partition
 from lakefeed.files.stats import FileStatistics, Leaf, indexed_leaves
-from lakefeed.stores import store_errors, store_path
+from lakefeed.stores import local_folder, store_errors, store_path, sync
 
 _ROW_GROUP_ROWS = 1_000_000
 _ROW_GROUP_BYTES = 64 * 2**20
@@ -41,6 +42,8 @@ class FileTarget:
     target_file_size: int = 128 * 2**20
     max_rows_per_file: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    sync: bool = True
+    """Whether files on a disk are to outlive a power cut before they are answered."""
 
 
 class TableWriter:
@@ -62,6 +65,8 @@ class TableWriter:
         self._layout: _Layout | None = None
         self._open: OrderedDict[Values, _OpenFile] = OrderedDict()
         self._made: list[str] = []
+        self._grown: set[Path] = set()
+        """Directories that have got others inside."""
         self._closed: list[DataFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -81,6 +86,7 @@ class TableWriter:
         self.flush()
         while self._open:
             self._close_one(next(iter(self._open)))
+        self._sync()
         return list(self._closed)
 
     def abort(self) -> None:
@@ -94,6 +100,20 @@ class TableWriter:
                 self._store.delete_file(path)
         self._made.clear()
         self._closed.clear()
+
+    def _sync(self) -> None:
+        """Let the files be there for good, and every directory that leads to them, before anybody knows them.
+
+        An object store has answered for that already.
+        """
+        folder = local_folder(self._store)
+        if folder is None or not self._target.sync or not self._closed:
+            return
+        paths = [folder / file.path for file in self._closed]
+        with store_errors(self._path):
+            sync(paths)
+            above = (each for path in paths for each in path.parents)
+            sync({each for each in above if each.is_relative_to(folder)} | self._grown)
 
     def flush(self) -> None:
         """Write the rows that wait as row groups, whatever their number."""
@@ -125,7 +145,9 @@ class TableWriter:
             path = directory(self._target.partition_columns, values) + name
             self._made.append(path)
             assert self._layout is not None
-            self._open[values] = _OpenFile(path, _create(self._store, path), self._layout, self._target)
+            self._open[values] = _OpenFile(
+                path, _create(self._store, path, self._grown), self._layout, self._target
+            )
         self._open.move_to_end(values)
         return self._open[values]
 
@@ -214,14 +236,20 @@ class _OpenFile:
             self._sink.close()
 
 
-def _create(store: pafs.FileSystem, path: str) -> pa.NativeFile:
-    """Open a new file; directories are made when the first file in them shows that they are missing."""
+def _create(store: pafs.FileSystem, path: str, grown: set[Path]) -> pa.NativeFile:
+    """Open a new file; directories are made when the first file in them shows that they are missing.
+
+    Those that get others inside are added to `grown`.
+    """
     try:
         return store.open_output_stream(path)
     except FileNotFoundError:
-        if not isinstance(store, pafs.SubTreeFileSystem):
+        folder = local_folder(store)
+        if folder is None:
             raise
-        store.base_fs.create_dir(store.base_path + path.rpartition("/")[0], recursive=True)
+        above = (folder / path).parents
+        grown |= {each.parent for each in above if not each.exists()}
+        above[0].mkdir(parents=True, exist_ok=True)
         return store.open_output_stream(path)
 
 

@@ -63,6 +63,11 @@ class Spark(Section):
         description="The Spark master.",
         examples=["local[*]", "spark://host:7077"],
     )
+    shared_disk: bool = Field(
+        default=False,
+        description="Whether local paths of tables are the same disk on every machine of the cluster. With "
+        "a master that runs tasks elsewhere, they are refused otherwise.",
+    )
     conf: Options = Field(
         default_factory=dict,
         description="Spark settings, passed to the session.",
@@ -112,6 +117,11 @@ class Pipeline(Section):
         validate_default=True,
         description="Where Spark's checkpoints are, relative to the file. May be deleted at any time: "
         "positions are in the tables.",
+    )
+    sync: bool = Field(
+        default=True,
+        description="Whether what is committed to a local disk outlives a power cut: data files and entries "
+        "of the log are synced. `false` is a little faster. Object stores need none of it.",
     )
     stop_timeout: Duration = Field(
         default=30.0,

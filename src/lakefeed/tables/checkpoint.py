@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 from lakefeed.errors import LakefeedError
 from lakefeed.stores import store_errors
 from lakefeed.tables.entries import last_checkpoint, versions
+from lakefeed.tables.entry_file import sync_checkpoint
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.table import LakeTable
 
@@ -61,6 +62,9 @@ def checkpoint_when_due(table: LakeTable, version: int) -> None:
         return
     try:
         table.delta.create_checkpoint()
+        if table.durable:
+            # Before the entries go that it stands for.
+            sync_checkpoint(table.store, version)
         if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
             table.delta.cleanup_metadata()
     except (DeltaError, LakefeedError, OSError) as error:

@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
-from lakefeed.stores import store_errors
+from lakefeed.stores import local_folder, store_errors
 from lakefeed.tables.checkpoint import checkpoint_when_due
 from lakefeed.tables.entry_file import add_action, commit_info, write_entry
 from lakefeed.tables.shape import Shape
@@ -85,8 +85,11 @@ class _Effort:
     shape: Shape
     unsure: bool = False
     """Whether a commit was tried that was not certainly refused."""
+    blind: bool = False
+    """Whether versions were passed whose entries nobody has looked at."""
 
     def run(self, retries: int, on_retry: Callable[[], None], sleep: Callable[[float], None]) -> int:
+        self.check_files()
         attempt = overtaken = 0
         while True:
             self.check()
@@ -113,9 +116,32 @@ class _Effort:
             f"{_reason(self.table, failure)}"
         ) from failure
 
+    def check_files(self) -> None:
+        """Raise unless every file is where the table is, as it was written.
+
+        An object store has answered for each when it was uploaded.
+        """
+        folder = local_folder(self.table.store)
+        for file in self.change.files if folder else ():
+            assert folder is not None
+            try:
+                found: int | str = (folder / file.path).stat().st_size
+            except FileNotFoundError:
+                found = "none"
+            if found != file.size:
+                raise BatchFailed(
+                    f"{self.table.path}: {file.path} was written with {file.size} bytes, and {found} are "
+                    "there. The batch runs again.\nWith workers on other machines, `shared_disk` is only for "
+                    "paths that are the same disk on all of them."
+                )
+
     def check(self) -> None:
         """Raise unless the table is still the one that the change was made for."""
+        before = self.table.version
         self.table.confirm()
+        self.blind |= self.table.version != before
+        if self.may_have_landed():
+            raise self.unknown()
         _check_fence(self.table, self.change)
         # Without files, nothing of the change depends on what the table looks like.
         other = self.shape.difference(self.table.shape) if self.change.files else None
@@ -127,17 +153,27 @@ class _Effort:
 
     def find(self) -> int | None:
         """Refresh, and look for the commit among the versions that have come since."""
-        for version, info in self.table.refresh().items():
+        before = self.table.version
+        passed = self.table.refresh()
+        for version, info in passed.items():
             if account_of(info).get("commit") == self.change.token:
                 return version
-        moved = self.change.transactions.items()
-        if not self.unsure or not moved or any(self.table.transactions.get(name) != to for name, to in moved):
+        self.blind |= self.table.version - before != len(passed)
+        if not self.may_have_landed():
             return None
-        # The positions are ours, whoever wrote them, and the entry that did is gone.
         names = {Path(uri).name for uri in self.table.delta.file_uris()}
         if all(Path(file.path).name in names for file in self.change.files):
             return self.table.version
-        raise BatchFailed(
+        raise self.unknown()
+
+    def may_have_landed(self) -> bool:
+        """Whether the positions are ours, and the entry that moved them may have been ours as well."""
+        moved = self.change.transactions.items()
+        reached = all(self.table.transactions.get(name) == to for name, to in moved)
+        return self.unsure and self.blind and bool(moved) and reached
+
+    def unknown(self) -> BatchFailed:
+        return BatchFailed(
             f"{self.table.path}: the log was cleaned before it could be seen whether a commit landed. "
             "The run goes on from the positions of the table."
         )
@@ -167,7 +203,7 @@ def _write(table: LakeTable, change: Append, folder: Path) -> FileExistsError | 
         *({"txn": {"appId": name, "version": to}} for name, to in change.transactions.items()),
     ]
     try:
-        write_entry(folder, table.next_version, actions)
+        write_entry(folder, table.next_version, actions, durable=table.durable)
     except FileExistsError as error:
         return error
     return None

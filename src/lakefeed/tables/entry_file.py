@@ -19,9 +19,11 @@ import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from lakefeed import __version__
-from lakefeed.stores import local_folder
+from lakefeed.stores import local_folder, sync
 
 _LOG = "_delta_log"
+OWN_ENTRY = "lakefeed:"
+"""How the engine of an entry that was written here begins."""
 UNQUOTED = "/!$&'()+,-.:;=@_~"
 """What delta-rs leaves as it is in a path, beside letters and digits."""
 
@@ -80,17 +82,25 @@ def commit_info(partition_columns: list[str], metadata: Mapping[str, Any], now: 
             "operationParameters": told,
             # No file was read to decide what is added.
             "isBlindAppend": True,
-            "engineInfo": f"lakefeed:{__version__}",
+            "engineInfo": f"{OWN_ENTRY}{__version__}",
             **metadata,
         }
     }
 
 
-def write_entry(folder: Path, version: int, actions: Iterable[Mapping[str, Any]]) -> None:
-    """Put an entry in place, whole or not at all. Raises FileExistsError where the version exists already."""
+def write_entry(
+    folder: Path, version: int, actions: Iterable[Mapping[str, Any]], *, durable: bool = False
+) -> None:
+    """Put an entry in place, whole or not at all. Raises FileExistsError where the version exists already.
+
+    A `durable` one outlives a power cut: it is on the disk before it has its name, and its name before this
+    answers.
+    """
     part = folder / _LOG / f"_commit_{uuid.uuid4()}.json.tmp"
     try:
         part.write_bytes(b"\n".join(orjson.dumps(action) for action in actions))
+        if durable:
+            sync([part])
         try:
             # Unlike a rename, a link never takes the place of what is there.
             os.link(part, entry_path(folder, version))
@@ -98,6 +108,33 @@ def write_entry(folder: Path, version: int, actions: Iterable[Mapping[str, Any]]
             # A disk on the network may have done it, lost its own answer, and asked for it again.
             if part.stat().st_nlink < 2:
                 raise
+        if durable:
+            sync([part.parent])
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def sync_folder(store: pafs.FileSystem) -> None:
+    """Let the folder of a new table outlive a power cut."""
+    folder = local_folder(store)
+    if folder is not None:
+        sync([folder, folder.parent])
+
+
+def sync_checkpoint(store: pafs.FileSystem, version: int) -> None:
+    """Let a checkpoint and what points to it outlive a power cut."""
+    folder = local_folder(store)
+    if folder is not None:
+        log = folder / _LOG
+        sync([*log.glob(f"{version:020d}.checkpoint*"), log / "_last_checkpoint"])
+        sync([log])
+
+
+def sync_entry(store: pafs.FileSystem, version: int) -> None:
+    """Let an entry that somebody else wrote outlive a power cut, where that is not the store's matter."""
+    folder = local_folder(store)
+    if folder is not None:
+        entry = entry_path(folder, version)
+        sync([entry])
+        sync([entry.parent])

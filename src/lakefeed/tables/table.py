@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from lakefeed.errors import TableError
 from lakefeed.stores import delta_options, store_errors, store_path
 from lakefeed.tables.admission import refuse_unfit
-from lakefeed.tables.entry_file import entry_path, footprint, plain_folder
+from lakefeed.tables.entry_file import OWN_ENTRY, entry_path, footprint, plain_folder, sync_entry, sync_folder
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.transactions import last_checkpoint, read_entry, read_transactions
 
@@ -34,8 +34,12 @@ class LakeTable:
     _read_to = -1
     """The version up to which entries have been read."""
 
-    def __init__(self, name: str, delta: DeltaTable, store: pafs.FileSystem) -> None:
+    def __init__(
+        self, name: str, delta: DeltaTable, store: pafs.FileSystem, *, durable: bool = False
+    ) -> None:
         self.name = name
+        self.durable = durable
+        """Whether entries on a disk are to outlive a power cut, those of others before them included."""
         self.path = store_path(store)
         self.store = store
         self._delta = delta
@@ -57,6 +61,7 @@ class LakeTable:
         store: pafs.FileSystem,
         *,
         foreign: bool = False,
+        durable: bool = False,
     ) -> LakeTable | None:
         """Open the table at `path`; None where there is none.
 
@@ -70,7 +75,7 @@ class LakeTable:
                 return None
             if not foreign:
                 refuse_unfit(Shape.of(delta), path)
-            return cls(name, delta, store)
+            return cls(name, delta, store, durable=durable)
 
     @classmethod
     def create(
@@ -85,6 +90,7 @@ class LakeTable:
         properties: Mapping[str, str],
         transactions: Mapping[str, int],
         account: Mapping[str, Any],
+        durable: bool = False,
     ) -> LakeTable:
         """Create the table with its first positions in version 0.
 
@@ -107,7 +113,11 @@ class LakeTable:
                     raise
                 delta = DeltaTable(path, storage_options=delta_options(path, storage))
                 refuse_unfit(Shape.of(delta), path)
-            return cls(name, delta, store)
+            table = cls(name, delta, store, durable=durable)
+            if durable:
+                sync_entry(store, table.version)
+                sync_folder(store)
+            return table
 
     @property
     def version(self) -> int:
@@ -229,6 +239,9 @@ class LakeTable:
                 return
             if entry.reshapes and self._delta.version() <= self._read_to:
                 self._delta.load_as_version(self._read_to + 1)
+            if self.durable and not str(entry.info.get("engineInfo", "")).startswith(OWN_ENTRY):
+                # delta-rs and others leave that to the disk. What stands on a torn entry is lost with it.
+                sync_entry(self.store, self._read_to + 1)
             self._read_to += 1
             self._footprint, self._digest = found, entry.digest
             self.transactions.update(entry.transactions)

@@ -99,6 +99,8 @@ def _moved(pipeline: Pipeline, events: Mapping[str, Sequence[Sample]], folder: P
                 path=str(folder / "dead_letters"), stop_above=pipeline.dead_letters.stop_above
             ),
             "storage": {},
+            # All of it is thrown away.
+            "sync": False,
             "state": str(folder / "state"),
             "give_up_after": _PATIENCE,
         }

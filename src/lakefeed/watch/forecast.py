@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakefeed.engine.lake import Lake, Place, refuse_new_columns, refuse_too_wide
+from lakefeed.engine.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.sharing import refuse_second_copy
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline

@@ -123,6 +123,7 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     flow = Flow(lake, "clicks", spark, tmp_path / "state", Quiet(), once=True)
     (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
     landing = Landing(lake, "clicks", {}, [reach], Quiet())
+    (tmp_path / "events" / "a.parquet").write_bytes(b"x")
     file = DataFile("a.parquet", 1, 10, {}, '{"numRecords": 10}')
     batch = Manifest([OffsetRange("0", 0, 10)], {"events": TableManifest("events", [file])}, {"0": 10})
 

@@ -204,7 +204,7 @@ def test_abort_raises_nothing_even_when_files_are_gone(
 
 def test_a_full_disk_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = pa.OSFile("/dev/full", "w")
-    monkeypatch.setattr("lakefeed.files.parquet._create", lambda store, path: full)
+    monkeypatch.setattr("lakefeed.files.parquet._create", lambda store, path, grown: full)
 
     with pytest.raises(StoreUnavailable) as told:
         write(tmp_path, FileTarget(numbers(0, 1).schema), numbers(0, 1_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,16 @@ def open_table(path: Path) -> LakeTable:
     return table
 
 
-def event(offset: int, name: str = "") -> Append:
-    """The change that adds the event at an offset; its file is not looked at."""
+def put(path: Path, files: Iterable[NewFile]) -> None:
+    for file in files:
+        (path / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (path / file.path).write_bytes(b"x" * file.size)
+
+
+def event(path: Path, offset: int, name: str = "") -> Append:
+    """The change that adds the event at an offset; of its file, only the size is looked at."""
     file = NewFile(name or f"{offset}.parquet", 1, {"city": None}, '{"numRecords":1}')
+    put(path, [file])
     return Append([file], {"shop/clicks/0": offset}, {"shop/clicks/0": offset - 1}, {"rows": 1})
 
 
@@ -74,6 +82,8 @@ def test_an_entry_says_what_delta_rs_would_say(tmp_path: Path, monkeypatch: pyte
         {"shop/clicks/0": -1},
         {"kind": "other", "rows": 1, "text": 'a "quoted" \\ text'},
     )
+    put(tmp_path / "here", change.files)
+    put(tmp_path / "there", change.files)
     append(make_table(tmp_path / "here"), change, retries=0)
     monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
 
@@ -97,7 +107,7 @@ def test_appending_never_goes_through_the_files_of_the_table(
         monkeypatch.setattr(DeltaTable, name, lambda *args, name=name, **more: calls.append(name))
 
     for offset in range(20):
-        append(table, event(offset), retries=0)
+        append(table, event(tmp_path, offset), retries=0)
 
     assert calls == []
     assert (table.version, table.transactions) == (20, {"shop/clicks/0": 19})
@@ -106,7 +116,7 @@ def test_appending_never_goes_through_the_files_of_the_table(
 def test_files_that_were_appended_are_there_for_whoever_asks(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     for offset in range(3):
-        append(table, event(offset), retries=0)
+        append(table, event(tmp_path, offset), retries=0)
 
     found = [Path(uri).name for uri in table.delta.file_uris()]
 
@@ -124,7 +134,7 @@ def test_checkpoints_are_written_and_old_entries_deleted_as_the_table_says(
     table = make_table(tmp_path, short)
 
     for offset in range(11):
-        append(table, event(offset), retries=0)
+        append(table, event(tmp_path, offset), retries=0)
 
     names = {path.name for path in (tmp_path / "_delta_log").iterdir()}
     assert f"{9:020d}.checkpoint.parquet" in names
@@ -139,16 +149,16 @@ def test_an_instance_that_slept_while_the_log_was_cleaned_does_not_write_into_th
     tmp_path: Path, forgotten: tuple[int, int]
 ) -> None:
     awake = make_table(tmp_path)
-    append(awake, event(0), retries=0)
+    append(awake, event(tmp_path, 0), retries=0)
     asleep = open_table(tmp_path)
     for offset in range(1, 10):
-        append(awake, event(offset), retries=0)
+        append(awake, event(tmp_path, offset), retries=0)
     awake.delta.create_checkpoint()
-    append(awake, event(10), retries=0)
+    append(awake, event(tmp_path, 10), retries=0)
     forget_entries(tmp_path, *forgotten)
 
     with pytest.raises(Fenced, match="up to 10, this one expected 0"):
-        append(asleep, event(1, "twice.parquet"), retries=3)
+        append(asleep, event(tmp_path, 1, "twice.parquet"), retries=3)
 
     assert DeltaTable(tmp_path).version() == 11
     assert "twice.parquet" not in {Path(uri).name for uri in DeltaTable(tmp_path).file_uris()}
@@ -162,7 +172,7 @@ def test_an_append_behind_a_cleaned_log_lands_at_its_end(tmp_path: Path) -> None
     stranger.delta.create_checkpoint()
     forget_entries(tmp_path, 1, 4)
 
-    version = append(table, event(0), retries=3)
+    version = append(table, event(tmp_path, 0), retries=3)
 
     assert version == 6
     assert DeltaTable(tmp_path).transaction_version("shop/clicks/0") == 0
@@ -170,11 +180,11 @@ def test_an_append_behind_a_cleaned_log_lands_at_its_end(tmp_path: Path) -> None
 
 def test_columns_that_another_adds_are_seen_and_end_the_batch(tmp_path: Path) -> None:
     table = make_table(tmp_path)
-    append(table, event(0), retries=0)
+    append(table, event(tmp_path, 0), retries=0)
     DeltaTable(tmp_path).alter.add_columns([Field("more", "long")])
 
     with pytest.raises(BatchFailed, match="altered by others while a batch was on its way: its columns"):
-        append(table, event(1), retries=3)
+        append(table, event(tmp_path, 1), retries=3)
 
     assert table.schema.names == ["id", "city", "more"]
     assert DeltaTable(tmp_path).transaction_version("shop/clicks/0") == 0
@@ -183,13 +193,13 @@ def test_columns_that_another_adds_are_seen_and_end_the_batch(tmp_path: Path) ->
 def test_a_table_made_anew_at_the_same_path_is_not_written_behind_its_end(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     for offset in range(5):
-        append(table, event(offset), retries=0)
+        append(table, event(tmp_path, offset), retries=0)
     for path in (tmp_path / "_delta_log").iterdir():
         path.unlink()
     make_table(tmp_path)
 
     with pytest.raises(TableError):
-        append(table, event(5), retries=0)
+        append(table, event(tmp_path, 5), retries=0)
 
     assert not (tmp_path / "_delta_log" / f"{6:020d}.json").exists()
 
@@ -200,7 +210,7 @@ def test_a_commit_that_others_overtake_again_and_again_lands_without_a_wait(tmp_
         append(other, Append([], {"other/source/0": number}, {}, {}), retries=0)
     waits: list[float] = []
 
-    version = append(table, event(0), retries=0, sleep=waits.append)
+    version = append(table, event(tmp_path, 0), retries=0, sleep=waits.append)
 
     assert (version, waits) == (31, [])
 
@@ -209,6 +219,6 @@ def test_a_hint_at_a_checkpoint_that_does_not_exist_stops_no_commit(tmp_path: Pa
     table = make_table(tmp_path)
     (tmp_path / "_delta_log" / "_last_checkpoint").write_text('{"version": 999, "size": 1}')
 
-    versions = [append(table, event(offset), retries=0) for offset in range(3)]
+    versions = [append(table, event(tmp_path, offset), retries=0) for offset in range(3)]
 
     assert versions == [1, 2, 3]

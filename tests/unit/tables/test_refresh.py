@@ -29,7 +29,8 @@ def make_table(path: Path) -> LakeTable:
     )
 
 
-def rows(first: int, last: int) -> Append:
+def rows(path: Path, first: int, last: int) -> Append:
+    (path / f"{first}.parquet").write_bytes(b"x" * 100)
     file = NewFile(f"{first}.parquet", 100, {}, json.dumps({"numRecords": last - first + 1}))
     return Append([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {})
 
@@ -44,12 +45,12 @@ def test_position_is_known_although_the_log_could_not_be_read_right_after_the_co
 
     monkeypatch.setattr(tables, "read_entry", away)
     with pytest.raises(StoreUnavailable, match="connection reset by peer"):
-        append(table, rows(0, 9), retries=0)
+        append(table, rows(tmp_path, 0, 9), retries=0)
     monkeypatch.setattr(tables, "read_entry", read_entry)
     passed = table.refresh()
 
     assert list(passed) == [1]
     assert table.transactions == {"shop/clicks/0": 9}
     with pytest.raises(Fenced):
-        append(table, rows(0, 9), retries=0)
+        append(table, rows(tmp_path, 0, 9), retries=0)
     assert table.version == 1

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakefeed import Pipeline
+from lakefeed.engine.machines import refuse_unshared_disks
+from lakefeed.errors import UsageError
+
+
+def shop(folder: Path, path: str = "events", spark: str = "") -> Pipeline:
+    file = folder / "shop.yaml"
+    file.write_text(
+        f"""\
+name: shop
+sources: {{clicks: {{type: generate, rows: 1}}}}
+tables: {{events: {{path: "{path}", from: clicks, schema: {{event_id: long}}}}}}
+dead_letters: {{path: "s3://lake/letters"}}
+spark: {{{spark}}}
+"""
+    )
+    return Pipeline.from_file(file)
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:9", "k8s://127.0.0.1:9", "yarn"])
+def test_local_paths_are_refused_where_tasks_run_on_other_machines(tmp_path: Path, master: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        shop(tmp_path).run(once=True, master=master)
+
+    assert str(refused.value) == (
+        f"table events: {tmp_path / 'events'} is a local path, and {master} runs tasks on other machines, "
+        "which would write to disks of their own.\nUse an object store. If every machine has the same disk "
+        "there, say so with `spark: {shared_disk: true}`."
+    )
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local-cluster[2,1,1024]"])
+def test_local_paths_are_fine_where_all_tasks_run_here(tmp_path: Path, master: str) -> None:
+    refuse_unshared_disks(shop(tmp_path), master)
+
+
+def test_local_paths_are_fine_where_the_file_says_that_they_are_shared(tmp_path: Path) -> None:
+    refuse_unshared_disks(shop(tmp_path, spark="shared_disk: true"), "spark://127.0.0.1:9")
+    refuse_unshared_disks(shop(tmp_path, path="s3://lake/events"), "spark://127.0.0.1:9")
