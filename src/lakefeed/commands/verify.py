@@ -41,7 +41,12 @@ def _lines(found: PipelineProof) -> list[str]:
 
     lines = [line for one in (*found.tables, found.dead_letters) for line in _table(one)]
     count = sum(len(one.findings) for one in (*found.tables, found.dead_letters))
-    verdict = f"{counted(count, 'finding')}, marked with !" if count else "sound: nothing lost, nothing twice"
+    if count:
+        verdict = f"{counted(count, 'finding')}, marked with !"
+    elif found.sound:
+        verdict = "sound: nothing lost, nothing twice"
+    else:
+        verdict = "nothing found, and not proved: see `not checked`"
     return [*lines, f"{found.pipeline}: {verdict}"]
 
 

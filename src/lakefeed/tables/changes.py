@@ -1,15 +1,21 @@
-"""Changes of a table from version to version: its change data feed, or its appends where that is off."""
+"""Changes of a table from version to version: its change data feed, or its appends where that is off.
+
+Read from the log, entry by entry: delta-rs's own reader of the feed does not find files whose paths are
+encoded, and fails on timestamps in ISO 8601 as partition values.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import UsageError
 from lakefeed.stores import store_errors
+from lakefeed.tables.data_file import MissingFile
 from lakefeed.tables.entries import Entry, entries, plain_path, versions
 from lakefeed.tables.operation import place
 from lakefeed.tables.protocol import refuse_unkept
@@ -45,56 +51,95 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
     if first > end or end > table.version or first not in there:
         oldest = min(there, default=0)
         raise UsageError(
-            f"--from-version {first} --to-version {end}: {place(table)} can tell versions {oldest} to "
-            f"{table.version}."
+            f"versions {first} to {end}: {place(table)} can tell versions {oldest} to {table.version}."
         )
-    if table.properties.get(_FEED, "").lower() == "true":
-        return Changes(first, end, True, batches=_feed(table, first, end))
-    found = Changes(first, end, False)
+    feed = _is_on(table.properties)
+    found = Changes(first, end, feed)
     told = list(entries(table.store, first, end))
-    for entry in told:
-        if any(action.get("dataChange", True) for action in entry.removes):
-            found.left_out[entry.version] = str(entry.info.get("operation", "unknown"))
-    found.batches = _appends(table, [entry for entry in told if entry.version not in found.left_out])
+    if feed:
+        _refuse_gaps(table, told)
+    else:
+        for entry in told:
+            if any(action.get("dataChange", True) for action in entry.removes):
+                found.left_out[entry.version] = str(entry.info.get("operation", "unknown"))
+    found.batches = _rows(table, [entry for entry in told if entry.version not in found.left_out])
     return found
 
 
-def _feed(table: LakeTable, first: int, last: int) -> Iterator[pa.RecordBatch]:
-    """One version after the other, since delta-rs tells the kinds of change in an order of its own."""
-    for version in range(first, last + 1):
-        try:
-            feed = table.delta.load_cdf(starting_version=version, ending_version=version)
-            for batch in pa.RecordBatchReader.from_stream(feed):
-                at = batch.schema.get_field_index(TIMESTAMP)
-                moments = batch.column(at).cast(pa.timestamp("ms", "UTC"))
-                yield batch.set_column(at, TIMESTAMP, moments)
-        except DeltaError as error:
-            raise UsageError(
-                f"{place(table)}: version {version} has no change data feed that could be read: "
-                f"{str(error).strip().splitlines()[-1]}\n"
-                "The feed begins with the version that turned it on: see lakefeed table history."
-            ) from error
+def version_at(table: LakeTable, moment: dt.datetime, *, first: bool = False) -> int:
+    """The newest version of that time; with `first`, the oldest since. Raises UsageError where none is."""
+    wanted = int(moment.timestamp() * 1000)
+    with store_errors(table.path):
+        stamped = [(entry.version, entry.timestamp) for entry in entries(table.store, 0, table.version)]
+    if first:
+        found = next((version for version, at in stamped if at >= wanted), None)
+    else:
+        found = max((version for version, at in stamped if at <= wanted), default=None)
+    if found is None:
+        side = "since" if first else "at or before"
+        raise UsageError(f"{place(table)} has no version {side} {moment.isoformat()}: see its history.")
+    return found
 
 
-def _appends(table: LakeTable, told: list[Entry]) -> Iterator[pa.RecordBatch]:
+def _is_on(properties: dict[str, Any]) -> bool:
+    return str(properties.get(_FEED, "")).lower() == "true"
+
+
+def _refuse_gaps(table: LakeTable, told: list[Entry]) -> None:
+    """Raise UsageError at a version that took rows away while the feed was off, or with deletion vectors."""
+    on = _is_on(dict(table.at(told[0].version).metadata().configuration))
     for entry in told:
-        files = [_file(action) for action in entry.adds if action.get("dataChange", True)]
-        with store_errors(table.path):
-            for rows in read_rows(table, files):
-                yield _marked(rows, entry)
+        if entry.metadata is not None:
+            on = _is_on(entry.metadata.get("configuration") or {})
+        changing = [action for action in [*entry.adds, *entry.removes] if action.get("dataChange", True)]
+        if not on and changing:
+            raise UsageError(
+                f"{place(table)}: the change data feed was off at version {entry.version}.\n"
+                "Begin with the version that turned it on: see lakefeed table history."
+            )
+        if not entry.changes and any(action.get("deletionVector") for action in changing):
+            raise UsageError(
+                f"{place(table)}: version {entry.version} marked rows as deleted in deletion vectors, which "
+                "`table changes` does not read.\nUse the engine that wrote it, such as Spark."
+            )
 
 
-def _file(action: dict[str, object]) -> DataFile:
+def _rows(table: LakeTable, told: list[Entry]) -> Iterator[pa.RecordBatch]:
+    for entry in told:
+        if entry.changes:
+            with_type = table.schema.append(pa.field(TYPE, pa.string()))
+            yield from _read(table, entry, entry.changes, None, with_type)
+            continue
+        for kind, actions in (("delete", entry.removes), ("insert", entry.adds)):
+            changing = [action for action in actions if action.get("dataChange", True)]
+            yield from _read(table, entry, changing, kind, table.schema)
+
+
+def _read(
+    table: LakeTable, entry: Entry, actions: list[dict[str, Any]], kind: str | None, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some files with what a reader of changes wants to know; `kind` is None where files say."""
+    for action in actions:
+        try:
+            for rows in read_rows(table, [_file(action)], schema):
+                yield _marked(rows, entry, kind)
+        except MissingFile:
+            raise UsageError(
+                f"{place(table)}: {plain_path(action)}, which version {entry.version} tells of, is gone: a "
+                "vacuum has deleted it.\nBegin with a later version."
+            ) from None
+
+
+def _file(action: dict[str, Any]) -> DataFile:
     values = action.get("partitionValues")
     partition: Partition = tuple(values.items()) if isinstance(values, dict) else ()
-    # The log writes the empty text for null.
-    plain = tuple((name, value or None) for name, value in partition)
-    return DataFile(plain_path(action), str(action["path"]), 0, None, plain, 0)
+    return DataFile(plain_path(action), str(action["path"]), int(action.get("size") or 0), None, partition, 0)
 
 
-def _marked(rows: pa.RecordBatch, entry: Entry) -> pa.RecordBatch:
+def _marked(rows: pa.RecordBatch, entry: Entry, kind: str | None) -> pa.RecordBatch:
     moment = pa.scalar(entry.timestamp, pa.timestamp("ms", "UTC"))
     count = rows.num_rows
-    rows = rows.append_column(TYPE, pa.repeat("insert", count))
+    if kind is not None:
+        rows = rows.append_column(TYPE, pa.repeat(kind, count))
     rows = rows.append_column(VERSION, pa.repeat(pa.scalar(entry.version, pa.int64()), count))
     return rows.append_column(TIMESTAMP, pa.repeat(moment, count))

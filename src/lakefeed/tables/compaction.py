@@ -11,6 +11,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.pipeline.units import parse_size
+from lakefeed.tables.data_file import open_data, whole
 from lakefeed.tables.operation import Account, Extent, Report
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.rewrite import Writers, read_rows, refuse_vectors, rewrite
@@ -142,7 +143,7 @@ def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:
     first: Any = next(iter(files), None)
     if first is None:
         return "ZSTD"
-    with store.open_input_file(first.path) as stream:
+    with open_data(store, first.path) as stream, whole(store, first.path):
         footer = pq.ParquetFile(stream).metadata
         known = footer.num_row_groups and footer.num_columns
         return str(footer.row_group(0).column(0).compression) if known else "ZSTD"

@@ -9,6 +9,7 @@ from deltalake import CommitProperties, DeltaTable, WriterProperties
 
 from lakefeed.stores import store_errors
 from lakefeed.tables.compaction import codec_of
+from lakefeed.tables.data_file import refuse_missing
 from lakefeed.tables.operation import Account, Extent, Report, change, reading
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.snapshot import data_files, extent, refuse_respelled
@@ -35,6 +36,7 @@ def plan(table: LakeTable, where: str) -> Plan:
     refuse_append_only(table, "delete")
     table.refresh()
     touched = data_files(table.delta, where)
+    refuse_missing(table.store, (file.path for file in touched))
     refuse_respelled(table, touched)
     refuse_unwritable(table, touched)
     return Plan(

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from lakefeed.pipeline.types import type_text
 from lakefeed.stores import store_errors
+from lakefeed.tables import entries
 from lakefeed.tables.advice import advice
 from lakefeed.tables.compaction import SMALL_SHARE, target_of
 from lakefeed.tables.operation import Extent, place
@@ -26,6 +29,9 @@ class Commit:
     operation: str
     by: str
     reason: str | None
+    rows_added: int | None
+    """None where the log does not tell."""
+    rows_removed: int | None
     metrics: Mapping[str, Any]
     account: Mapping[str, Any]
 
@@ -107,7 +113,9 @@ def describe(
 def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
     """The last versions that the log still tells about, newest first."""
     with store_errors(table.path):
-        return [_commit(info) for info in table.delta.history(limit)]
+        return [
+            _commit(info, entries.read(table.store, info["version"])) for info in table.delta.history(limit)
+        ]
 
 
 def instant(milliseconds: int | None) -> str | None:
@@ -118,9 +126,11 @@ def instant(milliseconds: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _commit(info: Mapping[str, Any]) -> Commit:
+def _commit(info: Mapping[str, Any], entry: entries.Entry) -> Commit:
     account = account_of(info)
-    metrics = info.get("operationMetrics")
+    told = info.get("operationMetrics")
+    metrics = told if isinstance(told, dict) else {}
+    added, removed = _moved(entry, metrics)
     pipeline = account.get("pipeline")
     by = f"pipeline {pipeline}" if pipeline else str(account.get("by") or info.get("engineInfo") or "unknown")
     return Commit(
@@ -129,9 +139,35 @@ def _commit(info: Mapping[str, Any]) -> Commit:
         operation=str(account.get("kind") or info.get("operation") or "unknown"),
         by=f"lakefeed {by}" if account else by,
         reason=account.get("reason"),
-        metrics=metrics if isinstance(metrics, dict) else {},
+        rows_added=added,
+        rows_removed=removed,
+        metrics=metrics,
         account=account,
     )
+
+
+def _moved(entry: entries.Entry, metrics: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """How many rows a version added and took away, as far as its entry tells."""
+    came = [action for action in entry.adds if action.get("dataChange", True)]
+    if not any(action.get("dataChange", True) for action in entry.removes):
+        counts = [orjson.loads(action.get("stats") or "{}").get("numRecords") for action in came]
+        return (None if None in counts else sum(counts)), 0
+    # What a statement kept is written again beside what it changed, so files do not tell.
+    inserted, updated, deleted = (_metric(metrics, kind) for kind in ("Inserted", "Updated", "Deleted"))
+    if inserted is updated is deleted is None:
+        return (None, None) if came else (0, None)
+    return (inserted or 0) + (updated or 0), (deleted or 0) + (updated or 0)
+
+
+def _metric(metrics: Mapping[str, Any], kind: str) -> int | None:
+    names = (
+        f"num{kind}Rows",
+        f"num_{kind.lower()}_rows",
+        f"numTargetRows{kind}",
+        f"num_target_rows_{kind.lower()}",
+    )
+    found = next((metrics[name] for name in names if name in metrics), None)
+    return None if found is None else int(found)
 
 
 def _largest(files: list[DataFile], count: int) -> list[PartitionSize]:

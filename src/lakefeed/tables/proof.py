@@ -39,6 +39,8 @@ class Proof:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    complete: bool = True
+    """Whether everything that is still there could be counted and looked at."""
     untouched: bool = True
     """Whether nothing but runs has changed the table: no rewind, no replay, no discard, no stranger."""
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -66,6 +68,8 @@ class _Walk:
         self._log = log
         self._letters = letters
         self.proof = Proof()
+        self._uncounted: list[int] = []
+        """Versions that changed rows and do not tell how many."""
         self._follows: dict[int, int] = {}
         """The version whose rows a rewind went on from; elsewhere it is the one before."""
 
@@ -93,8 +97,11 @@ class _Walk:
         state = proof.snapshot
         self._forget_what_was_rewound()
         proof.version, proof.rows, proof.files = state.version, state.rows, len(state.files)
-        if proof.rows is None:
-            proof.unchecked.append("some files have no statistics, so rows could not be counted")
+        uncounted = [version for version in self._uncounted if version >= proof.first]
+        if uncounted or proof.rows is None:
+            proof.complete = False
+            first = f"; the first such version is {uncounted[0]}" if uncounted else ""
+            proof.unchecked.append(f"some files have no statistics, so rows could not be counted{first}")
 
     def _go_on(self, state: Snapshot) -> None:
         self.proof.snapshot = state
@@ -193,6 +200,7 @@ class _Walk:
         self._check_removed_once(entry, state)
         added, removed = _rows(came), _rows(gone)
         if added is None or removed is None:
+            self._uncounted.append(entry.version)
             return
         if kind in _APPENDS:
             self._check_append(entry, account, kind, added, len(gone))
@@ -295,6 +303,7 @@ def _check_files(log: Log, proof: Proof) -> None:
     if more:
         proof.findings.append(Finding("file", f"and {counted(more, 'file')} more", proof.version))
     if elsewhere:
+        proof.complete = False
         proof.unchecked.append(
             f"{counted(elsewhere, 'file')} lie outside of the table and were not looked at"
         )

@@ -16,6 +16,7 @@ from lakefeed.pipeline.types import type_text
 from lakefeed.pipeline.wording import counted, listed
 from lakefeed.stores import delta_options, open_store, store_errors
 from lakefeed.tables.compaction import codec_of
+from lakefeed.tables.data_file import refuse_missing
 from lakefeed.tables.deletion import count_rows
 from lakefeed.tables.feeding import feeding
 from lakefeed.tables.listing import listing
@@ -98,6 +99,7 @@ def plan(table: LakeTable, where: str, source: Rows) -> Plan:
     refuse_append_only(table, "replace")
     table.refresh()
     touched = data_files(table.delta, where)
+    refuse_missing(table.store, (file.path for file in touched))
     refuse_respelled(table, touched)
     refuse_unwritable(table, touched)
     _check_columns(table, source)

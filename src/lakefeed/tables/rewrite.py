@@ -22,6 +22,7 @@ from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable, TableErro
 from lakefeed.pipeline.partition_values import value_of
 from lakefeed.stores import store_errors
 from lakefeed.tables import entries
+from lakefeed.tables.data_file import open_data, whole
 from lakefeed.tables.operation import Account, place
 from lakefeed.tables.snapshot import DataFile, Partition, data_files
 from lakefeed.tables.table import LakeTable, account_of, commit_properties
@@ -82,17 +83,23 @@ def rewrite(
         raise
 
 
-def read_rows(table: LakeTable, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-    """Every row of some files of the table, in their order, with the table's columns and types."""
-    schema = table.schema
+def read_rows(
+    table: LakeTable, files: Sequence[DataFile], schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Every row of some files of the table, in their order, with the table's columns and types, or others.
+
+    Raises MissingFile, or TableError for a file that is no Parquet.
+    """
+    wanted = table.schema if schema is None else schema
     for file in files:
-        with store_errors(table.path), table.store.open_input_file(file.path) as stream:
+        with store_errors(table.path), open_data(table.store, file.path) as stream:
             small = file.size <= _READ_AT_ONCE
             # In one piece, which is one request to an object store; threads cost more than they bring.
             source = pa.BufferReader(stream.read_buffer()) if small else stream
-            reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-            for batch in reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=not small):
-                yield _conformed(batch, schema, file.partition)
+            with whole(table.store, file.path):
+                reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+                for batch in reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=not small):
+                    yield _conformed(batch, wanted, file.partition)
 
 
 def refuse_vectors(table: LakeTable) -> None:

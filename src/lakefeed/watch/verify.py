@@ -51,11 +51,13 @@ class TableProof:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    complete: bool = True
+    """Whether all rows could be counted and all files looked at."""
 
 
 @dataclass
 class PipelineProof:
-    """All tables of a pipeline; `sound` when nothing was found."""
+    """All tables of a pipeline; `sound` when nothing was found and all could be counted."""
 
     pipeline: str
     sound: bool
@@ -93,8 +95,8 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
             _look_deep(pipeline, place, proof, told[-1], copies)
         if deep and letters_scan and letters_proof and _only_runs(proof, letters_proof):
             told[-1].findings += _count_letters(pipeline, place, proof, letters_scan)
-    found = any(one.findings for one in (*told, letters))
-    return PipelineProof(pipeline.name, not found, told, letters)
+    sound = all(one.complete and not one.findings for one in (*told, letters))
+    return PipelineProof(pipeline.name, sound, told, letters)
 
 
 def _only_runs(*proofs: Proof) -> bool:
@@ -118,7 +120,7 @@ def _told(place: Place, proof: Proof | None, log: Log | LakefeedError | None) ->
     if proof is None:
         return told
     told.version, told.checked_from = proof.version, proof.first
-    told.rows, told.files = proof.rows, proof.files
+    told.rows, told.files, told.complete = proof.rows, proof.files, proof.complete
     chains = sorted(proof.chains.items(), key=lambda named: (named[1].partition, named[0]))
     told.partitions = [
         PartitionProof(name.partition("/")[0], one.partition, one.first, one.next, one.read, one.letters)

@@ -144,6 +144,18 @@ def test_verify_exits_with_3_and_names_what_is_wrong(lakefeed: Lakefeed, shop: P
     assert found["tables"][0]["findings"][0]["kind"] == "file"
 
 
+def test_verify_does_not_call_sound_what_it_could_not_count(lakefeed: Lakefeed, shop: Path) -> None:
+    lakefeed("dead-letters", "replay", shop, "--yes")
+    for entry in (shop.parent / "events" / "_delta_log").glob("*.json"):
+        entry.write_text(entry.read_text().replace('"stats":', '"unknown":'))
+
+    code, out, _ = lakefeed("verify", shop)
+
+    assert code == 3
+    assert "  not checked: some files have no statistics, so rows could not be counted; the first" in out
+    assert out.endswith("shop: nothing found, and not proved: see `not checked`\n")
+
+
 def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path) -> None:
     _, shown, _ = lakefeed("dead-letters", "replay", shop, "--dry-run")
     code, out, said = lakefeed("dead-letters", "replay", shop, "--table", "events", "--yes")

@@ -162,11 +162,55 @@ def test_history_and_files_tell_who_why_and_how_large(run: Run, tmp_path: Path) 
     newest = json.loads(run("history", path, "--json")[1])[0]
 
     assert [line.split()[0] for line in versions.splitlines()] == ["version", "6", "5"]
-    assert "compact    lakefeed command   too many" in versions
-    assert "WRITE      delta-rs:py" in versions
+    assert "compact          lakefeed command   too many" in versions
+    assert "WRITE        +1  delta-rs:py" in versions
     assert files.count("day=2026-11-02/") == 3 and "3 of 3 files" in files
     assert (len(limited["files"]), limited["total"]) == (1, 4)
     assert (newest["operation"], newest["reason"]) == ("compact", "too many")
+
+
+def test_history_tells_how_many_rows_came_and_went(run: Run, tmp_path: Path) -> None:
+    write_table(tmp_path, [{"id": list(range(1500))}])
+    run("delete", tmp_path, "--where", "id < 3", "--yes")
+    run("optimize", tmp_path, "--z-order", "id", "--yes")
+    DeltaTable(tmp_path).update(updates={"id": "id + 10000"}, predicate="id = 7")
+
+    _, out, _ = run("history", tmp_path)
+    told = json.loads(run("history", tmp_path, "--json")[1])
+
+    lines = out.splitlines()
+    column = slice(lines[0].index("rows") - 5, lines[0].index("rows") + 4)
+    assert [line[column].strip() for line in lines[1:]] == ["+1 -1", "", "-3", "+1,500"]
+    assert [(one["rows_added"], one["rows_removed"]) for one in told] == [(1, 1), (0, 0), (0, 3), (1500, 0)]
+
+
+@pytest.mark.parametrize(
+    "command", [["optimize"], ["optimize", "--z-order", "id"], ["delete", "--where", "id >= 0"]]
+)
+def test_a_missing_file_is_named_before_anything_is_planned(
+    command: list[str], run: Run, tmp_path: Path
+) -> None:
+    path = small_files(tmp_path)
+    gone = sorted(path.rglob("part-*.parquet"))[-1]
+    gone.unlink()
+    name, *options = command
+
+    code, out, said = run(name, path, *options)
+
+    assert (code, out) == (1, "")
+    assert said.startswith(f"error: {path}: {gone.relative_to(path)}: the log names it, and it is not there.")
+    assert "--where" not in said
+
+
+def test_a_damaged_file_is_named(run: Run, tmp_path: Path) -> None:
+    path = small_files(tmp_path)
+    torn = sorted(path.rglob("part-*.parquet"))[-1]
+    torn.write_bytes(b"PAR1" * 10)
+
+    code, _, said = run("optimize", path, "--yes")
+
+    assert code == 1
+    assert said.startswith(f"error: {path}: {torn.relative_to(path)} cannot be read: ")
 
 
 def test_changes_come_from_the_feed_in_the_order_of_versions(run: Run, tmp_path: Path) -> None:
@@ -180,7 +224,7 @@ def test_changes_come_from_the_feed_in_the_order_of_versions(run: Run, tmp_path:
     told = [(row["id"], row["_change_type"], row["_commit_version"]) for row in rows]
     assert sorted(told[:2]) == [(1, "insert", 0), (2, "insert", 0)]
     assert told[2:] == [(3, "insert", 1), (1, "delete", 2)]
-    assert some.startswith("versions 1 to 1: change data feed\n") and some.endswith("\n1 rows\n")
+    assert some.startswith("versions 1 to 1: change data feed\n") and some.endswith("\n1 row\n")
 
 
 def test_changes_without_a_feed_are_the_appends_and_name_what_they_leave_out(
@@ -206,7 +250,7 @@ def test_changes_of_versions_that_are_not_there_are_refused(run: Run, tmp_path: 
 
     code, _, said = run("changes", tmp_path, "--from-version", "7")
 
-    assert (code, said) == (2, f"--from-version 7 --to-version 0: {tmp_path} can tell versions 0 to 0.\n")
+    assert (code, said) == (2, f"versions 7 to 0: {tmp_path} can tell versions 0 to 0.\n")
 
 
 def test_replace_where_repairs_exactly_those_rows(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -268,4 +269,21 @@ def test_table_that_is_shared_on_purpose_is_sound_with_a_note(tmp_path: Path) ->
     assert proof.tables[0].notes == [
         "pipelines shop and store both feed the table from the same events: 100 events of partition 0 there "
         "twice, offsets 0 to 99, as `share: true` allows"
+    ]
+
+
+def test_rows_that_cannot_be_counted_are_told_and_not_called_sound(shop: Shop) -> None:
+    shop.run()
+    entry = shop.table / "_delta_log" / f"{2:020}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    entry.write_text("\n".join(map(json.dumps, actions)))
+
+    proof = verify(Pipeline.from_file(shop.file))
+
+    (table,) = proof.tables
+    assert (proof.sound, table.complete, table.findings, table.rows) == (False, False, [], None)
+    assert table.unchecked == [
+        "some files have no statistics, so rows could not be counted; the first such version is 2"
     ]

@@ -13,13 +13,21 @@ if TYPE_CHECKING:
 
     from lakefeed.commands.table.desk import Desk
     from lakefeed.tables.changes import Changes
+    from lakefeed.tables.table import LakeTable
 
 
 def changes(
     path: At,
-    from_version: Annotated[int, typer.Option(min=0, help="The first version to tell.")],
+    from_version: Annotated[int | None, typer.Option(min=0, help="The first version to tell.")] = None,
+    from_time: Annotated[
+        str | None, typer.Option(help="The first version since that time: as for --to-time.")
+    ] = None,
     to_version: Annotated[
         int | None, typer.Option(min=0, help="The last one; by default the newest.")
+    ] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option(help="The newest version at that time: 2026-11-15T10:00:00Z, or 2h for two hours ago."),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="How many rows; by default 50, with --json all.")
@@ -33,10 +41,18 @@ def changes(
     With --json, one object for each row.
     """
     from lakefeed.commands.table.desk import desk
+    from lakefeed.errors import UsageError
     from lakefeed.tables.changes import changes as look
 
+    if (from_version is None) == (from_time is None):
+        raise UsageError("changes takes either --from-version or --from-time.")
+    if to_version is not None and to_time is not None:
+        raise UsageError("changes takes either --to-version or --to-time.")
     with desk(path, file, storage, as_json) as at:
-        found = look(at.table(), from_version, to_version)
+        table = at.table()
+        first = _version(table, from_version, from_time, "--from-time", first=True)
+        assert first is not None
+        found = look(table, first, _version(table, to_version, to_time, "--to-time"))
         if as_json:
             from lakefeed.commands.table.desk import to_json
 
@@ -52,21 +68,39 @@ def changes(
             )
 
 
+def _version(
+    table: LakeTable, version: int | None, time: str | None, option: str, *, first: bool = False
+) -> int | None:
+    from lakefeed.commands.moments import moment
+    from lakefeed.tables.changes import version_at
+
+    then = moment(time, option)
+    return version if then is None else version_at(table, then, first=first)
+
+
 def _rows(found: Changes, limit: int | None) -> Iterator[dict[str, object]]:
     left = limit
     for batch in found.batches:
-        yield from (batch if left is None else batch.slice(0, left)).to_pylist()
+        part = batch if left is None else batch.slice(0, left)
+        yield from part.to_pylist(maps_as_pydicts="lossy")
         if left is not None:
-            left -= min(left, batch.num_rows)
+            left -= part.num_rows
             if not left:
                 return
 
 
 def _print(at: Desk, found: Changes, limit: int) -> None:
+    from lakefeed.commands.table.values import fits, record, shown
+    from lakefeed.pipeline.wording import counted
+
     rows = list(_rows(found, limit))
     kind = "change data feed" if found.feed else "appends; the change data feed is off"
     at.say(f"versions {found.first} to {found.last}: {kind}")
-    if rows:
-        columns = list(rows[0])
-        at.rows(columns, [[str(row[name]) for name in columns] for row in rows], left=columns)
-    at.say(f"{len(rows):,} rows" + (f" (the first {limit})" if len(rows) == limit else ""))
+    columns = list(rows[0]) if rows else []
+    cells = [[shown(row[name]) for name in columns] for row in rows]
+    if rows and fits(columns, cells, at.width):
+        at.rows(columns, cells, left=columns)
+    else:
+        for number, row in enumerate(cells, 1):
+            at.say(f"row {number}", *record(columns, row))
+    at.say(counted(len(rows), "row") + (f" (the first {limit:,})" if len(rows) == limit else ""))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lakefeed.tables.operation import Report
     from lakefeed.tables.table import LakeTable
 
+_PIPE = 400
+
 
 @dataclass
 class Told:
@@ -68,18 +70,27 @@ class Desk:
         """Print data as JSON, without secrets."""
         self.say(to_json(data, indent=True))
 
+    @property
+    def width(self) -> int:
+        """How many characters a line has room for; a pipe takes lines of any length."""
+        from rich.console import Console
+
+        return Console().width if sys.stdout.isatty() else _PIPE
+
     def rows(self, names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> None:
-        """Print a table for people; the columns in `left` begin at the left, all others end at the right."""
+        """Print a table for people; the columns in `left` begin at the left, all others end at the right.
+
+        What has no room on its line goes on below; nothing is cut off.
+        """
         from rich.console import Console
         from rich.table import Table
 
         shown = Table(box=None, pad_edge=False)
         for name in names:
-            shown.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+            shown.add_column(name, justify="left" if name in left else "right", overflow="fold")
         for row in rows:
             shown.add_row(*(self.redactor.redact(cell) for cell in row))
-        # A pipe takes lines of any length.
-        Console(width=None if sys.stdout.isatty() else 400, markup=False, highlight=False).print(shown)
+        Console(width=self.width, markup=False, emoji=False, highlight=False).print(shown)
 
     def settle(
         self, told: Told, yes: bool, dry_run: bool, run: Callable[[], Report | dict[str, Any]]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakefeed.commands.table.options import At, File, Json, Storage
+
+if TYPE_CHECKING:
+    from lakefeed.tables.description import Commit
 
 
 def history(
@@ -25,6 +28,17 @@ def history(
         if as_json:
             at.show([plain(commit) for commit in found])
             return
-        columns = ("version", "time", "operation", "by", "reason")
-        rows = [(str(one.version), one.timestamp, one.operation, one.by, one.reason or "") for one in found]
-        at.rows(columns, rows, left=columns[1:])
+        columns = ("version", "time", "operation", "rows", "by", "reason")
+        rows = [
+            (str(one.version), one.timestamp, one.operation, _rows(one), one.by, one.reason or "")
+            for one in found
+        ]
+        at.rows(columns, rows, left=("time", "operation", "by", "reason"))
+
+
+def _rows(one: Commit) -> str:
+    """`+100` for rows that came, `-3` for rows that went, `?` where the log does not tell."""
+    if one.rows_added is None and one.rows_removed is None:
+        return "?"
+    parts = [("+", one.rows_added), ("-", one.rows_removed)]
+    return " ".join(f"{sign}{'?' if count is None else f'{count:,}'}" for sign, count in parts if count != 0)

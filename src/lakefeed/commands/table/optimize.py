@@ -60,9 +60,11 @@ def _compact(
     from lakefeed.commands.table.desk import Told
     from lakefeed.engine.rewriting import file_writer
     from lakefeed.tables import compaction
+    from lakefeed.tables.data_file import refuse_missing
     from lakefeed.tables.operation import operation_account
 
     plan = compaction.plan(table, where=where, target_size=target, min_size=small)
+    refuse_missing(table.store, (file.path for step in plan.steps for file in step.files))
     lines = [
         f"{at.path}, version {plan.version}: {plan.table}",
         f"{plan.before} are small, would become about {plan.expected_files:,}, in {len(plan.steps)} commits:",
@@ -81,9 +83,11 @@ def _cluster(
     from lakefeed.commands.table.desk import Told
     from lakefeed.engine.rewriting import file_writer
     from lakefeed.tables import clustering
+    from lakefeed.tables.data_file import refuse_missing
     from lakefeed.tables.operation import operation_account
 
     plan = clustering.plan(table, columns, where=where, target_size=target)
+    refuse_missing(table.store, (file.path for step in plan.steps for file in step.files))
     lines = [f"{at.path}, version {plan.version}: {plan.table}"]
     if plan.steps:
         lines.append(
