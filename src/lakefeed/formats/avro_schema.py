@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,8 @@ def fingerprint(text: str) -> bytes:
     from fastavro.schema import fingerprint as hashed
     from fastavro.schema import to_parsing_canonical_form
 
-    return bytes.fromhex(hashed(to_parsing_canonical_form(json.loads(text)), "CRC-64-AVRO"))
+    schema = _without_odd_decimals(json.loads(text))
+    return bytes.fromhex(hashed(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 def _checked(text: str, named: dict[str, Any]) -> Any:
@@ -113,7 +115,7 @@ def _checked(text: str, named: dict[str, Any]) -> Any:
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
     try:
-        return parse_schema(json.loads(text), named, _write_hint=False)
+        return parse_schema(_without_odd_decimals(json.loads(text)), named, _write_hint=False)
     except UnknownType as error:
         raise SchemaProblem(f"it uses the type {error.name}, which nobody defines") from None
     except SchemaParseException as error:
@@ -125,6 +127,23 @@ def _checked(text: str, named: dict[str, Any]) -> Any:
     except Exception as error:
         # It looks things up without a check whether they are there.
         raise SchemaProblem(f"it is no Avro schema: {error}") from None
+
+
+def _without_odd_decimals(schema: Any) -> Any:
+    """The schema without decimals that are none, such as those of more scale than precision.
+
+    Avro's specification has a logical type that is not valid ignored; fastavro refuses the whole schema.
+    """
+    if isinstance(schema, list):
+        return [_without_odd_decimals(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _without_odd_decimals(value) for key, value in schema.items()}
+    if found.get("logicalType") == "decimal" and not _is_decimal(
+        found.get("precision"), found.get("scale", 0), math.inf
+    ):
+        del found["logicalType"]
+    return found
 
 
 class _Builder:
@@ -206,6 +225,6 @@ def _logical(kind: str, schema: Any) -> Node:
     return plain
 
 
-def _is_decimal(precision: Any, scale: Any) -> bool:
+def _is_decimal(precision: Any, scale: Any, most: float = _LARGEST_PRECISION) -> bool:
     whole = type(precision) is int and type(scale) is int
-    return whole and 1 <= precision <= _LARGEST_PRECISION and 0 <= scale <= precision
+    return whole and 1 <= precision <= most and 0 <= scale <= precision

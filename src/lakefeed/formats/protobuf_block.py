@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.formats.protobuf_fields import Column, Found, assembled, json_texts
+from lakefeed.formats.protobuf_fields import Column, Found, assembled, beyond_32_bits, json_texts
 from lakefeed.formats.protobuf_message import (
     FIXED32,
     FIXED64,
@@ -137,24 +137,33 @@ class _Reader:
             taken = self._taken.setdefault(field.once, np.zeros(len(self._at), np.bool_))
             self._doubt[rows[taken[rows]]] = True
             taken[rows] = True
-        found = self._found[field.number]
         if field.wire == LENGTH:
             lengths = values.astype(np.int64)
-            found.add_spans(rows, Spans(after - lengths, lengths))
+            self._found[field.number].add_spans(rows, Spans(after - lengths, lengths))
         else:
-            found.add_values(rows, values)
+            self._add(field, rows, values)
 
     def _unpack(self, field: Field, rows: Places, spans: Spans) -> None:
         width = _WIDTHS.get(field.wire)
         packed = packed_fixed(self._buffer, spans, width) if width else packed_varints(self._buffer, spans)
         self._doubt[rows[packed.broken]] = True
-        self._found[field.number].add_values(np.repeat(rows, packed.counts), packed.values)
+        self._add(field, np.repeat(rows, packed.counts), packed.values)
+
+    def _add(self, field: Field, rows: Places, values: Words) -> None:
+        beyond = beyond_32_bits(field.type, values)
+        if beyond is not None:
+            self._doubt[rows[beyond]] = True
+        self._found[field.number].add_values(rows, values)
 
     def _column(self, field: Field) -> tuple[pa.Array, Flags]:
         """The column of a field, and the rows that it leaves in doubt."""
         found, count = self._found[field.number], len(self._at)
         if field.wire == START_GROUP:
-            return pa.nulls(count, field.column.type), np.zeros(count, np.bool_)
+            # A payload that has one is in doubt.
+            if not field.repeated:
+                return pa.nulls(count, field.column.type), np.zeros(count, np.bool_)
+            empty = Column(pa.array([], field.value), np.zeros(0, np.bool_))
+            return empty.lists(field, found.ordered()[0], count)
         if field.repeated:
             rows, order = found.ordered()
             elements = self._elements(field, found, order)

@@ -19,6 +19,7 @@ from lakefeed.formats.refusal import Misfit
 
 SECONDS_OF_DURATION = 315_576_000_000
 NANOS = 10**9
+_LARGEST_32 = np.uint64(2**32 - 1)
 _NO_ROWS = np.zeros(0, np.int64)
 
 
@@ -146,8 +147,16 @@ def _numbers(of: Field, values: Words, missing: Flags | None) -> Column:
     return Column(pa.array(_typed(of.type, values), mask=missing), np.zeros(len(values), np.bool_))
 
 
+def beyond_32_bits(kind: int, values: Words) -> Flags | None:
+    """Which numbers do not fit the 32 bits of their field, as it lies in the payload; None if that is 64."""
+    if kind in (pb.INT32, pb.ENUM):
+        signed = values.view(np.int64)
+        return np.asarray(signed.astype(np.int32) != signed)
+    return np.asarray(values > _LARGEST_32) if kind in (pb.UINT32, pb.SINT32) else None
+
+
 def _typed(kind: int, values: Words) -> npt.NDArray[Any]:
-    """The numbers that lie in the payload as these bits; those of 32 bits lose what is above them."""
+    """The numbers that lie in the payload as these bits; what is beyond 32 is in doubt already."""
     if kind in (pb.UINT64, pb.FIXED_UINT64):
         return values
     if kind in (pb.INT64, pb.FIXED_INT64):

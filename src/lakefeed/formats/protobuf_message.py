@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakefeed.pipeline.types import TIMESTAMP
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32 = range(6)
 """The ways in which a value lies in a payload, by the number in its tag."""
@@ -182,6 +182,14 @@ def _field(descriptor: FieldDescriptor, path: tuple[str, ...]) -> Field:
         required=descriptor.is_required,
         once=once,
         message=message,
-        names={number: value.name for number, value in enum.values_by_number.items()} if enum else {},
+        names=_names(enum) if enum else {},
         closed=bool(enum and enum.is_closed),
     )
+
+
+def _names(enum: EnumDescriptor) -> dict[int, str]:
+    """The names of an enum's values; of several for one value the first, as Protobuf's own JSON has it."""
+    names: dict[int, str] = {}
+    for value in enum.values:
+        names.setdefault(value.number, value.name)
+    return names

@@ -96,9 +96,23 @@ class Walk:
         elif field.wire == pb.VARINT:
             at = start
             while at < stop:
-                number, at = self._varint(at, stop)
+                byte, (number, at) = at, self._varint(at, stop)
+                self._refuse_if_too_wide(field, number, byte)
                 if field.closed and _signed(number) not in field.names:
                     raise self._broken(start, f"{_signed(number)} is not a value of the enum")
+
+    def _refuse_if_too_wide(self, field: Field, number: int, at: int) -> None:
+        """Refuse a number that its field of 32 bits would not hold; Protobuf's parser would cut it to fit."""
+        if field.type in (pb.INT32, pb.ENUM):
+            number = number - (1 << 64) if number >> 63 else number
+            fits = -(1 << 31) <= number < 1 << 31
+        elif field.type in (pb.UINT32, pb.SINT32):
+            fits = number < 1 << 32
+            number = (number >> 1) ^ -(number & 1) if field.type == pb.SINT32 else number
+        else:
+            return
+        if not fits:
+            raise Misfit("out_of_range", f"byte {at + 1}: expected a number of 32 bits, got {number}")
 
     def _fields(self, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """Number, way of lying, first byte and the place behind the last byte of each value."""
@@ -145,7 +159,9 @@ class Walk:
         for place, byte in enumerate(self._payload[at : min(end, at + _LONGEST_VARINT)]):
             value |= (byte & 127) << 7 * place
             if byte < 128:
-                return value & (1 << 64) - 1, at + place + 1
+                if value >> 64:
+                    raise self._broken(at, "a number has more than 64 bits")
+                return value, at + place + 1
         cut = at + _LONGEST_VARINT > end
         raise self._broken(
             at, "the payload ends within a number" if cut else "a number has more than 10 bytes"

@@ -60,7 +60,7 @@ class Buffer:
         return self._halves[at].astype(np.uint64)
 
     def varints(self, at: Places) -> tuple[Words, Places]:
-        """The varint at each place and its length in bytes, which is 0 where none ends within ten bytes."""
+        """The varint at each place and its length in bytes, which is 0 where none ends within 64 bits."""
         words = self._words[at]
         last = ~words & _MORE
         last &= ~last + _ONE
@@ -73,7 +73,7 @@ class Buffer:
             values[beyond] |= (ninth & np.uint64(127)) << np.uint64(56)
             long = ninth > 127
             values[beyond[long]] |= (tenth[long] & _ONE) << np.uint64(63)
-            lengths[beyond] = np.where(long, np.where(tenth > 127, 0, 10), 9)
+            lengths[beyond] = np.where(long, np.where(tenth > 1, 0, 10), 9)
         return values, lengths
 
     def texts(self, spans: Spans, kind: pa.DataType, missing: Flags | None = None) -> pa.Array:

@@ -165,6 +165,25 @@ def test_every_type_becomes_a_column(avro: Any, kind: Any, value: Any, column: s
     assert found.rows.column("c").to_pylist() == [expected]
 
 
+@pytest.mark.parametrize(
+    ("precision", "scale"), [(2, 3), (0, 0), (-1, 0), (4, -1), ("4", 2), (4, "2"), (None, 0), (4, 2.0)]
+)
+def test_a_decimal_that_is_none_counts_as_its_bytes(
+    avro: Any, precision: Any, scale: Any, tmp_path: Path
+) -> None:
+    odd = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    fixed = {"type": "fixed", "name": "F", "size": 2, **{key: odd[key] for key in odd if key != "type"}}
+    schema = record(("c", odd), ("l", {"type": "array", "items": ["null", fixed]}))
+    plain = record(("c", "bytes"), ("l", {"type": "array", "items": ["null", {**FIXED, "size": 2}]}))
+    payload = written(plain, {"c": b"\x01\x02", "l": [b"\x03\x04"]})
+
+    decoded = inferred(avro(schema), payload)
+
+    assert (decoded.refused, decoded.rows.to_pylist()) == ([], [{"c": b"\x01\x02", "l": [b"\x03\x04"]}])
+    (tmp_path / "odd.avsc").write_text(json.dumps(schema))
+    AvroFormat(schema_file=str(tmp_path), encoding="single_object").decoder(pa.schema([]))
+
+
 def test_null_and_records_without_fields_are_no_columns(avro: Any) -> None:
     schema = record(("none", "null"), ("empty", record(name="E")), ("a", "int"))
 

@@ -278,6 +278,130 @@ message Odd {
 """
 
 
+def varint(number: int) -> bytes:
+    """A number as its 64 bits, as every library writes it."""
+    number &= 2**64 - 1
+    content = b""
+    while number > 127:
+        content, number = content + bytes([number & 127 | 128]), number >> 7
+    return content + bytes([number])
+
+
+WIDTHS = """\
+syntax = "proto3";
+package w;
+enum Kind { NONE = 0; ONE = 1; MINUS = -1; }
+message W {
+  int32 i = 1; uint32 u = 2; sint32 s = 3; Kind k = 4;
+  repeated int32 is = 5; repeated uint32 us = 6 [packed = false];
+  map<int32, uint32> m = 7; Inner inner = 8;
+}
+message Inner { int32 n = 1; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "found"),
+    [
+        (b"\x08" + varint(2**31), "i", 2**31),
+        (b"\x08" + varint(-(2**31) - 1), "i", -(2**31) - 1),
+        (b"\x08" + varint(2**32 + 5), "i", 2**32 + 5),
+        (b"\x08" + varint(2**40) + b"\x08\x01", "i", 2**40),
+        (b"\x10" + varint(2**32), "u", 2**32),
+        (b"\x18" + varint(2**32), "s", 2**31),
+        (b"\x18" + varint(2**32 + 1), "s", -(2**31) - 1),
+        (b"\x20" + varint(2**32 + 1), "k", 2**32 + 1),
+        (b"\x2a\x06\x01" + varint(2**31), "is", 2**31),
+        (b"\x28" + varint(2**63 - 1), "is", 2**63 - 1),
+        (b"\x30" + varint(2**32), "us", 2**32),
+        (b"\x3a\x06\x08" + varint(2**31), "m.key", 2**31),
+        (b"\x3a\x08\x08\x01\x10" + varint(2**32), "m.value", 2**32),
+        (b"\x42\x06\x08" + varint(2**31), "inner.n", 2**31),
+    ],
+)
+def test_a_number_of_more_bits_than_its_field_is_refused_and_never_cut(
+    tmp_path: Path, content: bytes, where: str, found: int
+) -> None:
+    file = tmp_path / "w.proto"
+    file.write_text(WIDTHS)
+    decoder = ProtobufFormat(descriptor=str(file), message="w.W").decoder(declared_schema({"i": "int"}))
+
+    decoded = decoder.decode([b"\x08\x07", content, b""])
+
+    assert decoded.rows.to_pylist() == [{"i": 7}, {"i": 0}]
+    [refused] = decoded.refused
+    assert (refused.index, refused.code) == (1, "out_of_range")
+    assert refused.error.startswith(f"{where}: ")
+    assert refused.error.endswith(f" bits, got {found}")
+
+
+def test_the_largest_numbers_of_32_bits_are_kept(tmp_path: Path) -> None:
+    content = b"".join(
+        b"\x08"
+        + varint(low)
+        + b"\x10"
+        + varint(2**32 - 1)
+        + b"\x18"
+        + varint(2**32 - 1)
+        + b"\x20"
+        + varint(-1)
+        for low in (2**31 - 1, -(2**31))
+    )
+
+    [found] = made(tmp_path, WIDTHS, "w.W", content).rows.to_pylist()
+
+    assert (found["i"], found["u"], found["s"], found["k"]) == (-(2**31), 2**32 - 1, -(2**31), "MINUS")
+
+
+def test_a_number_of_more_than_64_bits_is_refused(tmp_path: Path) -> None:
+    long = b"\xff" * 9 + b"\x02"
+    for content in (b"\x08" + long, b"\x2a\x0a" + long, b"\x10" + long):
+        decoded = made(tmp_path, WIDTHS, "w.W", content)
+
+        assert [
+            (one.code, one.error.endswith("a number has more than 64 bits")) for one in decoded.refused
+        ] == [("bad_protobuf", True)]
+
+
+def test_of_two_names_of_an_enum_value_the_first_counts(tmp_path: Path) -> None:
+    text = """\
+syntax = "proto3";
+package e;
+enum Kind { option allow_alias = true; NONE = 0; NOTHING = 0; STARTED = 1; RUNNING = 1; BEGUN = 1; }
+message E { Kind kind = 1; repeated Kind kinds = 2; }
+"""
+    for content in (b"\x08\x01\x12\x02\x00\x01", b"\x08\x01\x10\x00\x10\x01\x08\x01"):
+        [found] = made(tmp_path, text, "e.E", content).rows.to_pylist()
+
+        assert found == {"kind": "STARTED", "kinds": ["NONE", "STARTED"]}
+
+
+def test_a_repeated_group_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    text = """\
+syntax = "proto2";
+package g;
+message G {
+  optional int32 id = 1;
+  repeated group Item = 2 { optional int32 n = 3; }
+  optional group One = 4 { optional int32 n = 5; }
+}
+"""
+    file = tmp_path / "own.proto"
+    file.write_text(text)
+    form = ProtobufFormat(descriptor=str(file), message="g.G")
+    payloads = [b"\x08\x01", b"\x13\x18\x05\x14\x13\x14", b"\x23\x28\x07\x24"]
+    columns = form.decoder(pa.schema([])).decode(payloads).unknown
+    assert columns is not None
+
+    found = form.decoder(columns).decode(payloads).rows.to_pylist()
+
+    assert found == [
+        {"id": 1, "item": [], "one": None},
+        {"id": None, "item": [{"n": 5}, {"n": None}], "one": None},
+        {"id": None, "item": [], "one": {"n": 7}},
+    ]
+
+
 def test_maps_of_what_cannot_be_columns_are_maps_of_json(tmp_path: Path) -> None:
     values, nothing = b"\x0a\x08\x0a\x01a\x12\x03\x1a\x01x", b"\x1a\x05\x0a\x01c\x12\x00"
     payload = values + b"\x12\x0b\x0a\x01b\x12\x06\x1a\x04\x0a\x00\x12\x00" + nothing
