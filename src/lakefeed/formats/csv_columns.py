@@ -28,7 +28,7 @@ def read_column(texts: pa.StringArray, declared: pa.DataType) -> tuple[pa.Array,
     if declared in RANGES or is_epoch(declared):
         return _cast(texts, _SURE_INTEGER, pa.int64())
     if pa.types.is_floating(declared):
-        return _cast(texts, _SURE_FLOAT, pa.float64())
+        return _cast(texts, _SURE_FLOAT, declared)
     if pa.types.is_decimal(declared):
         return _cast(texts, _sure_decimal(declared), declared)
     if pa.types.is_boolean(declared):

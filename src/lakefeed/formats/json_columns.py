@@ -67,7 +67,8 @@ def read_type(declared: pa.DataType) -> pa.DataType:
     if declared in RANGES or is_epoch(declared):
         return pa.int64()
     if pa.types.is_floating(declared):
-        return pa.float64()
+        # As a double first, a number could be rounded twice, and so not be the nearest.
+        return declared
     return pa.bool_() if pa.types.is_boolean(declared) else pa.string()
 
 
@@ -141,7 +142,6 @@ def _integer(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
 
 
 def _float(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    column = column.cast(declared, safe=False)
     finite = pc.is_finite(column)
     if pc.all(finite).as_py():
         return column, None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from lakefeed.pipeline.types import JSON
 
 _NULL = type(None)
 _MANY_NAMES = 100
+_EXACT_FLOAT = 2**24  # the last integer before those that a float of 32 bits does not hold
 
 
 def not_utf8(payloads: Sequence[bytes]) -> set[int]:
@@ -120,9 +122,22 @@ def _column_misfits(values: list[Any], declared: pa.DataType, mapped: bool) -> s
     elif pa.types.is_decimal(declared):
         texts = [place for place, value in enumerate(values) if type(value) is str]
         found |= {place for place in texts if not _fits(values[place], declared)}
+    elif mapped and declared == pa.float32():
+        found |= _halfway(values)
     elif declared.num_fields:
         found |= _inner_misfits(values, declared, mapped, found)
     return found
+
+
+def _halfway(values: list[Any]) -> set[int]:
+    """Numbers in the middle between two floats, as orjson has them: their digits decide which is nearest."""
+    found = {place for place, value in enumerate(values) if type(value) is int and abs(value) > _EXACT_FLOAT}
+    doubles = np.array([value if type(value) is float else 0.0 for value in values])
+    with np.errstate(over="ignore"):
+        floats = doubles.astype(np.float32)
+        others = np.nextafter(floats, np.where(doubles > floats, np.inf, -np.inf).astype(np.float32))
+    middle = (floats.astype(np.float64) + others.astype(np.float64)) / 2
+    return found | set(np.flatnonzero(middle == doubles).tolist())
 
 
 def _kinds(declared: pa.DataType, mapped: bool) -> set[type]:

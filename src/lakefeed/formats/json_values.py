@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import c_float
 from math import isfinite
 from typing import Any
 
@@ -98,7 +97,8 @@ def _float(declared: pa.DataType) -> Convert:
     def convert(value: Any) -> float:
         if not isinstance(value, Number):
             raise _wrong(declared, value)
-        number = c_float(float(value)).value if single else float(value)
+        # As a double first, a number could be rounded twice, and so not be the nearest.
+        number: float = pa.array([str(value)]).cast(declared)[0].as_py() if single else float(value)
         if isfinite(number):
             return number
         raise _wrong(declared, value, "out_of_range")

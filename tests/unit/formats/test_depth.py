@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefeed.formats import DEFAULT_RULES, Decoded, Rules
@@ -111,6 +111,7 @@ def test_nothing_deep_is_inferred(levels: int) -> None:
     assert infer([b'{"id": 1}', f'{{"id": 1, "new": {objects(levels)}}}'.encode()]).names == ["id"]
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.sampled_from([1, "x", None]),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefeed import Pipeline
@@ -67,6 +67,7 @@ def test_half_a_surrogate_pair_is_no_name() -> None:
     assert [one.code for one in found.refused] == ["bad_json", "bad_json"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("aAb \0=.é"), max_size=3), min_size=1, max_size=4), st.booleans())
 def test_both_paths_agree_about_names(names: list[str], inside: bool) -> None:
     fields = dict.fromkeys(names, 1)
