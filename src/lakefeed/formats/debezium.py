@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,10 @@ from pydantic import Field
 
 from lakefeed.formats import Decoded, Decoder, Format, Rules
 from lakefeed.formats.avro import CODES as AVRO_CODES
-from lakefeed.formats.debezium_envelope import Opener
+from lakefeed.formats.debezium_envelope import Envelope, Opener
 from lakefeed.formats.debezium_registry import FramedDecoder
-from lakefeed.formats.debezium_rows import row_text, unwrapped
-from lakefeed.formats.debezium_schema import Meaning, NotUnderstood, envelope_meaning
+from lakefeed.formats.debezium_rows import ABOUT_NO_ROW, row_text, unwrapped
+from lakefeed.formats.debezium_schema import EventSchema, Meaning, NotUnderstood
 from lakefeed.formats.fitting import Fitted, Fitting, Misfits, decoded
 from lakefeed.formats.joining import joined
 from lakefeed.formats.json import CODES as JSON_CODES
@@ -62,46 +62,67 @@ class DebeziumDecoder(Decoder):
         self._unwrap = unwrap
         self._opener = Opener()
         self._plain = JsonDecoder(schema, rules)
-        self._typed: dict[bytes, _Typed | None] = {}
+        self._schemas: dict[bytes, _Schema | None] = {}
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """A payload becomes a row or a refusal or is skipped; which of them does not depend on the others."""
-        groups: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
+        groups: dict[_Typed | None, tuple[list[int], list[bytes]]] = {}
         refused: Misfits = {}
         skipped: list[int] = []
         for index, payload in enumerate(payloads):
             try:
                 envelope = self._opener.open(payload)
-                if envelope is None:
+                if envelope is None or (self._unwrap and envelope.event["op"] in ABOUT_NO_ROW):
                     skipped.append(index)
                     continue
-                schema = envelope.schema if self._reader(envelope.schema) else None
-                text = row_text(envelope) if self._unwrap and schema is None else envelope.text
+                reader = self._reader(envelope)
+                text = row_text(envelope) if self._unwrap and reader is None else envelope.text
             except Misfit as misfit:
                 refused[index] = misfit
                 continue
-            indexes, texts = groups.setdefault(schema, ([], []))
+            indexes, texts = groups.setdefault(reader, ([], []))
             indexes.append(index)
             texts.append(text)
         parts = [
-            (indexes, (self._reader(schema) or self._plain).decode(texts))
-            for schema, (indexes, texts) in groups.items()
+            (indexes, (reader or self._plain).decode(texts)) for reader, (indexes, texts) in groups.items()
         ]
         return joined(len(payloads), parts or [([], self._plain.decode([]))], refused, skipped)
 
-    def _reader(self, schema: bytes | None) -> _Typed | None:
-        """The reader of events with this schema; None for those that are read as if they had none."""
-        if schema is None:
+    def _reader(self, envelope: Envelope) -> _Typed | None:
+        """The reader of events like this one; None for those that are read as if they had no schema."""
+        text = envelope.schema
+        if text is None:
             return None
-        if schema not in self._typed:
-            if len(self._typed) >= _MOST_READERS:
-                self._typed.clear()
-            try:
-                meaning = envelope_meaning(schema)
-                self._typed[schema] = _Typed(meaning, self._schema, self._rules, self._unwrap)
-            except NotUnderstood:
-                self._typed[schema] = None
-        return self._typed[schema]
+        if text not in self._schemas:
+            if len(self._schemas) >= _MOST_READERS:
+                self._schemas.clear()
+            self._schemas[text] = self._understood(text)
+        schema = self._schemas[text]
+        return schema.reader(envelope.event) if schema else None
+
+    def _understood(self, text: bytes) -> _Schema | None:
+        try:
+            schema = EventSchema(text)
+        except NotUnderstood:
+            return None
+        if self._unwrap and not schema.has_rows:
+            return None
+        return _Schema(schema, lambda meaning: _Typed(meaning, self._schema, self._rules, self._unwrap))
+
+
+class _Schema:
+    """A schema that came with events, and a reader for each way in which they are written."""
+
+    def __init__(self, schema: EventSchema, typed: Callable[[Meaning], _Typed]) -> None:
+        self._schema = schema
+        self._typed = typed
+        self._readers = {0: typed(schema.plain)}
+
+    def reader(self, event: dict[str, Any]) -> _Typed:
+        writing = self._schema.writing(event)
+        if writing not in self._readers:
+            self._readers[writing] = self._typed(self._schema.meaning(writing))
+        return self._readers[writing]
 
 
 class _Typed:
@@ -123,7 +144,7 @@ class _Typed:
         misfits: Misfits = {}
         if self._convert:
             events, wrong = self._convert(events)
-            message = "a decimal has more digits than the schema of the event allows"
+            message = "a number has more digits than the schema of the event allows, or is none"
             misfits = {place: Misfit("out_of_range", message) for place in np.flatnonzero(wrong).tolist()}
         if self._unwrap:
             events, without = unwrapped(events)

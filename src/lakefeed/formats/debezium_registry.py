@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.avro_reader import Made, Registered
 from lakefeed.formats.debezium_envelope import no_envelope
-from lakefeed.formats.debezium_rows import unwrapped
+from lakefeed.formats.debezium_rows import ABOUT_NO_ROW, unwrapped
 from lakefeed.formats.fitting import Fitted, Fitting, decoded
 from lakefeed.formats.framing import HEADER, framed
 from lakefeed.formats.joining import joined
@@ -49,7 +49,9 @@ class FramedDecoder(Decoder):
         parts: list[tuple[Sequence[int], Decoded]] = [(in_json, self._plain.decode(contents))]
         others = sorted({*present} - {*in_json})
         made, misfits = self._avro.read([payloads[index] for index in others])
-        for part in made:
+        for each in made:
+            part = _about_rows(each) if self._unwrap else each
+            skipped += [others[place] for place in each.indexes if place not in part.indexes]
             fitted = decoded(len(part.indexes), [(range(len(part.indexes)), self._fitted(part))], {})
             parts.append(([others[place] for place in part.indexes], fitted))
         refused = {others[place]: misfit for place, misfit in misfits.items()}
@@ -74,6 +76,20 @@ class FramedDecoder(Decoder):
             events, without = unwrapped(events)
             misfits = without | misfits
         return self._fitting.fit(events, misfits)
+
+
+def _about_rows(part: Made) -> Made:
+    """The events but for those that are about no row."""
+    if part.values.type.get_field_index("op") < 0:
+        return part
+    op = part.values.field("op").to_pylist()
+    kept = [place for place in range(len(part.indexes)) if op[place] not in ABOUT_NO_ROW]
+    if len(kept) == len(op):
+        return part
+    misfits = {at: part.misfits[place] for at, place in enumerate(kept) if place in part.misfits}
+    return Made(
+        [part.indexes[place] for place in kept], part.values.take(pa.array(kept, pa.int64())), misfits
+    )
 
 
 @dataclass(frozen=True)

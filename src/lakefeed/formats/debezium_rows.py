@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import orjson
 import pyarrow as pa
@@ -9,10 +11,14 @@ import pyarrow.compute as pc
 
 from lakefeed.formats.debezium_envelope import Envelope, members
 from lakefeed.formats.fitting import Misfits
-from lakefeed.formats.refusal import Misfit, utf8_text
+from lakefeed.formats.fitting_values import is_text
+from lakefeed.formats.refusal import Misfit, shown, utf8_text
 
 ADDED = pa.schema([("__op", pa.string()), ("__deleted", pa.bool_()), ("__ts_ms", pa.int64())])
 """What is added to the columns of the row."""
+
+ABOUT_NO_ROW = frozenset(("m", "t"))
+"""What was done to no row in particular: a message was sent, or a table emptied."""
 
 
 def unwrapped(events: pa.StructArray) -> tuple[pa.StructArray, Misfits]:
@@ -24,7 +30,8 @@ def unwrapped(events: pa.StructArray) -> tuple[pa.StructArray, Misfits]:
     rows = _rows(columns, len(events))
     op, moment = columns["op"], columns.get("ts_ms", pa.nulls(len(events), pa.int64()))
     missing = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
-    misfits = {place: _no_row(op[place].as_py()) for place in missing}
+    texts = [name for name in ("after", "before") if name in columns and is_text(columns[name].type)]
+    misfits = {place: _document_in_avro() if texts else _no_row(op[place].as_py()) for place in missing}
     members = [*rows.flatten(), op, pc.equal(op, "d"), moment]
     names = [*(field.name for field in rows.type), *ADDED.names]
     kind = pa.struct([(name, member.type) for name, member in zip(names, members, strict=True)])
@@ -48,13 +55,34 @@ def row_text(envelope: Envelope) -> bytes:
     Text, so that the rules of JSON decide what its values become, without losing a digit on the way.
     """
     event = envelope.event
-    side = next((name for name in ("after", "before") if isinstance(event.get(name), dict)), None)
+    side = next((name for name in ("after", "before") if event.get(name) is not None), None)
     if side is None:
         raise _no_row(event["op"])
-    row, moment = _text(envelope, side), _text(envelope, "ts_ms") if "ts_ms" in event else b"null"
+    row = _text(envelope, side) if isinstance(event[side], dict) else _document(event[side], side)
+    moment = _text(envelope, "ts_ms") if "ts_ms" in event else b"null"
     comma = b"," if row[1:-1].strip() else b""
     op, deleted = orjson.dumps(event["op"]), b"true" if event["op"] == "d" else b"false"
     return b'%b%b"__op":%b,"__deleted":%b,"__ts_ms":%b}' % (row[:-1], comma, op, deleted, moment)
+
+
+def _document(value: Any, side: str) -> bytes:
+    """The row that is the JSON text of a document, as MongoDB's connector writes it. Raises Misfit."""
+    text = value.encode().strip() if isinstance(value, str) else b""
+    try:
+        if isinstance(orjson.loads(text), dict):
+            return text
+    except orjson.JSONDecodeError:
+        pass
+    message = f"expected a row, or the JSON text of one, got {shown(value)}"
+    raise Misfit("no_row", message).within(side)
+
+
+def _document_in_avro() -> Misfit:
+    message = (
+        "rows are texts here, as MongoDB's connector writes them; `unwrap` reads these from JSON only, "
+        "so leave it out or use the JSON converter"
+    )
+    return Misfit("no_row", message)
 
 
 def _text(envelope: Envelope, name: str) -> bytes:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from lakefeed.pipeline.types import TIMESTAMP, stored_type
+from lakefeed.formats.debezium_numbers import NUMERIC, WORDED, Convert, decimal_of, worded_float, writing_of
+from lakefeed.pipeline.types import JSON, TIMESTAMP, stored_type
 
-_LARGEST_PRECISION = 38
-_EXACT = Context(prec=_LARGEST_PRECISION)
 _PLAIN = {
     "int8": pa.int8(),
     "int16": pa.int16(),
@@ -42,8 +42,7 @@ _TIMES = {
 _DATES = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
-Convert = Callable[[pa.Array], tuple[pa.Array, "np.ndarray[Any, np.dtype[np.bool_]]"]]
-"""Takes values as they were read; answers them as they are meant, and where they mean nothing."""
+_FLOATS = ("float", "float32", "double", "float64")
 
 
 class NotUnderstood(ValueError):
@@ -59,39 +58,97 @@ class Meaning:
     convert: Convert | None = None
 
 
-def envelope_meaning(schema: bytes) -> Meaning:
-    """What the schema part of an event says. Raises NotUnderstood."""
-    meaning = _meaning(orjson.loads(schema))
+class EventSchema:
+    """The schema part of an event."""
+
+    def __init__(self, schema: bytes) -> None:
+        self._schema = orjson.loads(schema)
+        self._find = _finder(self._schema)
+        self.plain = self.meaning(0)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows are structs; those of MongoDB are texts."""
+        place = self.plain.made.get_field_index("after")
+        return place < 0 or bool(pa.types.is_struct(self.plain.made.field(place).type))
+
+    def writing(self, event: Any) -> int:
+        """How the converter has written the numbers of this event: see `debezium_numbers`."""
+        return self._find(event) if self._find else 0
+
+    def meaning(self, writing: int) -> Meaning:
+        """What the schema says of events that are written so. Raises NotUnderstood."""
+        return _envelope_meaning(self._schema, writing)
+
+
+def _finder(schema: Any) -> Callable[[Any], int] | None:
+    """The function that tells how the numbers of a value are written; None where there is but one way."""
+    if not isinstance(schema, Mapping):
+        return None
+    kind = schema.get("type")
+    if kind in _FLOATS or (kind == "bytes" and schema.get("name") == _DECIMAL):
+        return writing_of(NUMERIC if kind == "bytes" else WORDED)
+    if kind == "array":
+        inner = _finder(schema.get("items"))
+        return _finder_in_list(inner) if inner else None
+    fields = schema.get("fields")
+    if kind != "struct" or not isinstance(fields, list):
+        return None
+    found = [(each.get("field"), _finder(each)) for each in fields if isinstance(each, Mapping)]
+    members = [(name, find) for name, find in found if find]
+    return _finder_in_struct(members) if members else None
+
+
+def _finder_in_list(find: Callable[[Any], int]) -> Callable[[Any], int]:
+    return lambda value: reduce(or_, map(find, value), 0) if isinstance(value, list) else 0
+
+
+def _finder_in_struct(members: list[tuple[Any, Callable[[Any], int]]]) -> Callable[[Any], int]:
+    def find(value: Any) -> int:
+        found = 0
+        if isinstance(value, dict):
+            for name, inside in members:
+                if (member := value.get(name)) is not None:
+                    found |= inside(member)
+        return found
+
+    return find
+
+
+def _envelope_meaning(schema: Any, writing: int) -> Meaning:
+    meaning = _meaning(schema, writing)
     if not pa.types.is_struct(meaning.read) or meaning.read.get_field_index("op") < 0:
         raise NotUnderstood("the schema of an event is a struct with an op")
     return meaning
 
 
-def _meaning(schema: Any) -> Meaning:
+def _meaning(schema: Any, writing: int) -> Meaning:
     if not isinstance(schema, Mapping):
         raise NotUnderstood("a schema is an object")
     kind, name = schema.get("type"), schema.get("name")
     if kind == "struct":
-        return _struct(schema.get("fields"))
+        return _struct(schema.get("fields"), writing)
     if kind == "array":
-        return _array(_meaning(schema.get("items")))
+        return _array(_meaning(schema.get("items"), writing))
     if kind == "map":
-        return _map(_meaning(schema.get("keys")), _meaning(schema.get("values")))
+        return _map(_meaning(schema.get("keys"), writing), _meaning(schema.get("values"), writing))
     if name in _DATES and kind == "int32":
         return Meaning(pa.int32(), pa.date32(), _dates)
     if name == _DECIMAL and kind == "bytes":
-        return _decimal(schema.get("parameters") or {})
+        return _decimal(schema.get("parameters") or {}, writing)
     if kind in ("int64", "string") and name in _TIMES:
         return Meaning(_TIMES[name], TIMESTAMP)
     if kind not in _PLAIN:
         raise NotUnderstood(f"no type {kind}")
+    if kind in _FLOATS and writing & WORDED:
+        return Meaning(JSON, _PLAIN[kind], worded_float(_PLAIN[kind]))
     return Meaning(_PLAIN[kind], _PLAIN[kind])
 
 
-def _struct(fields: Any) -> Meaning:
+def _struct(fields: Any, writing: int) -> Meaning:
     if not isinstance(fields, list) or not all(isinstance(each.get("field"), str) for each in fields):
         raise NotUnderstood("a struct has fields with names")
-    members = {each["field"]: _meaning(each) for each in fields}
+    members = {each["field"]: _meaning(each, writing) for each in fields}
     if len(members) != len(fields):
         raise NotUnderstood("a struct has a field twice")
     read = pa.struct([(name, each.read) for name, each in members.items()])
@@ -148,24 +205,10 @@ def _dates(days: pa.Array) -> tuple[pa.Array, Any]:
     return days.view(pa.date32()), np.zeros(len(days), np.bool_)
 
 
-def _decimal(parameters: Mapping[str, Any]) -> Meaning:
+def _decimal(parameters: Mapping[str, Any], writing: int) -> Meaning:
     try:
         scale = int(parameters.get("scale", ""))
-        precision = int(parameters.get("connect.decimal.precision", _LARGEST_PRECISION))
+        precision = int(parameters.get("connect.decimal.precision", 0))
     except ValueError:
         raise NotUnderstood("a decimal has a scale") from None
-    if not 0 <= scale <= precision <= _LARGEST_PRECISION or not precision:
-        # More digits than a table holds: the bytes are kept.
-        return Meaning(pa.binary(), pa.binary())
-    made = pa.decimal128(precision, scale)
-
-    def convert(column: pa.Array) -> tuple[pa.Array, Any]:
-        wrong = np.zeros(len(column), np.bool_)
-        values: list[Decimal | None] = []
-        for place, content in enumerate(column.to_pylist()):
-            number = None if content is None else int.from_bytes(content, "big", signed=True)
-            wrong[place] = number is not None and abs(number) >= 10**precision
-            values.append(None if number is None or wrong[place] else _EXACT.scaleb(Decimal(number), -scale))
-        return pa.array(values, made), wrong
-
-    return Meaning(pa.binary(), made, convert)
+    return Meaning(*decimal_of(precision, scale, numeric=bool(writing & NUMERIC)))

@@ -19,11 +19,12 @@ def joined(
 ) -> Decoded:
     """What became of `count` payloads, of which each part has those at its indexes, at least one part."""
     gone = [misfit.refused(index) for index, misfit in refused.items()]
+    skipped = [*skipped, *(places[place] for places, part in parts for place in part.skipped)]
     indexes: list[int] = []
     for places, part in parts:
         gone += [replace(one, index=places[one.index]) for one in part.refused]
-        refused_here = {one.index for one in part.refused}
-        indexes += [index for place, index in enumerate(places) if place not in refused_here]
+        no_rows = {one.index for one in part.refused} | set(part.skipped)
+        indexes += [index for place, index in enumerate(places) if place not in no_rows]
     rows = [part.rows.to_struct_array() for _, part in parts]
     together = rows[0] if len(rows) == 1 else pa.concat_arrays(rows)
     order = pa.array(np.argsort(indexes, kind="stable")) if len(rows) > 1 else None

@@ -190,7 +190,7 @@ def test_a_value_that_its_schema_does_not_allow_is_refused() -> None:
     decoded = decode({"after": "struct<id: long, price: decimal(10,2)>"}, *payloads)
 
     assert refusals(decoded) == [
-        (0, "out_of_range", "a decimal has more digits than the schema of the event allows"),
+        (0, "out_of_range", "a number has more digits than the schema of the event allows, or is none"),
         (1, "wrong_type", 'after.id: expected long, got "one"'),
     ]
 
@@ -238,9 +238,136 @@ def test_unwrapped_events_propose_the_columns_of_the_row(write: Any) -> None:
 @pytest.mark.parametrize("write", [plain, wrapped], ids=["without schema", "with schema"])
 def test_an_unwrapped_event_without_row_is_refused(write: Any) -> None:
     decoded = decode(
-        {"id": "long"}, write(event("t", None, None)), write(event("c", None, {"id": 1})), unwrap=True
+        {"id": "long"}, write(event("d", None, None)), write(event("c", None, {"id": 1})), unwrap=True
     )
 
-    message = 'expected `before` or `after` to hold a row, got neither for the op "t"'
+    message = 'expected `before` or `after` to hold a row, got neither for the op "d"'
     assert refusals(decoded) == [(0, "no_row", message)]
     assert decoded.rows.column("id").to_pylist() == [1]
+
+
+@pytest.mark.parametrize("write", [plain, wrapped], ids=["without schema", "with schema"])
+def test_messages_and_truncates_are_about_no_row_and_skipped_when_rows_are_wanted(write: Any) -> None:
+    payloads = [
+        write(event("t", None, None)),
+        write(event("c", None, {"id": 1})),
+        write(
+            {"op": "m", "ts_ms": 5, "source": {"table": ""}, "message": {"prefix": "x", "content": "AQ=="}}
+        ),
+    ]
+
+    rows, events = decode({"id": "long"}, *payloads, unwrap=True), decode({"op": "string"}, *payloads)
+
+    assert (rows.skipped, rows.refused, rows.rows.to_pylist()) == ([0, 2], [], [{"id": 1}])
+    assert (events.skipped, events.refused) == ([], [])
+    assert events.rows.column("op").to_pylist() == ["t", "c", "m"]
+
+
+NUMERIC = {"id": 1, "price": -123.45, "prices": [0.01, 5.12, None]}
+
+
+def test_decimals_may_be_numbers_as_well_as_bytes() -> None:
+    number = wrapped(event("c", None, NUMERIC)).replace(b"-123.45", b"-123.450")
+    in_bytes = wrapped(event("c", None, {"id": 1, "price": ROW["price"], "prices": ["AQ==", "AgA=", None]}))
+    wrong = wrapped(event("c", None, {"price": 0.001}))
+
+    for payloads in ([number, in_bytes, wrong, number], [in_bytes, in_bytes, wrong, number]):
+        decoded = decode({"after": "struct<price: decimal(10,2), prices: array<decimal(10,2)>>"}, *payloads)
+
+        row = {"price": Decimal("-123.45"), "prices": [Decimal("0.01"), Decimal("5.12"), None]}
+        assert [found["after"] for found in decoded.rows.to_pylist()] == [row] * 3
+        assert refusals(decoded) == [(2, "bad_decimal", "after.price: expected decimal(10,2), got 0.001")]
+
+
+def decimal(scale: int, precision: int | None) -> dict[str, Any]:
+    given = {"connect.decimal.precision": str(precision)} if precision is not None else {}
+    return {**DECIMAL, "parameters": {"scale": str(scale), **given}}
+
+
+@pytest.mark.parametrize(
+    ("scale", "precision", "unscaled", "column", "value"),
+    [
+        (2, 50, 10**45 + 1, "string", "1" + "0" * 42 + "0.01"),
+        (40, 45, -1, "string", "-0." + "0" * 39 + "1"),
+        (-3, 10, 12, "string", "12000"),
+        (-3, None, -7, "string", "-7000"),
+        (5, 2, 12, "decimal(5,5)", Decimal("0.00012")),
+        (0, 38, 7, "decimal(38,0)", Decimal(7)),
+    ],
+)
+def test_a_decimal_that_no_column_holds_is_its_exact_text(
+    scale: int, precision: int | None, unscaled: int, column: str, value: Any
+) -> None:
+    fields = {"n": decimal(scale, precision)}
+    content = unscaled.to_bytes(24, "big", signed=True)
+    number = f"{unscaled}e{-scale}".encode()
+    payloads = [
+        wrapped(event("c", None, {"n": b64encode(content).decode()}), fields),
+        wrapped(event("c", None, {"n": "HERE"}), fields).replace(b'"HERE"', number),
+        wrapped(event("c", None, {"n": None}), fields),
+    ]
+
+    decoded = inferred(*payloads)
+
+    assert decoded.refused == []
+    assert type_text(decoded.rows.schema.field("after").type[0].type) == column
+    assert [row["after"]["n"] for row in decoded.rows.to_pylist()] == [value, value, None]
+
+
+def test_numbers_that_json_has_not_are_text_and_become_what_they_are() -> None:
+    fields = {
+        "f": {"type": "float"},
+        "d": {"type": "double"},
+        "l": {"type": "array", "items": {"type": "double"}},
+        "price": DECIMAL,
+    }
+    payloads = [
+        wrapped(event("c", None, {"f": "NaN", "d": "Infinity", "price": "AQ=="}), fields),
+        wrapped(event("u", {"d": "-Infinity"}, {"f": 0.1, "d": 1e300, "l": ["NaN", 2.5, None]}), fields),
+        wrapped(event("c", None, {"f": 1, "d": 2, "price": 1.5}), fields),
+        wrapped(event("c", None, {"f": 1, "d": "wide"}), fields),
+        wrapped(event("c", None, {"f": "NaN", "d": "wide"}), fields),
+    ]
+
+    decoded = inferred(*payloads)
+
+    first, second, third = decoded.rows.to_pylist()
+    assert str(first["after"]["f"]), str(first["after"]["d"]) == ("nan", "inf")
+    assert first["after"]["price"] == Decimal("0.01")
+    assert (second["before"]["d"], second["after"]["d"]) == (float("-inf"), 1e300)
+    assert second["after"]["f"] == pytest.approx(0.1, rel=1e-6)
+    assert str(second["after"]["l"]) == "[nan, 2.5, None]"
+    assert third["after"] == {"f": 1.0, "d": 2.0, "l": None, "price": Decimal("1.50")}
+    assert [(one.index, one.code) for one in decoded.refused] == [(3, "wrong_type"), (4, "out_of_range")]
+
+
+MONGO = {"type": "string", "optional": True, "name": "io.debezium.data.Json"}
+
+
+def mongo(after: str | None, op: str = "c", with_schema: bool = False, **more: Any) -> bytes:
+    found = {"before": None, "after": after, "op": op, "ts_ms": 5, "source": {"table": "x"}, **more}
+    if not with_schema:
+        return plain(found)
+    members = [{**MONGO, "field": side} for side in ("before", "after")]
+    members += [{"type": "string", "field": "op"}, {"type": "int64", "field": "ts_ms"}]
+    return json.dumps({"schema": {"type": "struct", "fields": members}, "payload": found}).encode()
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_a_document_of_mongodb_is_text_and_unwrapped_its_fields(with_schema: bool) -> None:
+    document = '{"_id": {"$oid": "a1"}, "price": 12.50, "tags": ["x"]}'
+    payloads = [mongo(document, with_schema=with_schema), mongo("[1]", with_schema=with_schema)]
+    payloads += [mongo("{", with_schema=with_schema), mongo(None, "u", with_schema)]
+
+    events, rows = inferred(*payloads), inferred(*payloads, unwrap=True)
+
+    assert [row["after"] for row in events.rows.to_pylist()] == [document, "[1]", "{", None]
+    assert rows.rows.to_pylist() == [
+        {"_id": {"$oid": "a1"}, "price": 12.5, "tags": ["x"], "__op": "c", "__deleted": False, "__ts_ms": 5}
+    ]
+    assert [(one.index, one.code) for one in rows.refused] == [
+        (1, "no_row"),
+        (2, "no_row"),
+        (3, "no_row"),
+    ]
+    assert rows.refused[0].error == 'after: expected a row, or the JSON text of one, got "[1]"'

@@ -118,7 +118,7 @@ def test_avro_and_json_events_unwrap_alike_and_keep_their_order(registry: str) -
 
     rows = [tuple(row.values()) for row in decoded.rows.to_pylist()]
     assert rows == [(7, "c", False, 5), (8, "u", False, 6), (7, "d", True, 5)]
-    assert (decoded.skipped, [(one.index, one.code) for one in decoded.refused]) == ([2], [(4, "no_row")])
+    assert (decoded.skipped, decoded.refused) == ([2, 4], [])
 
 
 @pytest.mark.parametrize(
@@ -140,3 +140,20 @@ def test_what_is_no_event_is_refused_and_touches_no_other(registry: str, payload
 
     assert [(one.index, one.code) for one in decoded.refused] == [(1, code)]
     assert decoded.rows.column("op").to_pylist() == ["c", "c"]
+
+
+def test_what_is_about_no_row_in_a_frame_is_skipped_beside_others(registry: str) -> None:
+    tombstone = framed(2, b'{"schema": null, "payload": null}')
+    payloads = [
+        framed(2, b'{"op": "m", "message": {"prefix": "x"}}'),
+        tombstone,
+        event("c", None, ROW),
+        event("t", None, None),
+        framed(2, b'{"op": "c", "after": {"id": 8}}'),
+        framed(2, b"{"),
+    ]
+
+    decoded = decode(registry, declared_schema({"id": "long"}), *payloads, unwrap=True)
+
+    assert (decoded.skipped, decoded.rows.to_pylist()) == ([0, 1, 3], [{"id": 7}, {"id": 8}])
+    assert [(one.index, one.code) for one in decoded.refused] == [(5, "bad_json")]
