@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefeed.errors import PipelineFileError
 from lakefeed.formats import DEFAULT_RULES, Decoded, Rules
 from lakefeed.formats.avro import AvroFormat
 from lakefeed.formats.debezium import DebeziumFormat
@@ -176,7 +177,7 @@ def test_an_avro_schema_beyond_the_stack_of_python_is_refused_when_the_file_is_l
             '{"type":"record","name":"R","fields":[{"name":"a","type":' + text + "}]}",
         )
 
-        with pytest.raises(ValueError, match="nested"):
+        with pytest.raises(PipelineFileError, match="nested"):
             AvroFormat(schema_file=str(file), encoding="plain")
 
 
@@ -223,5 +224,5 @@ def test_protobuf_messages_that_are_nested_too_deep_refuse_their_events(tmp_path
     assert found.rows.to_pylist() == [{"id": 1}, {"id": 1}]
     assert found.unknown is not None
     assert depth(found.unknown.field("f").type) == DEEPEST
-    with pytest.raises(ValueError, match="nested more than 100 levels deep"):
+    with pytest.raises(PipelineFileError, match="nested more than 100 levels deep"):
         described(1000)

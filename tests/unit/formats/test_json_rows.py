@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakefeed.errors import PipelineFileError
 from lakefeed.formats.json import JsonFormat
 from lakefeed.formats.json_block import Block, BlockReader
 from lakefeed.formats.json_decimals import extreme
@@ -29,7 +30,7 @@ def values(kind: str, *texts: str) -> list[Any]:
 
 def test_the_format_needs_no_options() -> None:
     assert JsonFormat().model_dump(exclude_none=True) == {"type": "json"}
-    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+    with pytest.raises(PipelineFileError, match="compact: unknown key"):
         JsonFormat(compact=True)  # type: ignore[call-arg]
 
 
