@@ -19,6 +19,7 @@ def plan(
     """Show what a run would create, alter and read.
 
     Tells where each source goes on and how far behind it is, and warns of what may hurt. Changes nothing.
+    The exit code is 1 where a source does not answer within some seconds: then the plan is incomplete.
     """
     from lakefeed.commands.output import json_text
     from lakefeed.pipeline.model import Pipeline
@@ -30,12 +31,17 @@ def plan(
     with redactor.guarding():
         found = forecast(pipeline)
     typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(_lines(found))))
+    if any(found.sources.values()):
+        raise typer.Exit(1)
 
 
 def _lines(found: Forecast) -> list[str]:
     lines = [line for one in found.tables for line in _table(one)]
-    lines += [f"source {name}: {trouble}" for name, trouble in found.sources.items() if trouble]
-    return [*lines, "Nothing was changed."]
+    troubles = [trouble for trouble in found.sources.values() if trouble]
+    missing = (
+        "The plan is incomplete: without an answer, nobody knows what waits there and where a run begins."
+    )
+    return [*lines, *troubles, *([missing] if troubles else []), "Nothing was changed."]
 
 
 def _table(one: TableForecast) -> list[str]:
@@ -46,7 +52,7 @@ def _table(one: TableForecast) -> list[str]:
         lines.append(f"  {'columns' if one.action == 'create' else 'new columns'}{seen}:")
         lines += _columns(one)
     elif one.action == "create" and not one.refused:
-        lines.append("  columns: as the first events show them; none wait yet")
+        lines.append("  columns: as the first events show them" + ("; none wait yet" if one.resumes else ""))
     lines += [f"  property {name} = {value}" for name, value in one.properties.items()]
     for source, partitions in one.resumes.items():
         lines += [_resume(source, name, at) for name, at in partitions.items()]

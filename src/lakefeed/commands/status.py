@@ -29,7 +29,10 @@ def status(
         typer.Option("--watch", help="Look again every two seconds until Ctrl-C; JSON is a line each time."),
     ] = False,
 ) -> None:
-    """Show version, rows, files, last commit, offsets and lag of every table. Starts no JVM."""
+    """Show version, rows, files, last commit, offsets and lag of every table. Starts no JVM.
+
+    The exit code is 1 where a source does not answer within some seconds, or a table cannot be read.
+    """
     from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.status import status as look
@@ -46,8 +49,15 @@ def status(
             else:
                 _print(found, redactor)
             if not watch:
-                return
+                break
             time.sleep(_EVERY)
+    if not watch and _is_incomplete(found):
+        raise typer.Exit(1)
+
+
+def _is_incomplete(found: PipelineStatus) -> bool:
+    unread = any(one.error and one.version is None for one in [*found.tables, found.dead_letters])
+    return unread or any(found.sources.values())
 
 
 def _json(found: PipelineStatus, *, in_lines: bool) -> str:
@@ -117,9 +127,8 @@ def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
                 yield f"  {one.name} <- {source} {partition}: next {at.next:,}, end {end}, lag {lag}"
         if one.error and one.version is not None:
             yield redactor.redact(f"  {one.name}: {one.error}")
-    for source, trouble in found.sources.items():
-        if trouble:
-            yield redactor.redact(f"  {source}: {trouble}")
+    for trouble in filter(None, found.sources.values()):
+        yield redactor.redact(trouble)
 
 
 def _lag(one: TableStatus) -> str:

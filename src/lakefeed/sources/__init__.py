@@ -78,6 +78,9 @@ class Events(ABC):
 class SourceClient(ABC):
     """A source as the driver sees it, for the length of a run. Raises SourceUnavailable or SourceError."""
 
+    patience: float = 10.0
+    """Seconds that an answer may take; those who only look set it lower."""
+
     @abstractmethod
     def start(self) -> Offsets:
         """The next offsets of a table that has read nothing yet, for every partition that exists now."""

@@ -25,8 +25,12 @@ from lakefeed.sources.kafka_group import ConsumerGroup
 if TYPE_CHECKING:
     from lakefeed.sources.kafka import KafkaSource
 
-_TIMEOUT = 10.0
+_DOWN_SECONDS = 1.5
+"""How long all brokers are down before the first answer is given up: a name may have several addresses."""
+_SAY_AFTER = 2.0
 _LOOK_FOR_PARTITIONS_EVERY = 5.0
+_LOOK_EVERY = 0.1
+_NOISE = re.compile(r"^\S+/\w+: | \(after [^)]* in state \w+[^)]*\)$")
 _log = logging.getLogger("lakefeed")
 
 
@@ -40,10 +44,12 @@ class KafkaClient(SourceClient):
         self._source = source
         self._name = name
         self._last_error = ""
+        self._answered = False
+        self._down_since: float | None = None
         settings: dict[str, Any] = {**source.settings(), "error_cb": self._remember}
         del settings["isolation.level"]
         try:
-            self._admin = AdminClient(settings, logger=logging.getLogger("lakefeed.kafka"))
+            self._admin = AdminClient(settings, logger=_Chatter())
         except KafkaException as error:
             raise SourceError(
                 f"source {name}: the client refuses its options: {error.args[0].str()}"
@@ -135,9 +141,9 @@ class KafkaClient(SourceClient):
         self._look()
         asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in self._topics]
         found = {}
-        for resource, future in self._admin.describe_configs(asked, request_timeout=_TIMEOUT).items():
+        for resource, future in self._admin.describe_configs(asked, request_timeout=self.patience).items():
             try:
-                told = {name: entry.value for name, entry in future.result(_TIMEOUT + 5).items()}
+                told = {name: entry.value for name, entry in future.result(self.patience + 5).items()}
             except (KafkaException, TimeoutError):
                 continue
             kept = int(told.get("retention.ms") or -1)
@@ -187,7 +193,7 @@ class KafkaClient(SourceClient):
         """Ask which topics and partitions there are."""
         names = list(self._source.topics) or self._matching()
         if names:
-            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=_TIMEOUT)
+            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=self.patience)
             self._topics = {name: self._answer(future, name) for name, future in futures.items()}
         self._looked_at = time.monotonic()
 
@@ -202,14 +208,14 @@ class KafkaClient(SourceClient):
 
     def _names(self) -> list[str]:
         try:
-            return sorted(self._admin.list_topics(timeout=_TIMEOUT).topics)
+            return sorted(self._admin.list_topics(timeout=self.patience).topics)
         except KafkaException as error:
             raise self._translated(error, None) from error
 
     def _list(self, partitions: Iterable[str], spec: OffsetSpec) -> Offsets:
         asked = {TopicPartition(*topic_and_number(partition)): spec for partition in partitions}
         futures = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_TIMEOUT
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.patience
         )
         return {
             partition_name(at.topic, at.partition): self._answer(future, at.topic).offset
@@ -218,9 +224,33 @@ class KafkaClient(SourceClient):
 
     def _answer(self, future: Any, topic: str) -> Any:
         try:
-            return future.result(_TIMEOUT + 5)
+            return self._waited(future)
         except (KafkaException, TimeoutError) as error:
             raise self._translated(error, topic) from error
+
+    def _waited(self, future: Any) -> Any:
+        """The answer, looking now and then why there is none yet; raises TimeoutError when it is too late.
+
+        Before the first answer, brokers that are all down are given up soon: whoever waits for them wants
+        to hear of it. Later on, the client mends broken connections by itself.
+        """
+        began, said = time.monotonic(), self._answered
+        while True:
+            try:
+                answer = future.result(_LOOK_EVERY)
+            except TimeoutError:
+                # Only here the client tells of its troubles.
+                self._admin.poll(0)
+            else:
+                self._answered, self._down_since = True, None
+                return answer
+            waited = time.monotonic() - began
+            down = self._down_since and time.monotonic() - self._down_since > _DOWN_SECONDS
+            if waited > self.patience + 5 or (down and not self._answered):
+                raise TimeoutError("no answer")
+            if waited > _SAY_AFTER and not said:
+                said = True
+                _log.info("source %s: waiting for %s to answer", self._name, self._source.brokers)
 
     def _translated(self, error: Exception, topic: str | None) -> SourceError:
         cause = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
@@ -242,7 +272,19 @@ class KafkaClient(SourceClient):
         return SourceUnavailable(f"source {self._name}: {self._source.brokers} does not answer: {text}")
 
     def _remember(self, error: KafkaError) -> None:
-        self._last_error = str(error.str())
+        """What the client tells of itself while it is polled."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down_since = self._down_since or time.monotonic()
+        else:
+            self._last_error = _NOISE.sub("", str(error.str()))
+
+
+class _Chatter:
+    """Takes what the client has to say of each connection: what matters, its errors tell."""
+
+    def log(self, level: int, *words: Any) -> None:
+        """A line for `--debug`, whatever level the client gives it."""
+        logging.getLogger("lakefeed.kafka").debug(*words)
 
 
 def _number(topic_id: Any) -> int:

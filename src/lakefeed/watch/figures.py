@@ -32,6 +32,11 @@ def ago(seconds: float) -> str:
     return f"{seconds / _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds / _DAY:,.0f} days"
 
 
+def trying_again(seconds: float, most: float) -> str:
+    """What follows a trouble that has lasted for so long: `trying again for 9 min more`."""
+    return f"trying again for {ago(most - seconds)} more"
+
+
 def clock(moment: float) -> str:
     """`14:03:59`, in UTC."""
     return dt.datetime.fromtimestamp(moment, dt.UTC).strftime("%H:%M:%S")

@@ -20,6 +20,7 @@ from lakefeed.pipeline.widening import merge_fields, merge_proposals
 from lakefeed.sources import Offsets, SourceClient, source_of
 from lakefeed.tables.positions import lowest, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
+from lakefeed.watch.asking import Asked, asking, named
 from lakefeed.watch.sample import Sample, read_sample, take_sample
 from lakefeed.watch.warnings import Warnings
 
@@ -77,13 +78,12 @@ def forecast(pipeline: Pipeline) -> Forecast:
         with _refusing(tables[name]):
             if (table := place.look()) is not None:
                 warnings.look_at_table(place, table)
-    troubles: dict[str, str | None] = {}
-    for source in pipeline.sources:
-        try:
-            _ask(pipeline, source, places, tables, samples, warnings)
-            troubles[source] = None
-        except LakefeedError as error:
-            troubles[source] = str(error)
+    with asking(pipeline) as asked:
+        for source in asked.clients:
+            try:
+                _ask(pipeline, source, asked, places, tables, samples, warnings)
+            except LakefeedError as error:
+                asked.troubles[source] = named(source, str(error))
     for name, place in places.items():
         told = tables[name]
         with _refusing(told):
@@ -91,7 +91,7 @@ def forecast(pipeline: Pipeline) -> Forecast:
         warnings.look_at_sample(place, samples[name])
         told.warnings = warnings.of(name)
         told.lag = sum(at.lag for resumed in told.resumes.values() for at in resumed.values())
-    return Forecast(pipeline.name, list(tables.values()), troubles)
+    return Forecast(pipeline.name, list(tables.values()), asked.troubles)
 
 
 def _places(lake: Lake) -> dict[str, Place]:
@@ -107,38 +107,34 @@ def _path(place: Place) -> str:
 def _ask(
     pipeline: Pipeline,
     source: str,
+    asked: Asked,
     places: dict[str, Place],
     tables: dict[str, TableForecast],
     samples: dict[str, list[Sample]],
     warnings: Warnings,
 ) -> None:
     """Ask one source where each of its tables would go on, and for some of the events that wait."""
-    spec = source_of(pipeline, source)
-    client = spec.client(pipeline.name, source)
-    try:
-        starts: dict[str, Offsets] = {}
-        for name, place in places.items():
-            if place.spec and source in place.spec.from_:
-                with _refusing(tables[name]):
-                    starts[name] = _start(client, place, pipeline, source, warnings)
-        ends = client.latest()
-        for name, start in starts.items():
-            held = _held(places[name], pipeline.name, source)
-            tables[name].resumes[source] = {
-                partition: PartitionForecast(
-                    at, ends.get(partition, at), max(0, ends.get(partition, at) - at), partition not in held
-                )
-                for partition, at in sorted(start.items())
-            }
-        warnings.look_at_retention(source, client.retention(), list(starts))
-        payloads = read_sample(spec, lowest(starts.values()), ends)
-        for name in starts:
-            # Which of its tables an event of a route belongs to is not known here.
-            if "/" not in name:
-                with _refusing(tables[name]):
-                    samples[name].append(take_sample(places[name], spec, payloads))
-    finally:
-        client.close()
+    spec, client, ends = source_of(pipeline, source), asked.clients[source], asked.ends[source]
+    starts: dict[str, Offsets] = {}
+    for name, place in places.items():
+        if place.spec and source in place.spec.from_:
+            with _refusing(tables[name]):
+                starts[name] = _start(client, place, pipeline, source, warnings)
+    for name, start in starts.items():
+        held = _held(places[name], pipeline.name, source)
+        tables[name].resumes[source] = {
+            partition: PartitionForecast(
+                at, ends.get(partition, at), max(0, ends.get(partition, at) - at), partition not in held
+            )
+            for partition, at in sorted(start.items())
+        }
+    warnings.look_at_retention(source, client.retention(), list(starts))
+    payloads = read_sample(spec, lowest(starts.values()), ends)
+    for name in starts:
+        # Which of its tables an event of a route belongs to is not known here.
+        if "/" not in name:
+            with _refusing(tables[name]):
+                samples[name].append(take_sample(places[name], spec, payloads))
 
 
 def _held(place: Place, pipeline: str, source: str) -> Offsets:

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from types import TracebackType
 
 from lakefeed.engine.report import Committed, Quiet, Refusing, Upkept
 from lakefeed.pipeline.units import readable_size
 from lakefeed.pipeline.wording import counted
+from lakefeed.watch.figures import trying_again
 from lakefeed.watch.logbook import Logbook
 from lakefeed.watch.summary import summary, where_to_look
 
 _log = logging.getLogger("lakefeed")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 30.0
+"""Seconds between two lines about the same trouble. Tries are at most half a minute apart."""
+
+
+@dataclass(frozen=True)
+class _Trouble:
+    """What was said last of a source that does not go on."""
+
+    text: str
+    since: float
+    pause: float
+    say_again_at: float
 
 
 class LogLines(Quiet):
@@ -25,10 +40,15 @@ class LogLines(Quiet):
     """
 
     def __init__(
-        self, logbook: Logbook | None = None, file: str = "", stop: threading.Event | None = None
+        self,
+        logbook: Logbook | None = None,
+        file: str = "",
+        stop: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing has happened yet."""
-        self._trouble: dict[str, str] = {}
+        self._trouble: dict[str, _Trouble] = {}
+        self._clock = clock
         self._logbook = logbook
         self._file = file
         self._stop = stop
@@ -85,16 +105,23 @@ class LogLines(Quiet):
         )
 
     def trouble(self, source: str, text: str) -> None:
-        """Say what is being retried, once for each text, and when it is over."""
-        if text == self._trouble.get(source, ""):
+        """Say what is being retried and for how long, again now and then, and when it is over."""
+        known, now = self._trouble.get(source), self._clock()
+        if not text:
+            if self._trouble.pop(source, None):
+                fields = {"event": "over", "source": source}
+                _log.info("source %s: going on", source, extra={"fields": fields})
             return
-        self._trouble[source] = text
-        if text:
-            what, _, remedy = text.partition("\n")
-            said = f"{what}; trying again" + (f"\n{remedy}" if remedy else "")
-            _log.warning("%s", said, extra={"fields": {"event": "trouble", "source": source}})
-        else:
-            _log.info("source %s: going on", source, extra={"fields": {"event": "over", "source": source}})
+        if known and known.text == text and now < known.say_again_at:
+            return
+        since = known.since if known else now
+        pause = _FIRST_PAUSE if known is None else min(2 * known.pause, _LONGEST_PAUSE)
+        self._trouble[source] = _Trouble(text, since, pause, now + pause)
+        what, _, remedy = text.partition("\n")
+        most = self._logbook.give_up_after if self._logbook else None
+        again = f"{trying_again(now - since, most)} (give_up_after)" if most else "trying again"
+        said = f"{what}; {again}" + (f"\n{remedy}" if remedy else "")
+        _log.warning("%s", said, extra={"fields": {"event": "trouble", "source": source}})
 
     def stopped(self, what: str, text: str) -> None:
         """An error that ends a part of the run."""

@@ -14,7 +14,7 @@ from rich.text import Text
 from lakefeed.engine.report import Quiet, Refusing, Upkept
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.pipeline.wording import counted
-from lakefeed.watch.figures import ago
+from lakefeed.watch.figures import ago, trying_again
 from lakefeed.watch.logbook import Logbook
 from lakefeed.watch.summary import summary, where_to_look
 from lakefeed.watch.view import RunView, TableView
@@ -100,8 +100,11 @@ class LiveProgress(Quiet):
             stopping = "stopping as soon as Spark has started; Ctrl-C ends it at once"
             said = stopping if self._stop.is_set() else "starting Spark"
             return _beside(view.pipeline, said, view.now - view.began)
+        most = self._logbook.give_up_after
         troubles = [
-            Text(f"{one.trouble}; trying again", style="yellow") for one in view.sources if one.trouble
+            Text(f"{one.trouble}; {trying_again(view.now - one.trouble_since, most)}", style="yellow")
+            for one in view.sources
+            if one.trouble
         ]
         if self._stop.is_set():
             within = f", at most {self._patience}" if self._patience else ""

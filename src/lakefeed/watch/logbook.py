@@ -56,6 +56,11 @@ class Logbook:
         """Rates go over some batches, or they would jump between nothing and much."""
         return max(_SHORTEST_WINDOW, 2 * self._pipeline.flush_for(source).interval)
 
+    @property
+    def give_up_after(self) -> float:
+        """Seconds that a trouble may last."""
+        return self._pipeline.give_up_after
+
     def _table(self, name: str) -> TableNotes:
         """The notes of a table; one of a route is met here when it is first told of."""
         if name == LETTERS:

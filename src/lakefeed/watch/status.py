@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.errors import LakefeedError
 from lakefeed.pipeline.model import Pipeline
-from lakefeed.sources import Offsets, SourceClient, source_of
+from lakefeed.sources import Offsets, SourceClient
 from lakefeed.tables.contents import contents_of
 from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.table import LakeTable
+from lakefeed.watch.asking import asking
 from lakefeed.watch.figures import iso
 from lakefeed.watch.view import RunView, TableView
 
@@ -58,22 +58,12 @@ class PipelineStatus:
 
 def status(pipeline: Pipeline) -> PipelineStatus:
     """Look at every table's log and ask every source for its ends."""
-    ends: dict[str, Offsets] = {}
-    troubles: dict[str, str | None] = {}
-    clients: dict[str, SourceClient] = {}
-    with ExitStack() as opened:
-        for name in pipeline.sources:
-            try:
-                client = source_of(pipeline, name).client(pipeline.name, name)
-                opened.enter_context(closing(client))
-                ends[name], troubles[name], clients[name] = client.latest(), None, client
-            except LakefeedError as error:
-                troubles[name] = str(error)
-        lake = Lake(pipeline)
-        lake.find_routed()
-        tables = [_table(pipeline, place, clients, ends) for place in lake.places.values()]
+    lake = Lake(pipeline)
+    lake.find_routed()
+    with asking(pipeline) as asked:
+        tables = [_table(pipeline, place, asked.clients, asked.ends) for place in lake.places.values()]
         letters = _table(pipeline, lake.letters, {}, {})
-    return PipelineStatus(pipeline.name, tables, letters, troubles)
+    return PipelineStatus(pipeline.name, tables, letters, asked.troubles)
 
 
 def status_of(view: RunView) -> PipelineStatus:

@@ -44,7 +44,8 @@ def test_each_table_has_a_line_with_rate_rows_lag_last_commit_and_dead_letters()
     assert lines[1] == ["clicks", "20", "100", "0", "5 s ago", "1"]
     assert lines[2] == ["orders", "20", "100", "0", "5 s ago", "0"]
     assert lines[3] == ["refunds", "200", "stopped"]
-    assert lines[4] == ["source orders: broker:9092 does not answer: Connection refused; trying again"]
+    refused = "source orders: broker:9092 does not answer: Connection refused"
+    assert lines[4] == [f"{refused}; trying again for 10 min more"]
     assert lines[5] == ["shop", "400 rows", "80 rows/s", "lag 0", "4 commits", "1 dead letter", "5 s"]
 
 
