@@ -243,7 +243,8 @@ def _meant_inside(kind: pa.DataType) -> pa.DataType:
         return pa.list_(kind.value_field.with_type(_meant_inside(kind.value_type)))
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, kind.item_field.with_type(_meant_inside(kind.item_type)))
-    return kind
+    # In a table, one without a zone is no epoch number: it was made elsewhere and holds the clock of UTC.
+    return TIMESTAMP if pa.types.is_timestamp(kind) else kind
 
 
 def _overlaid(have: pa.DataType, told: pa.DataType) -> pa.DataType:

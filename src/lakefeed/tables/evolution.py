@@ -47,7 +47,7 @@ def _missing_inside(have: pa.DataType, want: pa.DataType, path: str) -> pa.DataT
     if pa.types.is_struct(want) and pa.types.is_struct(have):
         fields = _missing(list(have), list(want), f"{path}.")
         return pa.struct(fields) if fields else None
-    if _same(have, want):
+    if _same(have, want) or (pa.types.is_timestamp(have) and pa.types.is_timestamp(want)):
         return None
     if pa.types.is_list(want) and pa.types.is_list(have):
         inner = _missing_inside(have.value_type, want.value_type, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import Watcher
 from lakefeed.pipeline.model import DeadLetters, Pipeline, Table
+from lakefeed.pipeline.route import Route
 from lakefeed.pipeline.tests import Sample
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
@@ -28,9 +29,21 @@ class Landed:
     """The tables after the events have landed. They lie in the folder that was given."""
 
     folder: Path
+    routes: Mapping[str, Route] = field(default_factory=dict)
+    """The tables of the pipeline that are routes, and where these lead in the folder."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, folder: Path) -> Landed:
+        """What the tables of a pipeline hold that were made anew in the folder."""
+        moved = {name: _table(table, folder / "tables" / name) for name, table in pipeline.tables.items()}
+        return cls(folder, {name: table.routed for name, table in moved.items() if table.routed})
 
     def path(self, table: str) -> str:
-        """Where a table of the pipeline is now."""
+        """Where a table of the pipeline is now; of a route, `events/view` is the table of that value."""
+        name, _, values = table.partition("/")
+        key = tuple(values.split("/"))
+        if name in self.routes and len(key) == len(self.routes[name].columns):
+            return self.routes[name].path(key)
         return str(self.folder / "tables" / table)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -68,7 +81,7 @@ def run_samples(
         run_watched(moved, once=True, watcher=watcher)
     else:
         moved.run(once=True)
-    return Landed(folder)
+    return Landed.of(chosen, folder)
 
 
 def read_rows(path: str, storage: Mapping[str, str] | None = None) -> tuple[pa.Schema, list[dict[str, Any]]]:
@@ -110,6 +123,6 @@ def _moved(pipeline: Pipeline, events: Mapping[str, Sequence[Sample]], folder: P
 def _table(table: Table, path: Path) -> Table:
     place = {"path": str(path)}
     if table.routed:
-        # By value alone, so that `events/view` is where the table of that value lies.
-        place = {"route": "/".join([str(path), *(f"{{{column}}}" for column in table.routed.columns)])}
+        # With all that stands beside a value: the run refuses values by the names that they would make.
+        place = {"route": str(path) + table.routed.template.removeprefix(table.routed.base)}
     return table.model_copy(update={**place, "create": True, "storage": None})

@@ -73,7 +73,7 @@ def _verdict(pipeline: Pipeline, name: str, case: Case, folder: Path, spark: boo
         run_samples(pipeline, case.events, folder, spark=spark, watcher=ears)
     except LakefeedError as failed:
         error = str(failed)
-    landed = Landed(folder)
+    landed = Landed.of(pipeline, folder)
     found = [
         difference
         for table, expected in case.tables.items()

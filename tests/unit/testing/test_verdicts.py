@@ -282,3 +282,37 @@ def test_samples_for_an_unknown_source_and_a_run_that_fails(
     (tmp_path / "tables").write_text("in the way")
     with pytest.raises(TableError, match="a part of this path is a file, not a directory"):
         run_samples(pipeline, {"clicks": [Sample(json={"event_id": 1})]}, tmp_path)
+
+
+ROUTED = """
+    name: shop
+    sources:
+      clicks: {type: kafka, brokers: "localhost:9", topics: [clicks], format: json}
+    tables:
+      events:
+        route: lake/of_{kind}/v{version}
+        from: clicks
+        schema: {kind: string, version: int, n: long}
+"""
+
+
+def test_the_path_of_a_route_counts_as_in_a_run(verdicts: Callable[..., list[Verdict]]) -> None:
+    tests = """
+    tests:
+      names that a prefix makes good:
+        events:
+          clicks:
+            - json: {kind: view, version: 1, n: 1}
+            - json: {kind: _hidden, version: 1, n: 2}
+            - json: {kind: .dot, version: 2, n: 3}
+            - json: {version: 1, n: 4}
+        tables:
+          events/view/1: {rows: [{n: 1}]}
+          events/_hidden/1: {rows: [{n: 2}]}
+          events/.dot/2: {rows: [{n: 3}]}
+          events: {dead_letters: [{code: bad_route}]}
+"""
+
+    [verdict] = verdicts(tests, ROUTED)
+
+    assert (told(verdict), verdict.error) == ([], None)
