@@ -60,6 +60,12 @@ _DATA_FILE = re.compile(
 _UNKNOWN_KIND = re.compile(
     r"Unsupported|Schema error|Max catalog version|Invalid protocol|Invalid column mapping|is not supported"
 )
+# What shows that a store, or the way to it, is at the bottom of an error: that may pass.
+_PASSING = re.compile(
+    r"object ?store|generic (?!delta)\w+ error|http|sending request|time(d)? ?out|connect|reset|os error"
+    r"|i/o error|unavailable|slow ?down|too many requests|no reason given",
+    re.I,
+)
 _MISUSED = re.compile(
     r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration"
     r"|generic delta kernel error",
@@ -180,6 +186,9 @@ def _told(path: str, error: Exception) -> TableError:
         )
     elif _MISUSED.search(text):
         kind, what, remedy = TableError, f"cannot be opened: {_gist(text)}", "Check the path and storage."
+    elif isinstance(error, DeltaError) and not _PASSING.search(text):
+        kind, what = TableError, f"delta-rs cannot do this with the table: {_kernel(text)}"
+        remedy = "Look at `lakefeed table detail`, then start again."
     else:
         kind, what = StoreUnavailable, f"the store does not answer: {_gist(text)}"
         remedy = "The write is tried again; check that the store can be reached."

@@ -143,6 +143,22 @@ def test_store_that_stays_away_is_told_as_something_that_passes(lake: Lake, kind
     assert away.value.retryable
 
 
+def test_log_that_was_replaced_on_the_store_stops_the_table_before_its_next_commit(lake: Lake) -> None:
+    for _ in range(3):
+        lake.read_ten()
+    bucket, key = lake.path.removeprefix("s3://").split("/")
+    entries = lake.s3.client.list_objects_v2(Bucket=bucket, Prefix=f"{key}/_delta_log/")["Contents"]
+    newest = sorted(entry["Key"] for entry in entries)[-1]
+    # As a writer does that does not ask whether there is one.
+    lake.s3.client.put_object(Bucket=bucket, Key=newest, Body=b'{"commitInfo":{"operation":"WRITE"}}')
+
+    with pytest.raises(TableError, match="version 3 of its log is not the one that was read") as stopped:
+        lake.read_ten()
+
+    assert not stopped.value.retryable
+    assert_each_once(range(20), lake.ids())
+
+
 def test_store_that_refuses_stops_the_table_at_once(lake: Lake) -> None:
     lake.door.inject(Fault("refused", path=COMMIT, times=100, text="Not yours."))
 

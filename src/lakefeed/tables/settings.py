@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,8 @@ from lakefeed.pipeline.properties import property_problem
 from lakefeed.pipeline.units import parse_size
 from lakefeed.pipeline.wording import did_you_mean
 from lakefeed.stores import store_errors
-from lakefeed.tables.entries import LOG, metadata
+from lakefeed.tables.entries import metadata
+from lakefeed.tables.entry_file import write_entry
 from lakefeed.tables.operation import Account, Report, change, place
 from lakefeed.tables.protocol import features, refuse_unkept
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
@@ -188,15 +187,10 @@ def _alter(table: LakeTable, plan: Plan, account: Account) -> int:
 
 def _put(table: LakeTable, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
     """Put an entry into a log on a local disk, whole or not at all, and never over another."""
-    folder = Path(table.store.base_path) / LOG
-    unfinished = folder / f".{uuid.uuid4().hex}.tmp"
-    unfinished.write_bytes(b"".join(orjson.dumps(action) + b"\n" for action in actions))
     try:
-        os.link(unfinished, folder / f"{version:020d}.json")
+        write_entry(Path(table.store.base_path), version, actions, durable=True)
     except FileExistsError as error:
         raise Conflict(
             f"{place(table)}: another writer changed the table meanwhile; nothing was committed.\n"
             "Run it again."
         ) from error
-    finally:
-        unfinished.unlink()

@@ -1,0 +1,100 @@
+"""Tables that Spark wrote, fed by a pipeline: Spark and DuckDB read what landed, or it is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lakefeed import Pipeline, TableError
+from lakefeed.engine.inline import run_inline
+from lakefeed.pipeline.tests import Sample
+from lakefeed.sources import source_of
+from lakefeed.sources.samples import SampleSource
+from support.delta_spark import DeltaSpark
+from support.delta_tables import ids, rows
+from support.zoo import ZOO, unpack
+
+REFUSED = {
+    "check": "the CHECK constraint positive (id >= 0)",
+    "generated": "column tenfold has a generation expression",
+    "vectors": "uses deletionVectors",
+    "v2_checkpoint": "uses v2Checkpoint",
+    "mapping": "delta.columnMapping.mode is 'name'",
+    "clustered": "uses clustering and domainMetadata",
+    "row_tracking": "uses domainMetadata and rowTracking",
+    "identity": "uses identityColumns",
+    "defaults": "uses allowColumnDefaults",
+    "in_commit_timestamp": "uses inCommitTimestamp",
+    "widened": "uses typeWidening",
+}
+PARTITIONED = ("plain", "letters_in_paths", "signs_in_paths")
+NEW = list(range(100, 110))
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("zoo"))
+
+
+def feed(name: str, folder: Path) -> None:
+    """Let a pipeline read ten events into a table."""
+    file = folder / "feed.yaml"
+    layout = "partition_by: [day], " if name in PARTITIONED else ""
+    file.write_text(
+        f"""\
+name: feed
+sources: {{events: {{type: kafka, brokers: "localhost:9", topics: [events], format: json}}}}
+tables: {{t: {{path: {name}, from: events, {layout}create: false}}}}
+"""
+    )
+    pipeline = Pipeline.from_file(file)
+    samples = [Sample(text=json.dumps({"id": number, "day": "d0", "v": 1.5})) for number in NEW]
+    source = SampleSource.of(source_of(pipeline, "events"), "events", samples)
+    run_inline(pipeline.model_copy(update={"sources": {"events": source}}))
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_table_of_spark_is_fed_or_refused_by_the_name_of_what_it_asks(
+    name: str, zoo: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(zoo / name, tmp_path / name)
+    before = rows(tmp_path / name)
+
+    if name in REFUSED:
+        with pytest.raises(TableError) as refused:
+            feed(name, tmp_path)
+        assert REFUSED[name] in str(refused.value)
+        assert rows(tmp_path / name) == before
+        return
+    feed(name, tmp_path)
+    feed(name, tmp_path)
+
+    after = rows(tmp_path / name)
+    assert set(before) <= set(after)
+    assert len(after) == len(before) + len(NEW)
+    assert [number for number in ids(tmp_path / name) if number >= 100] == NEW
+
+
+def test_spark_reads_what_was_fed_and_its_constraints_are_the_reason_to_refuse(
+    zoo: Path, tmp_path: Path
+) -> None:
+    fed = ("plain", "writer_5", "change_feed", "timestamp_ntz", "every_type")
+    for name in fed:
+        shutil.copytree(zoo / name, tmp_path / name)
+        feed(name, tmp_path)
+
+    with DeltaSpark() as spark:
+        for name in fed:
+            found = sorted(spark.read(tmp_path / name)["id"].to_pylist())
+            assert found[-10:] == NEW, name
+        # A feature that Spark sets while a pipeline could be running, and takes away again.
+        table = f"delta.`{tmp_path / 'plain'}`"
+        spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT few CHECK (id < 1000)")
+        with pytest.raises(TableError, match=r"the CHECK constraint few \(id < 1000\)") as refused:
+            feed("plain", tmp_path)
+        assert f"ALTER TABLE {table} DROP CONSTRAINT few" in str(refused.value)
+        spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT few")
+        feed("plain", tmp_path)
