@@ -1,4 +1,4 @@
-"""`make faults`: random walks and soaks for a while, from one seed, and a report of what was survived."""
+"""`make faults`: walks, soaks and quiet days for a while, from one seed, and a report of what came of it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from faults.meddling import MEDDLING
 from faults.model import walk
+from faults.quiet import QuietDays
 from faults.soak import Soak
-from faults.world import World
+from faults.world import TABLES, World
 from support.drivers import Drivers
 from support.kafka import Broker
 from support.spark import local_session
 
 STEPS = 10
 SOAK_SECONDS = 120.0
+QUIET_SECONDS = 90.0
+OTHERS_STEPS = 6
 
 
 @dataclass
@@ -36,6 +40,8 @@ class Report:
     began: float = field(default_factory=time.monotonic)
     walks: int = 0
     soaks: int = 0
+    quiet: int = 0
+    others: int = 0
     events: int = 0
     restarts: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -61,6 +67,8 @@ class Report:
         head = [
             f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, seed {self.seed}, {took:.0f} minutes: "
             f"{self.walks} random walks of {STEPS} steps, {self.soaks} soaks of {SOAK_SECONDS:.0f} s, "
+            f"{self.others} times {OTHERS_STEPS} steps of others, "
+            f"{self.quiet} times {QUIET_SECONDS:.0f} s of quiet days, "
             f"{self.events:,} events into two tables each, {self.restarts} restarts of the command line, "
             f"{self.faults.total()} faults, {doubled} duplicates, {lost} losses, "
             f"{len(self.findings)} findings.",
@@ -75,14 +83,21 @@ class Report:
 
 
 class Laboratory:
-    """Runs walks and soaks in turn; what fails is noted with its seed, and the next one begins."""
+    """Runs walks, soaks and quiet days in turn; what fails is noted with its seed, and the next begins."""
 
     def __init__(self, broker: Broker, drivers: Drivers, report: Report, folder: Path) -> None:
         self._broker, self._drivers, self._report, self._folder = broker, drivers, report, folder
 
     def run(self) -> None:
-        """Go on until the time is over; the last walk or soak is let come to its end."""
-        turns = itertools.cycle([("walk", self._walk), ("soak", self._soak)])
+        """Go on until the time is over; the last experiment is let come to its end."""
+        turns = itertools.cycle(
+            [
+                ("walk", self._walk),
+                ("soak", self._soak),
+                ("others", self._others),
+                ("quiet days", self._quiet),
+            ]
+        )
         until = self._report.began + self._report.minutes * 60
         for number, (name, experiment) in enumerate(turns, self._report.seed):
             if time.monotonic() > until:
@@ -116,6 +131,31 @@ class Laboratory:
         world = self._world()
         Soak(world, random.Random(number), self._report.note).run(SOAK_SECONDS)
         self._report.soaks += 1
+        self._report.close(world)
+
+    def _others(self, number: int) -> None:
+        """What others do to the tables and to the topic while the stream runs, again and again."""
+        world, chance = self._world(), random.Random(number)
+        world.produce(100)
+        for _ in range(OTHERS_STEPS):
+            step = chance.choice(["meddle", "meddle", "meddle", "expire", "truncate", "large"])
+            if step == "meddle":
+                world.meddle(self._drivers, chance.choice(sorted(MEDDLING)), chance.choice(TABLES))
+            elif step == "expire":
+                world.expire()
+            elif step == "truncate":
+                world.truncate(self._drivers, chance.randint(1, 200), awake=chance.random() < 0.5)
+            else:
+                world.produce_large(chance.randint(1, 8))
+                world.run()
+            world.check()
+        self._report.others += 1
+        self._report.close(world)
+
+    def _quiet(self, number: int) -> None:
+        world = self._world()
+        QuietDays(world, random.Random(number), self._report.note).run(QUIET_SECONDS)
+        self._report.quiet += 1
         self._report.close(world)
 
     def _world(self) -> World:

@@ -9,12 +9,14 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
     run_state_machine_as_test,
 )
 
+from faults.meddling import MEDDLING
 from faults.world import TABLES, World
 from lakefeed.engine.faultpoints import POINTS
 from support.drivers import Drivers
@@ -41,6 +43,12 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.world = type(self).begin()
         self.partitions = 1
+
+    @initialize(count=counts)
+    def begin_with_events(self, count: int) -> None:
+        """Some walks choose nothing but upkeep, which needs a table."""
+        self.world.produce(count)
+        self.world.run()
 
     @rule(count=counts)
     def produce(self, count: int) -> None:
@@ -86,6 +94,22 @@ class Model(RuleBasedStateMachine):
     @rule(table=st.sampled_from(TABLES))
     def alter_from_outside(self, table: str) -> None:
         self.world.alter_from_outside(table)
+
+    @rule(kind=st.sampled_from(sorted(MEDDLING)), table=st.sampled_from(TABLES))
+    def meddle(self, kind: str, table: str) -> None:
+        self.world.meddle(self.drivers, kind, table)
+
+    @rule()
+    def expire(self) -> None:
+        self.world.expire()
+
+    @rule(count=counts, awake=st.booleans())
+    def truncate(self, count: int, awake: bool) -> None:
+        self.world.truncate(self.drivers, count, awake=awake)
+
+    @rule(count=st.integers(1, 8))
+    def produce_large(self, count: int) -> None:
+        self.world.produce_large(count)
 
     @rule(table=tables)
     def compact(self, table: str) -> None:

@@ -91,7 +91,7 @@ def test_walk_is_the_same_for_the_same_seed() -> None:
 
 def test_walk_that_finds_something_tells_the_steps_to_it() -> None:
     with pytest.raises(AssertionError, match="the ledger does not hold") as found:
-        steps(5, ill="crash")
+        steps(4, ill="crash")
 
     told = "\n".join(found.value.__notes__)
     assert "state.crash(count=" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from uuid import uuid4
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
+from faults.meddling import GOES_ON, MEDDLING
 from lakefeed import Pipeline
 from lakefeed.watch.verify import verify
-from support.drivers import Drivers, Ended
-from support.kafka import Broker
+from support.drivers import Driver, Drivers, Ended
+from support.kafka import Broker, Position
 from support.ledger import (
     assert_each_once,
     assert_ranges_contiguous,
@@ -24,6 +26,7 @@ from support.ledger import (
     dead_letters,
     table_ids,
 )
+from support.processes import wait_until
 
 TABLES = ("one", "two")
 BROKEN_EVERY = 30
@@ -43,9 +46,13 @@ class World:
         self.topic = f"events-{uuid4().hex[:12]}"
         self.file = folder / "shop.yaml"
         self.produced: list[int] = []
+        self.missing: dict[str, set[int]] = {name: set() for name in TABLES}
+        """Events that the broker lost before the table could read them, or read them again."""
         self.drained = False
         """Whether everything that was produced has been read by a run that ended well."""
         self._partitions, self._columns = partitions, 0
+        self._places: list[Position] = []
+        self._skips = False
         broker.create_topic(self.topic, partitions)
         self.write()
 
@@ -55,7 +62,12 @@ class World:
             f"""\
 name: shop
 sources:
-  clicks: {{type: kafka, brokers: "{self.broker.address}", topics: [{self.topic}], format: json}}
+  clicks:
+    type: kafka
+    brokers: "{self.broker.address}"
+    topics: [{self.topic}]
+    format: json
+    on_data_loss: {"skip" if self._skips else "fail"}
 tables:
   one: {{path: one, from: clicks, metadata: true, schema: {schema}}}
   two: {{path: two, from: clicks, schema: {schema}}}
@@ -76,7 +88,7 @@ give_up_after: 60s
         for at, number in enumerate(numbers):
             if number % BROKEN_EVERY == 0:
                 payloads[at] = f'{{"event_id": {number}'.encode()
-        self.broker.produce(self.topic, payloads)
+        self._places += self.broker.produce(self.topic, payloads)
         self.produced += numbers
         self.drained = False
 
@@ -139,6 +151,135 @@ give_up_after: 60s
             field = Field(f"outside_{self._columns}", PrimitiveType("string"))
             DeltaTable(self.folder / table).alter.add_columns([field])
 
+    def meddle(self, drivers: Drivers, kind: str, table: str) -> None:
+        """Somebody else changes a table while the stream runs.
+
+        The table goes on rightly, or stops alone with its name and without another commit; then it is made
+        anew. The other table has every event in the end.
+        """
+        self.run()
+        self._note(f"{kind} while the stream runs")
+        path, (other,) = self.folder / table, (name for name in TABLES if name != table)
+        driver = self._streaming(drivers)
+        MEDDLING[kind](path)
+        entries = _entries(path)
+        self.produce(20)
+        self._wait(driver, lambda: self._settled(other))
+        told = f"table {table} stopped: "
+        self._wait(driver, lambda: told in driver.said or self._newest_landed(table, 20))
+        driver.terminate()
+        ended = driver.wait()
+        stopped = told in ended.said
+        assert ended.code == int(stopped), f"exit code {ended.code} after {kind}:\n{ended.said}"
+        assert "defect in Lakefeed" not in ended.said, ended.said
+        assert not stopped or _entries(path) == entries, f"{kind}: written to after all:\n{ended.said}"
+        assert not (stopped and kind in GOES_ON), f"{kind} stopped the table:\n{ended.said}"
+        if kind not in GOES_ON:
+            self.make_anew(table)
+
+    def make_anew(self, table: str) -> None:
+        """Delete a table; the next run reads everything again that the broker still has."""
+        shutil.rmtree(self.folder / table, ignore_errors=True)
+        self.missing[table] = self._gone() - set(self._dead(table))
+        self.run()
+
+    def expire(self) -> None:
+        """The broker deletes what was read, as retention does."""
+        self.run()
+        self._note("events that were read expire")
+        for partition, end in self.broker.end_offsets(self.topic).items():
+            self.broker.delete_records(self.topic, partition, end)
+
+    def truncate(self, drivers: Drivers, count: int, *, awake: bool) -> None:
+        """The broker loses events that no batch has read, while the stream looks away or does not run.
+
+        What a consumer had fetched ahead may land all the same; what does not is told as a loss.
+        """
+        self.run()
+        self._note("log truncated while the stream runs" if awake else "log truncated between two runs")
+        driver = self._streaming(drivers) if awake else None
+        if driver:
+            driver.pause()
+        read = self.broker.end_offsets(self.topic)
+        self.produce(count)
+        for partition, end in self.broker.end_offsets(self.topic).items():
+            self.broker.delete_records(self.topic, partition, (read[partition] + end + 1) // 2)
+        if driver:
+            driver.resume()
+        said = self._read_the_rest(driver or self._streaming(drivers, wait=False))
+        if "Set `on_data_loss: skip`" in said:
+            self._skips = True
+            self.write()
+            said = self._read_the_rest(self._streaming(drivers, wait=False))
+        gone = self._gone() - set(self.produced[:-count])
+        for table in TABLES:
+            lost = gone - self._there(table)
+            assert not lost or "Going on from" in said, f"{table}: {len(lost)} lost without a word:\n{said}"
+            self.missing[table] |= lost
+        self.drained = True
+
+    def _streaming(self, drivers: Drivers, *, wait: bool = True) -> Driver:
+        """A stream that has read something, and waits for more."""
+        driver = drivers.start(self.file, "flush.interval=100ms", "give_up_after=30s", once=False)
+        if wait:
+            self.produce(20)
+            self._wait(driver, lambda: all(self._settled(name) for name in TABLES))
+        return driver
+
+    def _read_the_rest(self, driver: Driver) -> str:
+        """Let it read what the broker still has; gives what it said, be it of a loss."""
+        wanted = set(self.produced) - self._gone()
+
+        def over() -> bool:
+            return not driver.running or all(wanted <= self._there(name) for name in TABLES)
+
+        wait_until(over, 120, lambda: f"not within 120 s:\n{driver.said[-3000:]}")
+        if driver.running:
+            driver.terminate()
+        ended = driver.wait()
+        lossy = "Set `on_data_loss: skip`" in ended.said
+        assert ended.code == int(lossy), f"exit code {ended.code}:\n{ended.said}"
+        return ended.said
+
+    def produce_large(self, count: int) -> None:
+        """Events of more than a megabyte, in a field of their own."""
+        self._note("large events")
+        self.produce(count, large="x" * 1_900_000)
+
+    def _gone(self) -> set[int]:
+        """Events that the broker no longer has."""
+        first = self.broker.start_offsets(self.topic)
+        return {n for n, (partition, offset) in enumerate(self._places) if offset < first[partition]}
+
+    def _there(self, table: str) -> set[int]:
+        return {*table_ids(self.folder / table), *self._dead(table)}
+
+    def _wait(self, driver: Driver, happened: Callable[[], bool]) -> None:
+        def over() -> bool:
+            running = driver.running
+            assert happened() or running, f"the stream has ended:\n{driver.said}"
+            return happened()
+
+        wait_until(over, 120, lambda: f"not within 120 s:\n{driver.said[-3000:]}")
+
+    def _dead(self, table: str) -> list[int]:
+        """The numbers of a table's dead letters."""
+        found = (one["payload"] for one in dead_letters(self.letters) if one["table"] == table)
+        return [int(match[0]) for payload in found if (match := re.search(rb"\d+", payload))]
+
+    def _settled(self, table: str) -> bool:
+        """Whether every event is in place."""
+        there = len(table_ids(self.folder / table)) + len(self._dead(table))
+        return there >= len(self.produced) - len(self.missing[table])
+
+    def _newest_landed(self, table: str, count: int) -> bool:
+        """Whether the newest events are in place, whatever became of those before them."""
+        try:
+            return set(self.produced[-count:]) <= self._there(table)
+        except Exception:
+            # Being made, or of a kind that this reader does not know.
+            return False
+
     def compact(self, table: str) -> None:
         if DeltaTable.is_deltatable(str(self.folder / table)):
             self._note("table compacted")
@@ -157,18 +298,18 @@ give_up_after: 60s
 
     def check(self) -> None:
         """The ledger: nothing doubled at any time, and nothing lost once a run has ended well."""
-        letters = dead_letters(self.letters)
         for name in TABLES:
             path = self.folder / name
             rows = table_ids(path)
-            dead = [int(one["payload"].split(b":")[1]) for one in letters if one["table"] == name]
+            dead = self._dead(name)
             if self.drained:
-                assert_each_once(self.produced, rows, dead)
+                assert_each_once(set(self.produced) - self.missing[name], rows, dead)
             else:
                 assert_each_once([*rows, *dead], rows, dead)
             if DeltaTable.is_deltatable(str(path)):
                 assert_versions_contiguous(path)
-                assert_ranges_contiguous(path)
+                if not self._skips:
+                    assert_ranges_contiguous(path)
         proof = verify(Pipeline.from_file(self.file), deep=True)
         found = [
             f"{one.name}: {finding}"
@@ -182,8 +323,16 @@ give_up_after: 60s
         self.broker.delete_topic(self.topic)
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def settled(self) -> int:
+        """How many events are in place, in the tables or among their dead letters."""
+        return sum(len(table_ids(self.folder / name)) + len(self._dead(name)) for name in TABLES)
+
     def landed(self) -> Counter[str]:
         """How many events are in place, by where."""
         counts = Counter({name: len(table_ids(self.folder / name)) for name in TABLES})
         counts["dead letters"] = len(dead_letters(self.letters))
         return counts
+
+
+def _entries(path: Path) -> list[str]:
+    return sorted(file.name for file in (path / "_delta_log").glob("*.json"))

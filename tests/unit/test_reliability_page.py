@@ -13,6 +13,7 @@ APART = {
     "test_random_walk_keeps_the_ledger",
     "test_walk_is_the_same_for_the_same_seed",
     "test_walk_that_finds_something_tells_the_steps_to_it",
+    "test_every_way_of_meddling_is_tried",
     "test_laboratory_tells_what_it_found_and_how_to_see_it_again",
     "test_status_agrees_with_what_duckdb_counts",
 }
