@@ -7,8 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
+
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.report import Counted, Watcher
+from lakefeed.pipeline.types import type_text
 from lakefeed.tables.contents import contents_of
 
 _EVERY = 60.0
@@ -58,8 +61,17 @@ def _count(place: Place, watcher: Watcher) -> None:
                     small_files=found.small_files,
                     size=found.size,
                     last_commit=found.last_commit,
+                    columns=_columns(place.table.schema),
+                    partition_by=tuple(place.table.partition_columns),
+                    partitions=found.partitions,
                 )
             )
     except Exception as error:
         # A store that is away is told by the flow that needs it.
         _log.debug("the files of %s could not be counted", place.name, exc_info=error)
+
+
+def _columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (field.name, type_text(field.type) + ("" if field.nullable else " not null")) for field in schema
+    )

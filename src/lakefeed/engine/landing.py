@@ -16,7 +16,15 @@ import pyarrow as pa
 
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.lake import Lake, Place
-from lakefeed.engine.manifest import MOST_SAMPLES, Manifest, TableManifest, added, check_covered, merged
+from lakefeed.engine.manifest import (
+    MOST_SAMPLES,
+    Manifest,
+    TableManifest,
+    added,
+    check_covered,
+    merged,
+    various,
+)
 from lakefeed.engine.plan import Stamp, group_of
 from lakefeed.engine.refusals import Portion, Refusals
 from lakefeed.engine.report import Committed, Lettered, Watcher
@@ -247,7 +255,7 @@ class Landing:
                     self._reaches[name].letters_logged[partition] = transactions[key]
             if result.refusals:
                 counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
-                samples = tuple(result.samples[:MOST_SAMPLES])
+                samples = tuple(various(result.samples)[:MOST_SAMPLES])
                 self._watcher.lettered(Lettered(name, self._source, counts_by_reason, samples))
         passing("letters_committed")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -19,6 +20,16 @@ from lakefeed.sources import OffsetRange
 
 MOST_SAMPLES = 5
 """Dead letters of a table that a task tells about one by one; the others are only counted."""
+
+
+def various(samples: Iterable[Sample]) -> list[Sample]:
+    """The first of each reason, then the second of each, and so on: the few that are kept tell of many."""
+    seen = Counter[tuple[str, str]]()
+    ranked = []
+    for one in samples:
+        seen[one.stage, one.code] += 1
+        ranked.append((seen[one.stage, one.code], one))
+    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
 
 @dataclass

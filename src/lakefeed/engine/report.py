@@ -52,6 +52,8 @@ class Sample:
     stage: str
     code: str
     error: str
+    payload: str = ""
+    """The beginning of its bytes, as people read them."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ class Counted:
     size: int
     last_commit: float | None = None
     """Seconds since 1970; None when the log does not tell."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """The names of its columns, each with its type as text."""
+    partition_by: tuple[str, ...] = ()
+    partitions: int = 0
+    """How many different values the files have in the columns that the table is partitioned by."""
 
 
 @dataclass(frozen=True)

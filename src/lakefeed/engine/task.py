@@ -7,6 +7,7 @@ until the driver commits them.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ from lakefeed.formats.refusal import TYPE_CHANGES
 from lakefeed.pipeline.evolve import RESCUED
 from lakefeed.pipeline.types import stored
 from lakefeed.pipeline.widening import merge_proposals
-from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters
+from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters, preview
 from lakefeed.rows.metadata import add_metadata
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
@@ -35,6 +36,7 @@ from lakefeed.stores import open_store
 
 _NO_COLUMNS = pa.schema([])
 _LONGEST_REASON = 300
+_SAMPLES_OF_A_REASON = 3
 _MOST_WAITING = 128 * 2**20
 """Bytes of rows that wait to be written, in all tables of a task together."""
 
@@ -221,7 +223,7 @@ class _Lane:
             self._letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA, sync=plan.sync))
         payloads = [events.payloads[index] for index in indexes]
         origin = events.origin(indexes)
-        self._tell(refused, origin)
+        self._tell(refused, origin, payloads)
         self._letters.write(
             dead_letters(
                 plan.pipeline, plan.source_name, self.table.name, refused, origin, payloads, self._dead_at
@@ -239,17 +241,25 @@ class _Lane:
                 "Correct `schema` or the producer, or choose another rule, then start again."
             )
 
-    def _tell(self, refused: list[Refused], origin: pa.RecordBatch) -> None:
+    def _tell(self, refused: list[Refused], origin: pa.RecordBatch, payloads: Sequence[bytes | None]) -> None:
         """Count the reasons, and keep a few of them word for word."""
         for one in refused:
             reason = f"{one.stage}/{one.code}"
             self._result.refusals[reason] = self._result.refusals.get(reason, 0) + 1
-        room = MOST_SAMPLES - len(self._result.samples)
-        places = origin.slice(0, max(0, room)).select(["topic", "partition", "offset"]).to_pylist()
-        for one, at in zip(refused, places, strict=False):
-            partition = self._plan.source.partition_of(at["topic"], at["partition"])
-            text = one.error[:_LONGEST_REASON].encode("utf-8", "replace").decode()
-            self._result.samples.append(Sample(partition, at["offset"], one.stage, one.code, text))
+        kept = Counter((one.stage, one.code) for one in self._result.samples)
+        for index, one in enumerate(refused):
+            if len(self._result.samples) >= MOST_SAMPLES:
+                return
+            reason_of = (one.stage, one.code)
+            if kept[reason_of] < _SAMPLES_OF_A_REASON:
+                kept[reason_of] += 1
+                self._result.samples.append(self._sample(one, origin.slice(index, 1), payloads[index]))
+
+    def _sample(self, one: Refused, origin: pa.RecordBatch, payload: bytes | None) -> Sample:
+        (at,) = origin.select(["topic", "partition", "offset"]).to_pylist()
+        partition = self._plan.source.partition_of(at["topic"], at["partition"])
+        text = one.error[:_LONGEST_REASON].encode("utf-8", "replace").decode()
+        return Sample(partition, at["offset"], one.stage, one.code, text, preview(payload))
 
     def _write(self, events: Events, decoded: Decoded, before: set[int]) -> None:
         table, rows = self.table, decoded.rows

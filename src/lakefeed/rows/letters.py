@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import datetime as dt
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,6 +12,9 @@ import pyarrow as pa
 from lakefeed.pipeline.types import METADATA, TIMESTAMP
 
 _ORIGIN = [field.with_name(field.name.removeprefix("_")) for field in METADATA]
+
+_PREVIEWED = 2000
+"""Bytes of a payload that are shown to whoever looks at a run."""
 
 DEAD_LETTER_SCHEMA = pa.schema(
     [
@@ -62,6 +66,22 @@ def dead_letters(
         "payload": pa.array(payloads, pa.binary()),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=DEAD_LETTER_SCHEMA)
+
+
+def preview(payload: bytes | None) -> str:
+    """The beginning of a payload as people read it: text where it is some, else bytes in hexadecimal."""
+    if payload is None:
+        return "(no payload)"
+    cut = payload[:_PREVIEWED]
+    try:
+        # A cut may fall inside a character, which is none that is wrong.
+        text = codecs.getincrementaldecoder("utf-8")().decode(cut, final=len(cut) == len(payload))
+        shown = "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+    except UnicodeDecodeError:
+        cut = payload[: _PREVIEWED // 4]
+        shown = cut.hex(" ")
+    more = f"\n({len(cut):,} of {len(payload):,} bytes)" if len(cut) < len(payload) else ""
+    return shown + more
 
 
 def _text(error: str) -> str:

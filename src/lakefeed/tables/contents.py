@@ -30,6 +30,8 @@ class Contents:
     size: int
     last_commit: float | None
     """Seconds since 1970; None when the log does not tell."""
+    partitions: int = 0
+    """How many different values the files have in the partition columns; 0 for a table without any."""
 
 
 def contents_of(table: LakeTable, target_file_size: int) -> Contents:
@@ -39,6 +41,7 @@ def contents_of(table: LakeTable, target_file_size: int) -> Contents:
     adds: Any = pa.RecordBatchReader.from_stream(table.delta.get_add_actions(flatten=True)).read_all()
     sizes = adds.column("size_bytes")
     rows = adds.column("num_records") if "num_records" in adds.schema.names else None
+    parts = [name for name in adds.schema.names if name.startswith("partition.")]
     last, limit = table.delta.history(1), small_below(target_file_size)
     return Contents(
         version=table.version,
@@ -47,4 +50,5 @@ def contents_of(table: LakeTable, target_file_size: int) -> Contents:
         small_files=sum(int((np.from_dlpack(part) < limit).sum()) for part in sizes.chunks),
         size=pc.sum(sizes).as_py() or 0,
         last_commit=last[0]["timestamp"] / 1000 if last and "timestamp" in last[0] else None,
+        partitions=adds.select(parts).group_by(parts).aggregate([]).num_rows if parts else 0,
     )

@@ -13,12 +13,12 @@ from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
 from lakefeed.pipeline.units import readable_size
 from lakefeed.pipeline.wording import counted as count_of
+from lakefeed.watch.groups import LetterGroups
 from lakefeed.watch.notes import SourceNotes, TableNotes
-from lakefeed.watch.series import Rate, Series
-from lakefeed.watch.view import FlowView, Happening, LetterView, RunView
+from lakefeed.watch.series import HOUR, Rate, Series
+from lakefeed.watch.view import FlowView, Happening, RunView
 
 _SHORTEST_WINDOW = 10.0
-_LETTERS_KEPT = 30
 _HAPPENINGS_KEPT = 40
 
 
@@ -38,7 +38,7 @@ class Logbook:
             for name, table in pipeline.tables.items()
         }
         self._letters = self._new_table(LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources))
-        self._recent: deque[LetterView] = deque(maxlen=_LETTERS_KEPT)
+        self._groups = LetterGroups(self._redact)
         self._happenings: deque[Happening] = deque(maxlen=_HAPPENINGS_KEPT)
         self._rate = Series()
         self._lag = Series(level=True)
@@ -99,20 +99,7 @@ class Logbook:
             source.letter_rate.add(now, many)
             for (_, code), count in event.counts.items():
                 table.codes[code] = table.codes.get(code, 0) + count
-            for one in event.samples:
-                error = self._redact(one.error)
-                self._recent.appendleft(
-                    LetterView(
-                        now,
-                        event.table,
-                        event.source,
-                        one.partition,
-                        one.offset,
-                        one.stage,
-                        one.code,
-                        error,
-                    )
-                )
+            self._groups.add(event, now)
 
     def refusing(self, event: Refusing) -> None:
         """Keep that a table refuses many of its events, or no longer."""
@@ -194,8 +181,8 @@ class Logbook:
         sizes = f"{readable_size(event.bytes_before)} to {readable_size(event.bytes_after)}"
         self._happen("upkeep", event.table, f"{event.operation}: {files}, {sizes}, in {event.seconds:.1f} s")
 
-    def view(self) -> RunView:
-        """What the run looks like now; the caller may keep it."""
+    def view(self, span: float = HOUR) -> RunView:
+        """What the run looks like now, its charts over the last `span` seconds; the caller may keep it."""
         with self._lock:
             now, began = self._clock(), self._began
             ends = {name: notes.ends for name, notes in self._sources.items() if notes.seen_at}
@@ -204,15 +191,16 @@ class Logbook:
                 now=now,
                 began=began,
                 started=self._started or any(one.seen_at or one.trouble for one in self._sources.values()),
-                sources=tuple(one.view(now, began, self._lags(one)) for one in self._sources.values()),
-                tables=tuple(one.view(now, began, ends) for one in self._tables.values()),
-                letters=self._letters.view(now, began, {}),
+                sources=tuple(one.view(now, began, span, self._lags(one)) for one in self._sources.values()),
+                tables=tuple(one.view(now, began, span, ends) for one in self._tables.values()),
+                letters=self._letters.view(now, began, span, {}),
                 flows=tuple(self._flows(now)),
-                recent_letters=tuple(self._recent),
+                letter_groups=self._groups.view(),
                 happenings=tuple(self._happenings),
-                rate_points=self._rate.points(now, began),
-                lag_points=self._lag.points(now, began),
-                letter_points=self._letters.rows_hour.points(now, began),
+                span=span,
+                rate_points=self._rate.points(now, began, span),
+                lag_points=self._lag.points(now, began, span),
+                letter_points=self._letters.rows_hour.points(now, began, span),
             )
 
     def _flows(self, now: float) -> list[FlowView]:

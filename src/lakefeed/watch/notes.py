@@ -31,7 +31,7 @@ class SourceNotes:
     stopped_at: float = 0.0
     lag: Series = field(default_factory=lambda: Series(level=True))
 
-    def view(self, now: float, began: float, lags: dict[str, int]) -> SourceView:
+    def view(self, now: float, began: float, span: float, lags: dict[str, int]) -> SourceView:
         """The source as it is now."""
         return SourceView(
             name=self.name,
@@ -46,7 +46,7 @@ class SourceNotes:
             stopped_at=self.stopped_at,
             letters=self.letters,
             letter_rate=self.letter_rate.now(now),
-            lag_points=self.lag.points(now, began),
+            lag_points=self.lag.points(now, began, span),
         )
 
 
@@ -72,6 +72,9 @@ class TableNotes:
     letters: int = 0
     codes: dict[str, int] = field(default_factory=dict)
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
+    columns: tuple[tuple[str, str], ...] = ()
+    partition_by: tuple[str, ...] = ()
+    partition_values: int = 0
     history: deque[CommitView] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
     stopped: str = ""
     stopped_at: float = 0.0
@@ -110,8 +113,10 @@ class TableNotes:
         self.version, self.rows, self.files = event.version, event.rows, event.files
         self.small_files, self.size = event.small_files, event.size
         self.last_commit = event.last_commit or self.last_commit
+        self.columns, self.partition_by = event.columns, event.partition_by
+        self.partition_values = event.partitions
 
-    def view(self, now: float, began: float, ends: dict[str, dict[str, int]]) -> TableView:
+    def view(self, now: float, began: float, span: float, ends: dict[str, dict[str, int]]) -> TableView:
         """The table as it is now."""
         partitions = tuple(
             PartitionView(source, partition, at, ends.get(source, {}).get(partition))
@@ -139,7 +144,10 @@ class TableNotes:
             read_hour=self.rows_hour.total(now) + letters_hour,
             letters_hour=letters_hour,
             codes=dict(self.codes),
-            points=self.rows_hour.points(now, began),
+            points=self.rows_hour.points(now, began, span),
+            columns=self.columns,
+            partition_by=self.partition_by,
+            partition_values=self.partition_values,
             partitions=partitions,
             history=tuple(self.history),
             stopped=self.stopped,

@@ -14,7 +14,9 @@ from lakefeed.pipeline.wording import counted
 from lakefeed.watch.drawing import chart, drawing
 from lakefeed.watch.figures import ago, clock, iso, per_second, short
 from lakefeed.watch.health import DOWN, Concern, concerns, reasons
+from lakefeed.watch.letter_list import letter_list
 from lakefeed.watch.markup import Markup, join, tag
+from lakefeed.watch.ranges import range_links, range_text
 from lakefeed.watch.rows import table_rows
 from lakefeed.watch.view import RunView
 
@@ -29,6 +31,8 @@ _ICON = (
     "13 0M3 18c4.3-5 8.7-5 13 0s8.7 5 13 0M3 25c4.3-5 8.7-5 13 0s8.7 5 13 0'/%3E%3C/svg%3E"
 )
 _META = Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">')
+_NOTHING = "Nothing has changed in this run."
+_HAPPENINGS_SHOWN = 8
 _YAML_KEY = re.compile(r"^(\s*(?:- )?)([\w.$-]+)(:)", re.MULTILINE)
 
 
@@ -53,17 +57,18 @@ class StatusPage:
         about = f"Lakefeed {self._version} · times are UTC · "
         body = tag(
             "body",
-            self.live(view),
+            self.live(view, None),
             self._file,
             tag("footer", about, _link("metrics"), " · ", _link("api/status")),
             tag("script", self._script, nonce=nonce),
         )
         return f'<!doctype html><html lang="en">{head}{body}</html>'
 
-    def live(self, view: RunView, opened: Container[str] = ()) -> Markup:
+    def live(self, view: RunView, opened: Container[str] | None = ()) -> Markup:
         """The part that changes; the script fetches it every two seconds and puts it in place.
 
-        `opened` are tables whose details somebody looks at; where there are few, all of them are told.
+        `opened` are tables whose details somebody looks at; where there are few, all of them are told. None
+        is for a page that may have no script, and tells the whole of those.
         """
         found = concerns(view, self._pipeline)
         return tag(
@@ -73,7 +78,7 @@ class StatusPage:
             _figures(view),
             tag("section", tag("h2", "Pipeline"), drawing(view), cls="card flow"),
             table_rows(view, opened),
-            tag("div", _letters(view), _happenings(view), cls="pair"),
+            tag("div", letter_list(view), _happenings(view), cls="pair"),
             id="live",
         )
 
@@ -102,6 +107,7 @@ def _header(view: RunView, pipeline: Pipeline, found: list[Concern]) -> Markup:
         tag("h1", view.pipeline),
         tag("span", said, cls=f"pill {state}", id="state"),
         tag("span", cls="grow"),
+        range_links(view.span),
         tag("span", f"runs for {ago(view.now - view.began)}", cls="quiet desk"),
         tag("span", clock(view.now), cls="quiet desk", title=iso(view.now), id="clock"),
         tag("button", "◐", id="theme", title="light or dark", aria_label="light or dark", type="button"),
@@ -138,24 +144,50 @@ def _concerns(found: list[Concern], now: float) -> Markup:
 
 
 def _figures(view: RunView) -> Markup:
-    known = [one for one in view.tables if one.newest is not None and not one.stopped]
-    oldest = min(known, key=lambda one: one.newest or 0.0, default=None)
-    age = "-" if oldest is None else ago(view.now - (oldest.newest or 0.0))
     letters, lag = view.dead_letters, view.lag
     rows = f"{short(view.rows)} {'row' if view.rows == 1 else 'rows'} in this run"
+    age, of_what = _freshness(view)
     return tag(
         "section",
-        _figure("rows a second", per_second(view.rate), rows, view.rate_points),
-        _figure("lag", "?" if lag is None else short(lag), "events wait at the sources", view.lag_points),
-        _figure("freshness", age, f"since the newest event of {oldest.name}" if oldest else "", None),
-        _figure("dead letters", short(letters), "in this run", view.letter_points, "warn" if letters else ""),
-        _figure("commits", short(view.commits), counted(len(view.tables), "table"), None),
+        _figure(view, "rows a second", per_second(view.rate), rows, view.rate_points),
+        _figure(
+            view, "lag", "?" if lag is None else short(lag), "events wait at the sources", view.lag_points
+        ),
+        _figure(view, "freshness", age, of_what, None),
+        _figure(
+            view,
+            "dead letters",
+            short(letters),
+            "in this run",
+            view.letter_points,
+            "warn" if letters else "",
+        ),
+        _figure(view, "commits", short(view.commits), f"to {counted(len(view.tables), 'table')}", None),
         cls="figures",
     )
 
 
-def _figure(name: str, value: str, about: str, points: list[float] | None, cls: str = "") -> Markup:
-    drawn = chart(points, f"{name}, the last hour", "chart") if points is not None else Markup("")
+def _freshness(view: RunView) -> tuple[str, str]:
+    """How old the newest event is of the table that is furthest behind, of those that get events.
+
+    A table that gets none is as old as its source is quiet, and nobody need look at it.
+    """
+    known = [one for one in view.tables if one.newest is not None and not one.stopped]
+    fed = [one for one in known if one.rate or one.lag]
+    if fed:
+        oldest = min(fed, key=lambda one: one.newest or 0.0)
+        return ago(view.now - (oldest.newest or 0.0)), f"since the newest event of {oldest.name}"
+    if known:
+        newest = max(known, key=lambda one: one.newest or 0.0)
+        return ago(view.now - (newest.newest or 0.0)), f"no events now; the newest is in {newest.name}"
+    return "-", ""
+
+
+def _figure(
+    view: RunView, name: str, value: str, about: str, points: list[float] | None, cls: str = ""
+) -> Markup:
+    label = f"{name}, {range_text(view.span)}"
+    drawn = Markup("") if points is None else chart(points, label, "chart")
     return tag(
         "div",
         tag("span", name, cls="label"),
@@ -164,19 +196,6 @@ def _figure(name: str, value: str, about: str, points: list[float] | None, cls: 
         drawn,
         cls=f"card figure {cls}".strip(),
     )
-
-
-def _letters(view: RunView) -> Markup:
-    rows = [
-        tag(
-            "li",
-            tag("p", tag("code", one.code), f" {one.error}"),
-            tag("small", f"{clock(one.at)} · {one.source} {one.partition} at {one.offset:,} → {one.table}"),
-        )
-        for one in view.recent_letters
-    ]
-    body = tag("ul", *rows) if rows else tag("p", "None in this run.", cls="quiet")
-    return tag("section", tag("h2", "Recent dead letters"), body, cls="card letters", id="letters")
 
 
 def _happenings(view: RunView) -> Markup:
@@ -189,9 +208,14 @@ def _happenings(view: RunView) -> Markup:
         )
         for one in view.happenings
     ]
-    body = tag("ul", *rows) if rows else tag("p", "Nothing has changed in this run.", cls="quiet")
+    older = rows[_HAPPENINGS_SHOWN:]
+    body = [tag("ul", *rows[:_HAPPENINGS_SHOWN])] if rows else [tag("p", _NOTHING, cls="quiet")]
+    if older:
+        body.append(
+            tag("details", tag("summary", f"{len(older)} older"), tag("ul", *older), id="older", cls="older")
+        )
     return tag(
-        "section", tag("h2", "Changes, upkeep and troubles"), body, cls="card happenings", id="happenings"
+        "section", tag("h2", "Changes, upkeep and troubles"), *body, cls="card happenings", id="happenings"
     )
 
 

@@ -1,4 +1,4 @@
-"""Numbers over the last hour: rates of now, and the points of small charts."""
+"""Numbers over the last hour and the last day: rates of now, and the points of small charts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 HOUR = 3600.0
-_WIDTH = 10.0
+DAY = 24 * HOUR
 _SHORTEST_SPAN = 120.0
 _MOST_POINTS = 60
 
@@ -36,44 +36,35 @@ class Rate:
 
 
 @dataclass
-class Series:
-    """The last hour in steps of ten seconds; a step holds a sum, or with `level` the last value set."""
+class _Steps:
+    """Steps of one width over some time; a step holds a sum, or with `level` the last value set."""
 
-    level: bool = False
+    width: float
+    kept: float
+    level: bool
+    sum: float = 0.0
     _steps: deque[tuple[int, float]] = field(default_factory=deque)
-    _sum: float = 0.0
     _drawn: tuple[tuple[int, int, int], list[float]] | None = None
 
     def add(self, now: float, amount: float) -> None:
-        """Count into the step of this moment."""
-        at = int(now // _WIDTH)
+        at = int(now // self.width)
         if self._steps and self._steps[-1][0] == at:
             before = 0.0 if self.level else self._steps[-1][1]
             self._steps[-1] = (at, before + amount)
         else:
             self._steps.append((at, amount))
-        self._sum += amount
-        self._forget(now)
+        self.sum += amount
+        self.forget(now)
 
-    def total(self, now: float) -> float:
-        """The sum of the last hour."""
-        self._forget(now)
-        return self._sum
-
-    def _forget(self, now: float) -> None:
-        oldest = int((now - HOUR) // _WIDTH)
+    def forget(self, now: float) -> None:
+        oldest = int((now - self.kept) // self.width)
         while self._steps and self._steps[0][0] < oldest:
-            self._sum -= self._steps.popleft()[1]
+            self.sum -= self._steps.popleft()[1]
 
-    def points(self, now: float, began: float) -> list[float]:
-        """At most sixty points from the beginning of the run, or of the last hour, up to now.
-
-        Sums become amounts a second. The step of now is left out, as it is not over yet.
-        """
-        end = int(now // _WIDTH)
-        span = min(HOUR, max(_SHORTEST_SPAN, now - began))
-        each = -(-int(span / _WIDTH) // _MOST_POINTS)
-        first = end - int(span / _WIDTH) // each * each
+    def points(self, now: float, span: float) -> list[float]:
+        end = int(now // self.width)
+        each = -(-int(span / self.width) // _MOST_POINTS)
+        first = end - int(span / self.width) // each * each
         if self._drawn is None or self._drawn[0] != (first, end, each):
             self._drawn = ((first, end, each), self._draw(first, end, each))
         return self._drawn[1]
@@ -88,9 +79,35 @@ class Series:
             elif at < end:
                 found[(at - first) // each].append(amount)
         if not self.level:
-            return [sum(slot) / (each * _WIDTH) for slot in found]
+            return [sum(slot) / (each * self.width) for slot in found]
         points = []
         for slot in found:
             last, highest = (slot[-1], max(slot)) if slot else (last, last)
             points.append(highest)
         return points
+
+
+class Series:
+    """The last hour in steps of ten seconds, and the last day in steps of four minutes."""
+
+    def __init__(self, *, level: bool = False) -> None:
+        self._fine = _Steps(10.0, HOUR, level)
+        self._coarse = _Steps(240.0, DAY, level)
+
+    def add(self, now: float, amount: float) -> None:
+        """Count into the steps of this moment."""
+        self._fine.add(now, amount)
+        self._coarse.add(now, amount)
+
+    def total(self, now: float) -> float:
+        """The sum of the last hour."""
+        self._fine.forget(now)
+        return self._fine.sum
+
+    def points(self, now: float, began: float, span: float = HOUR) -> list[float]:
+        """At most sixty points of the last `span` seconds, or from the beginning of the run, up to now.
+
+        Sums become amounts a second. The step of now is left out, as it is not over yet.
+        """
+        span = min(span, max(_SHORTEST_SPAN, now - began))
+        return (self._fine if span <= HOUR else self._coarse).points(now, span)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Any
 
 import orjson
 import uvicorn
@@ -26,7 +27,9 @@ from lakefeed.watch.health import concerns, reasons, remarks
 from lakefeed.watch.logbook import Logbook
 from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
 from lakefeed.watch.page import StatusPage
+from lakefeed.watch.ranges import span_of
 from lakefeed.watch.status import status_of
+from lakefeed.watch.view import LetterView
 
 _STOP_SECONDS = 5.0
 _log = logging.getLogger("lakefeed")
@@ -53,11 +56,13 @@ class Pages:
         ]
 
     async def _page(self, request: Request) -> Response:
-        return HTMLResponse(self._status_page.whole(self._logbook.view(), request.scope["nonce"]))
+        view = self._logbook.view(span_of(request.query_params.get("range", "")))
+        return HTMLResponse(self._status_page.whole(view, request.scope["nonce"]))
 
     async def _live(self, request: Request) -> Response:
-        opened = request.query_params.getlist("open")
-        return HTMLResponse(self._status_page.live(self._logbook.view(), opened))
+        asked = request.query_params
+        view = self._logbook.view(span_of(asked.get("range", "")))
+        return HTMLResponse(self._status_page.live(view, asked.getlist("open")))
 
     async def _scrape(self, request: Request) -> Response:
         return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
@@ -78,10 +83,15 @@ class Pages:
             "ready": not reasons(view, self._pipeline),
             "concerns": [asdict(one) for one in concerns(view, self._pipeline)],
             "rows_per_second": {one.name: one.rate for one in view.tables},
-            "recent_dead_letters": [asdict(one) for one in view.recent_letters],
+            "recent_dead_letters": [_without_payload(one) for one in view.recent_letters],
         }
         answer = asdict(status_of(view)) | {"run": run}
         return Response(orjson.dumps(answer, option=orjson.OPT_INDENT_2), media_type="application/json")
+
+
+def _without_payload(letter: LetterView) -> dict[str, Any]:
+    """Payloads are for people on the page: what programs fetch may be kept anywhere."""
+    return {key: value for key, value in asdict(letter).items() if key != "payload"}
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_RECENT_LETTERS = 30
+
 
 @dataclass(frozen=True)
 class CommitView:
@@ -55,6 +57,21 @@ class LetterView:
     stage: str
     code: str
     error: str
+    payload: str
+    """The beginning of its bytes, as people read them."""
+
+
+@dataclass(frozen=True)
+class LetterGroup:
+    """Dead letters of one table for one reason, with the newest few of them."""
+
+    table: str
+    stage: str
+    code: str
+    letters: int
+    first: float
+    last: float
+    samples: tuple[LetterView, ...]
 
 
 @dataclass(frozen=True)
@@ -119,6 +136,11 @@ class TableView:
     codes: dict[str, int]
     """Dead letters of this run by code."""
     points: list[float]
+    columns: tuple[tuple[str, str], ...]
+    """The names of its columns, each with its type as text; empty before they were counted."""
+    partition_by: tuple[str, ...]
+    partition_values: int
+    """How many different values its files have in the columns that it is partitioned by."""
     partitions: tuple[PartitionView, ...]
     history: tuple[CommitView, ...]
     stopped: str
@@ -156,11 +178,19 @@ class RunView:
     tables: tuple[TableView, ...]
     letters: TableView
     flows: tuple[FlowView, ...]
-    recent_letters: tuple[LetterView, ...]
+    letter_groups: tuple[LetterGroup, ...]
     happenings: tuple[Happening, ...]
+    span: float
+    """How many seconds back the points go."""
     rate_points: list[float]
     lag_points: list[float]
     letter_points: list[float]
+
+    @property
+    def recent_letters(self) -> list[LetterView]:
+        """Some dead letters word for word, the newest first."""
+        found = [one for group in self.letter_groups for one in group.samples]
+        return sorted(found, key=lambda one: -one.at)[:_RECENT_LETTERS]
 
     @property
     def rows(self) -> int:

@@ -114,7 +114,7 @@ def test_only_a_few_dead_letters_come_back_word_for_word(tmp_path: Path) -> None
 
     (told,) = flowing.ears.of(Lettered)
     assert sum(told.counts.values()) == 50
-    assert len(told.samples) == MOST_SAMPLES
+    assert len(told.samples) == 3 <= MOST_SAMPLES
     first = told.samples[0]
     assert (first.partition, first.offset, first.stage, first.code) == ("0", 9, "decode", "bad_json")
     assert len(first.error) <= 300

@@ -86,7 +86,7 @@ def test_what_is_kept_is_bounded_however_long_a_run_lasts() -> None:
         run.tell.batch_done(BatchDone("clicks", 100, 1, 1, 0))
     view = run.logbook.view()
 
-    assert (len(view.recent_letters), len(view.happenings), len(view.tables[0].history)) == (30, 40, 8)
+    assert (len(view.recent_letters), len(view.happenings), len(view.tables[0].history)) == (8, 40, 8)
     assert view.tables[0].history[0].version == 299
 
 

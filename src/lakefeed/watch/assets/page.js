@@ -30,9 +30,15 @@
     for (const { name, value } of fetched.attributes) {
       if (shown.getAttribute(name) !== value && !kept.has(name)) shown.setAttribute(name, value);
     }
-    const before = [...shown.childNodes], after = [...fetched.childNodes];
-    after.forEach((node, at) => { if (before[at]) become(before[at], node); else shown.append(node); });
-    before.slice(after.length).forEach((node) => node.remove());
+    // What has an id keeps it wherever it moves to, and stays open there.
+    const known = new Map([...shown.children].filter((one) => one.id).map((one) => [one.id, one]));
+    const after = [...fetched.childNodes];
+    after.forEach((node, at) => {
+      const same = node.id && known.get(node.id);
+      if (same && shown.childNodes[at] !== same) shown.insertBefore(same, shown.childNodes[at] ?? null);
+      if (shown.childNodes[at]) become(shown.childNodes[at], node); else shown.append(node);
+    });
+    [...shown.childNodes].slice(after.length).forEach((node) => node.remove());
   }
 
   function find() {
@@ -56,6 +62,8 @@
   async function look() {
     try {
       const opened = [...document.querySelectorAll("#tables > details[open]")].map((row) => ["open", row.dataset.name]);
+      const range = new URL(location.href).searchParams.get("range");
+      if (range) opened.push(["range", range]);
       const answer = await fetch("live?" + new URLSearchParams(opened), { cache: "no-store" });
       if (!answer.ok) throw new Error(answer.statusText);
       const fetched = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");
