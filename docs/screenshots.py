@@ -90,7 +90,9 @@ def look(address: str) -> None:
             page.goto(address)
             expect(page.locator(".concern")).to_have_count(3, timeout=90_000)
             if name == "page-dark":
-                page.locator("#table-carts summary").click()
+                page.locator("#table-carts > summary").click()
+                page.locator(".reason > summary").first.click()
+                page.locator(".reason[open] .letter > summary").first.click()
             page.wait_for_timeout(2500)
             page.screenshot(path=IMAGES / f"{name}.png", full_page=name != "page-phone")
             page.close()

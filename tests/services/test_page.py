@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from lakefeed.engine.report import Counted
 from support.watched import Site, WatchedRun, served, shop
 
 PHONE: Any = {"viewport": {"width": 390, "height": 844}}
@@ -97,13 +98,13 @@ def test_numbers_change_while_one_looks_and_an_open_row_stays_open(browser: Brow
     with served(run) as site, looking(browser, site) as page:
         row = page.locator("#table-clicks")
         row.locator("summary").click()
-        expect(row.locator(".more")).to_contain_text("version 1 at 12:00:00")
+        expect(row.locator(".more")).to_contain_text("1 at 12:00:00")
         assert page.locator("#table-orders .more").is_hidden()
 
         run.commit("clicks", "clicks", rows=1_000_000, version=2)
 
         expect(row.locator("[data-label=rows]")).to_have_text("1.0M", timeout=10_000)
-        expect(row.locator(".more")).to_contain_text("version 2 at 12:00:00")
+        expect(row.locator(".more")).to_contain_text("2 at 12:00:00")
         expect(row.locator(".more")).to_be_visible()
 
 
@@ -126,7 +127,141 @@ def test_one_of_fifty_tables_is_found_and_opened(browser: Browser) -> None:
         expect(rows.locator("visible=true").locator("summary")).to_have_count(1)
         page.locator("#table-events_42 summary").click()
 
-        expect(page.locator("#table-events_42 .more")).to_contain_text("version 1 at 12:00:00")
+        expect(page.locator("#table-events_42 .more")).to_contain_text("1 at 12:00:00")
+
+
+_CUT_OFF = """() => {
+    const texts = [...document.querySelectorAll("svg text, b, small, p, code, td, h1, h3, pre, span, a")];
+    const leaves = (inner, outer) =>
+        inner.left < outer.left - 1 || inner.right > outer.right + 1 || inner.bottom > outer.bottom + 1;
+    return texts.filter((one) => {
+        const at = one.getBoundingClientRect();
+        if (!at.width || !one.checkVisibility()) return false;
+        const box = one.closest("g.node")?.querySelector("rect")?.getBoundingClientRect();
+        return (box && leaves(at, box)) || at.right > document.documentElement.clientWidth + 1;
+    }).map((one) => one.textContent);
+}"""
+
+
+def cut_off(page: Page) -> list[str]:
+    """The texts that are visible and reach out of the window, or out of their box in the drawing."""
+    found: list[str] = page.evaluate(_CUT_OFF)
+    return found
+
+
+LONG = "customer_profile_changes_of_the_european_market_v2"
+
+
+@pytest.mark.parametrize("how", [{"viewport": {"width": 1280, "height": 900}}, PHONE], ids=["desk", "phone"])
+def test_long_names_are_shown_whole(browser: Browser, how: dict[str, Any]) -> None:
+    run = WatchedRun(
+        shop(
+            sources={"orders_of_all_regional_shops": {"type": "generate"}},
+            tables={
+                LONG: {"path": f"s3://a-lake-with-a-long-name/{LONG}", "from": "orders_of_all_regional_shops"}
+            },
+        )
+    )
+    run.all_is_well()
+    run.letters(LONG, "orders_of_all_regional_shops", 1, payload="x" * 500)
+
+    with served(run) as site, looking(browser, site, **how) as page:
+        page.locator(f"#table-{LONG} > summary").click()
+        page.locator(".reason > summary").click()
+        page.locator(".letter > summary").click()
+        drawing = page.locator("svg.drawing").locator("visible=true")
+
+        assert page.evaluate("document.documentElement.scrollWidth") == how["viewport"]["width"]
+        assert cut_off(page) == []
+        assert "".join(drawing.locator(".node.up .name").all_text_contents()).startswith(
+            f"orders_of_all_regional_shops{LONG}"
+        )
+
+
+def test_dead_letters_are_grouped_by_table_and_reason_and_open_to_their_payload(browser: Browser) -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.letters("clicks", "clicks", 7, error="the text ends", payload='{"user": "hunter22')
+    run.letters(
+        "clicks", "clicks", 2, code="wrong_type", error="price: not a number", payload='{"price": []}'
+    )
+    run.letters("orders", "orders", 1, error="not JSON", payload="<b>order</b>")
+
+    with served(run) as site, looking(browser, site) as page:
+        assert page.locator(".refusals h3").all_text_contents() == [
+            "clicks9 dead letters, 8.3% of its records",
+            "orders1 dead letter, 1.0% of its records",
+        ]
+        assert page.locator("#letters-clicks .reason > summary b").all_text_contents() == ["7", "2"]
+        payload = page.locator("#letters-clicks-decode-bad_json pre")
+        assert payload.is_hidden()
+
+        page.locator("#letters-clicks-decode-bad_json > summary").click()
+        page.locator("#letters-clicks-decode-bad_json .letter > summary").click()
+        expect(payload).to_have_text('{"user": "***')
+
+        # The group that grows becomes the first; what is open stays open.
+        run.letters("clicks", "clicks", 20, code="wrong_type", error="price: not a number")
+        expect(page.locator("#letters-clicks .reason > summary b").first).to_have_text("22", timeout=10_000)
+        expect(payload).to_be_visible()
+        expect(payload).to_have_text('{"user": "***')
+
+
+def test_dead_letters_open_without_a_script(browser: Browser, run: WatchedRun) -> None:
+    with served(run) as site:
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        page.goto(f"{site.address}?range=6h")
+        page.locator(".reason > summary").click()
+        page.locator(".letter > summary").click()
+        expect(page.locator(".letter pre")).to_have_text("{broken")
+        expect(page.locator(".ranges [aria-current]")).to_have_text("6h")
+        context.close()
+
+
+def test_a_table_opens_to_its_columns_its_partitions_its_versions_and_its_positions(
+    browser: Browser, run: WatchedRun
+) -> None:
+    run.tell.counted(
+        Counted(
+            "clicks",
+            version=1,
+            rows=100,
+            files=31,
+            small_files=0,
+            size=4000,
+            columns=(("event_id", "long not null"), ("meta", "struct<ip: string>"), ("day", "date")),
+            partition_by=("day",),
+            partitions=31,
+        )
+    )
+
+    with served(run) as site, looking(browser, site) as page:
+        page.locator("#table-clicks > summary").click()
+        said = page.locator("#table-clicks .more").inner_text()
+
+    assert (
+        "version 1 · 100 rows · 3.9 KB in 31 files · from clicks · partitioned by day, 31 partitions" in said
+    )
+    assert "3 columns\nevent_id long not null\nmeta struct<ip: string>\nday date partition" in said
+    assert "Positions in 1 source partition" in said
+    assert "clicks 0\t100\t100\t0" in said
+    assert "Newest versions of this run" in said
+
+
+def test_a_time_range_is_chosen_and_kept_while_one_looks(browser: Browser, run: WatchedRun) -> None:
+    run.clock.now += 7200
+
+    with served(run) as site, looking(browser, site) as page:
+        chart = page.locator("svg.chart").first
+        expect(chart).to_have_attribute("aria-label", "rows a second, the last hour")
+        page.get_by_role("link", name="6h").click()
+        expect(chart).to_have_attribute("aria-label", "rows a second, the last 6 hours")
+        run.commit("clicks", "clicks", rows=1_000_000, version=2)
+        expect(page.locator("#table-clicks [data-label=rows]")).to_have_text("1.0M", timeout=10_000)
+
+        expect(chart).to_have_attribute("aria-label", "rows a second, the last 6 hours")
+        expect(page.locator(".ranges [aria-current]")).to_have_text("6h")
 
 
 @pytest.mark.parametrize("tables", ["three", "fifty"])
@@ -136,7 +271,10 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     shown = run if tables == "three" else fifty_tables()
 
     with served(shown) as site, looking(browser, site, **PHONE) as page:
+        for row in page.locator("#tables > details > summary, .pair details > summary").all()[:4]:
+            row.click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert cut_off(page) == []
         expect(page.locator("svg.drawing.narrow")).to_be_visible()
         assert page.locator("svg.drawing.wide").is_hidden()
         label = page.locator("[data-label=lag]").first.evaluate(

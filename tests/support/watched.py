@@ -71,8 +71,16 @@ class WatchedRun:
         told = {"version": 1, "files": 1, "size": 4000, "letters": 0, "seconds": 0.02, "retries": 0} | more
         self.tell.committed(Committed(table=table, source=source, rows=rows, **told))
 
-    def letters(self, table: str, source: str, count: int, code: str = "bad_json", error: str = "no") -> None:
-        sample = Sample(f"{source}-0", 17, "decode", code, error)
+    def letters(
+        self,
+        table: str,
+        source: str,
+        count: int,
+        code: str = "bad_json",
+        error: str = "no",
+        payload: str = "{broken",
+    ) -> None:
+        sample = Sample(f"{source}-0", 17, "decode", code, error, payload)
         self.tell.lettered(Lettered(table, source, {("decode", code): count}, (sample,)))
         self.commit("dead letters", source, count)
 

@@ -6,7 +6,7 @@ from lakefeed.pipeline.units import readable_size
 from lakefeed.pipeline.wording import counted, listed
 from lakefeed.watch.figures import clock
 from lakefeed.watch.markup import Markup, tag
-from lakefeed.watch.view import CommitView, PartitionView, TableView
+from lakefeed.watch.view import PartitionView, TableView
 
 _PARTITIONS_SHOWN = 24
 _COLUMNS_SHOWN = 60
@@ -27,7 +27,7 @@ def details(table: TableView, opened: bool) -> list[Markup]:
     if table.partitions:
         parts.append(_positions(table.partitions, opened))
     if table.history:
-        parts.append(_versions(table.history))
+        parts.append(_versions(table))
     return [*found, *parts]
 
 
@@ -82,17 +82,18 @@ def _positions(partitions: tuple[PartitionView, ...], opened: bool) -> Markup:
     )
 
 
-def _versions(history: tuple[CommitView, ...]) -> Markup:
+def _versions(table: TableView) -> Markup:
+    several = len(table.sources) > 1
     rows = [
         tag(
             "tr",
-            tag("td", f"{one.version:,} at {clock(one.at)} from {one.source}"),
+            tag("td", f"{one.version:,} at {clock(one.at)}" + (f" from {one.source}" if several else "")),
             tag("td", f"{one.rows:,}"),
             tag("td", f"{one.files:,}"),
             tag("td", readable_size(one.size)),
             tag("td", f"{one.seconds * 1000:.0f} ms"),
         )
-        for one in history
+        for one in table.history
     ]
     head = ("version", "rows", "files", "size", "took")
     return tag("div", tag("h4", "Newest versions of this run"), _grid(head, rows))

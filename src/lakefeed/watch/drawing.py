@@ -14,6 +14,10 @@ _MANY = 14
 """With more tables than these, each gets a low row."""
 _SOURCE_HEIGHT = 54.0
 _GAP = 14.0
+_LINE = 17.0
+_NAME_WIDTH = 8.4
+_SAID_WIDTH = 6.9
+"""How wide a character is, more or less."""
 
 
 @dataclass(frozen=True)
@@ -53,47 +57,105 @@ def drawing(view: RunView) -> Markup:
     """The pipeline twice: CSS shows the one that fits."""
     many = len(view.tables) > _MANY
     wide = _Frame(width=960, left=230, right=300, row=20 if many else 44)
-    narrow = _Frame(width=390, left=128, right=170, row=20 if many else 44)
+    narrow = _Frame(width=390, left=132, right=176, row=20 if many else 44)
     return join(_draw(view, wide, "drawing wide"), _draw(view, narrow, "drawing narrow"))
 
 
 def _draw(view: RunView, frame: _Frame, cls: str) -> Markup:
-    tables_height = len(view.tables) * (frame.row + _gap(frame))
-    sources_height = len(view.sources) * (_SOURCE_HEIGHT + _GAP)
-    height = max(tables_height, sources_height) + frame.row + 26
-    sources_at = _spread(len(view.sources), _SOURCE_HEIGHT, height - frame.row - 26)
-    rows_at = {
-        one.name: at + frame.row / 2
-        for one, at in zip(
-            view.tables, _spread(len(view.tables), frame.row, height - frame.row - 26), strict=True
-        )
+    sources = [_source_lines(frame, one) for one in view.sources]
+    tables = [_table_lines(frame, one) for one in view.tables]
+    letters = _Lines(["dead letters"], short(view.dead_letters), frame.row, beside=True)
+    needed = (_needed(tables, _gap(frame)), _needed(sources, _GAP))
+    room = max(needed)
+    sources_at = _spread([one.height for one in sources], room)
+    tables_at = _spread([one.height for one in tables], room)
+    middles = {
+        one.name: at + lines.height / 2
+        for one, lines, at in zip(view.sources, sources, sources_at, strict=True)
     }
-    middles = {one.name: at + _SOURCE_HEIGHT / 2 for one, at in zip(view.sources, sources_at, strict=True)}
-    letters_at = height - frame.row - 4
-    lettering = [one for one in view.sources if one.letters]
+    rows_at = {
+        one.name: at + lines.height / 2 for one, lines, at in zip(view.tables, tables, tables_at, strict=True)
+    }
+    letters_at = room + 22
+    end = letters_at + letters.height / 2
     return tag(
         "svg",
         *(_edge(frame, flow, middles[flow.source], rows_at[flow.table]) for flow in view.flows),
-        *(_letter_edge(frame, one, middles[one.name], letters_at + frame.row / 2) for one in lettering),
-        *(_source(frame, one, at) for one, at in zip(view.sources, sources_at, strict=True)),
-        *(_table(frame, one, rows_at[one.name] - frame.row / 2) for one in view.tables),
+        *(_letter_edge(frame, one, middles[one.name], end) for one in view.sources if one.letters),
+        *(_source(frame, *each) for each in zip(view.sources, sources, sources_at, strict=True)),
+        *(_table(frame, *each) for each in zip(view.tables, tables, tables_at, strict=True)),
         *(_rate(frame, one, rows_at[one.name]) for one in view.tables),
-        _letters(frame, view, letters_at),
+        _letters(frame, view, letters, letters_at),
         cls=cls,
-        viewBox=f"0 0 {frame.width:.0f} {height:.0f}",
+        viewBox=f"0 0 {frame.width:.0f} {letters_at + letters.height + 4:.0f}",
         role="img",
         aria_label=f"{counted(len(view.sources), 'source')} into {counted(len(view.tables), 'table')}",
     )
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """What stands in a box: a name in as many lines as it needs, and what is said of it beside or below."""
+
+    name: list[str]
+    said: str
+    base: float
+    beside: bool
+    below: tuple[str, ...] = ()
+
+    @property
+    def height(self) -> float:
+        return self.base + _LINE * (len(self.name) - 1 + len(self.below))
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """A text in lines of at most `room` characters, parted behind a sign where there is one."""
+    lines = []
+    while len(text) > room:
+        at = max(text.rfind(sign, 0, room) for sign in "_-./ ") + 1
+        at = at if at > room // 3 else room
+        lines.append(text[:at].rstrip(" "))
+        text = text[at:]
+    return [*lines, text]
+
+
+def _source_lines(frame: _Frame, source: SourceView) -> _Lines:
+    said = _said_of(source)
+    name = wrapped(source.name, int((frame.left - 46) / _NAME_WIDTH))
+    below = tuple(wrapped(f"{source.kind} · {said}", int((frame.left - 28) / _SAID_WIDTH)))
+    return _Lines(name, said, _SOURCE_HEIGHT - _LINE, beside=False, below=below)
+
+
+def _said_of(source: SourceView) -> str:
+    if source.stopped or source.trouble:
+        return "stopped" if source.stopped else "does not answer"
+    return f"{per_second(source.rate)} · lag {short(source.lag)}" if source.lag is not None else "starting"
+
+
+def _table_lines(frame: _Frame, table: TableView) -> _Lines:
+    said = "refused" if table.stopped else "not yet" if table.version is None else _rows(frame, table)
+    room = int((frame.right - 52) / _NAME_WIDTH)
+    beside = len(table.name) + len(said) < room or frame.width > 500
+    name = wrapped(table.name, max(6, room - len(said)) if beside else room)
+    return _Lines(name, said, frame.row, beside, () if beside else (said,))
+
+
+def _needed(boxes: list[_Lines], gap: float) -> float:
+    return sum(one.height + gap for one in boxes)
 
 
 def _gap(frame: _Frame) -> float:
     return 4.0 if frame.row < 40 else 12.0
 
 
-def _spread(count: int, size: float, height: float) -> list[float]:
-    """Where boxes begin that are spread evenly over a height."""
-    free = (height - count * size) / max(1, count)
-    return [free / 2 + at * (size + free) for at in range(count)]
+def _spread(heights: list[float], room: float) -> list[float]:
+    """Where boxes begin that are spread evenly over a room."""
+    free = (room - sum(heights)) / max(1, len(heights))
+    found, at = [], free / 2
+    for height in heights:
+        found.append(at)
+        at += height + free
+    return found
 
 
 def _curve(frame: _Frame, start: float, end: float) -> str:
@@ -133,39 +195,38 @@ def _path(line: str, cls: str) -> Markup:
     return Markup(f'<path d="{line}" class="{cls}"></path>')
 
 
-def _source(frame: _Frame, source: SourceView, y: float) -> Markup:
+def _source(frame: _Frame, source: SourceView, lines: _Lines, y: float) -> Markup:
     state = "down" if source.stopped or source.trouble else "up" if source.seen_at else "new"
-    if source.stopped or source.trouble:
-        said = "stopped" if source.stopped else "does not answer"
-    else:
-        said = (
-            f"{per_second(source.rate)} · lag {short(source.lag)}" if source.lag is not None else "starting"
-        )
-    room = int(frame.left / 8.2)
+    told = source.trouble or source.stopped or lines.said
     return tag(
         "g",
-        tag("title", f"source {source.name} ({source.kind}): {source.trouble or source.stopped or said}"),
-        _box(1, y, frame.left, _SOURCE_HEIGHT, state),
+        tag("title", f"source {source.name} ({source.kind}): {told}"),
+        _box(1, y, frame.left, lines.height, state),
         _dot(18, y + 19, state),
-        _text(cut(source.name, room - 4), 32, y + 24, "name"),
-        _text(cut(f"{source.kind} · {said}", room + 2), 14, y + 43, "said"),
+        *(_text(line, 32, y + 24 + _LINE * at, "name") for at, line in enumerate(lines.name)),
+        *(
+            _text(line, 14, y + 26 + _LINE * (len(lines.name) + at), "said")
+            for at, line in enumerate(lines.below)
+        ),
         cls=f"node {state}",
     )
 
 
-def _table(frame: _Frame, table: TableView, y: float) -> Markup:
-    state = table.state
-    middle = y + frame.row / 2 + 4.5
-    x, width = frame.right_x, frame.right
-    said = "refused" if table.stopped else "not yet" if table.version is None else _rows(frame, table)
-    room = int((width - 40) / 8.2) - len(said)
+def _table(frame: _Frame, table: TableView, lines: _Lines, y: float) -> Markup:
+    state, x = table.state, frame.right_x
+    first = y + frame.row / 2 + 4.5
+    beside = [_text(lines.said, x + frame.right - 14, first, "said end")] if lines.beside else []
     return tag(
         "g",
-        tag("title", f"table {table.name}: {table.stopped or table.refusing or said}"),
-        _box(x, y, width, frame.row, state),
-        _dot(x + 17, y + frame.row / 2, state),
-        _text(cut(table.name, room), x + 30, middle, "name"),
-        _text(said, x + width - 14, middle, "said end"),
+        tag("title", f"table {table.name}: {table.stopped or table.refusing or lines.said}"),
+        _box(x, y, frame.right, lines.height, state),
+        _dot(x + 17, first - 4.5, state),
+        *(_text(line, x + 30, first + _LINE * at, "name") for at, line in enumerate(lines.name)),
+        *(
+            _text(line, x + 30, first + _LINE * (len(lines.name) + at), "said")
+            for at, line in enumerate(lines.below)
+        ),
+        *beside,
         cls=f"node {state}",
     )
 
@@ -177,24 +238,18 @@ def _rows(frame: _Frame, table: TableView) -> str:
     return rows if frame.width < 500 else f"{rows} {'row' if table.rows == 1 else 'rows'}"
 
 
-def _letters(frame: _Frame, view: RunView, y: float) -> Markup:
-    count = view.dead_letters
-    state = "letters" if count else "new"
+def _letters(frame: _Frame, view: RunView, lines: _Lines, y: float) -> Markup:
+    state = "letters" if view.dead_letters else "new"
     x, middle = frame.right_x, y + frame.row / 2 + 4.5
     return tag(
         "g",
         tag("title", f"dead letters: {view.letters.path}"),
-        _box(x, y, frame.right, frame.row, state),
-        _text("dead letters", x + 14, middle, "name"),
-        _text(short(count), x + frame.right - 14, middle, "said end"),
+        _box(x, y, frame.right, lines.height, state),
+        _text(lines.name[0], x + 14, middle, "name"),
+        _text(lines.said, x + frame.right - 14, middle, "said end"),
         cls=f"node {state}",
     )
 
 
 def _dot(x: float, y: float, state: str) -> Markup:
     return Markup(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" class="dot {state}"></circle>')
-
-
-def cut(text: str, room: int) -> str:
-    """A name that fits; the whole of it is in the title beside it."""
-    return text if len(text) <= room else text[: max(1, room - 1)] + "…"

@@ -25,7 +25,7 @@ def table_rows(view: RunView, opened: Container[str] | None) -> Markup:
         "section",
         tag("h2", "Tables", *([finder] if len(view.tables) > _MANY else [])),
         tag("div", *(tag("span", name) for name in _COLUMNS), cls="row heading", aria_hidden="true"),
-        *(_row(one, view, few, opened is None or one.name in opened) for one in view.tables),
+        *(_row(one, view, few, few if opened is None else one.name in opened) for one in view.tables),
         cls="card tables",
         id="tables",
     )

@@ -92,7 +92,7 @@ def test_what_is_kept_is_bounded_however_long_a_run_lasts() -> None:
 
 def test_nothing_that_is_kept_holds_a_secret() -> None:
     run = WatchedRun(shop())
-    secret = Sample("orders-0", 1, "decode", "bad_json", "found hunter22")
+    secret = Sample("orders-0", 1, "decode", "bad_json", "found hunter22", '{"password": "hunter22"}')
 
     run.tell.trouble("orders", "password hunter22 is wrong")
     run.tell.stopped("table orders", "s3://me:hunter22@store refuses hunter22")
@@ -110,3 +110,32 @@ def test_a_watcher_that_fails_keeps_neither_the_run_nor_the_others_from_going_on
     Together(broken, run.logbook).changed("clicks", "created")  # type: ignore[arg-type]
 
     assert run.logbook.view().happenings[0].text == "created"
+
+
+def test_dead_letters_are_kept_by_table_and_reason_the_most_frequent_first() -> None:
+    run = WatchedRun()
+    run.letters("clicks", "clicks", 2, code="bad_json", error="first")
+    run.clock.now += 5
+    run.letters("clicks", "clicks", 3, code="bad_json", error="second")
+    run.letters("orders", "orders", 9, code="wrong_type")
+
+    groups = run.logbook.view().letter_groups
+
+    assert [(one.table, one.stage, one.code, one.letters) for one in groups] == [
+        ("orders", "decode", "wrong_type", 9),
+        ("clicks", "decode", "bad_json", 5),
+    ]
+    assert [one.error for one in groups[1].samples] == ["second", "first"]
+    assert (groups[1].first, groups[1].last) == (NOON, NOON + 5)
+
+
+def test_reasons_without_end_do_not_fill_the_memory() -> None:
+    run = WatchedRun()
+
+    for number in range(500):
+        run.letters("clicks", "clicks", 1, code=f"rule_{number}")
+    run.letters("clicks", "clicks", 1, code="rule_300")
+    groups = run.logbook.view().letter_groups
+
+    assert len(groups) == 200
+    assert {"rule_499", "rule_300"} <= {one.code for one in groups}

@@ -70,3 +70,19 @@ def test_a_level_stays_where_it_was_until_it_is_set_again() -> None:
 )
 def test_figures_are_short(shown: str, text: str) -> None:
     assert shown == text
+
+
+def test_a_day_is_kept_in_coarser_steps_and_drawn_where_it_is_asked_for() -> None:
+    series = Series()
+    for step in range(0, 24 * 360):
+        series.add(step * 10, 10)
+    now = 24 * 3600
+
+    hour, quarter = series.points(now, 0), series.points(now, 0, 900)
+    six, day = series.points(now, 0, 6 * 3600), series.points(now, 0, 24 * 3600)
+
+    assert hour == [1.0] * 60
+    assert len(quarter) <= 60 and set(quarter) == {1.0}
+    assert len(six) <= 60 and set(six) == {1.0}
+    assert len(day) <= 60 and set(day) == {1.0}
+    assert series.total(now) == 3600

@@ -191,3 +191,36 @@ def test_an_open_address_without_a_token_is_warned_of(caplog: pytest.LogCaptureF
 
     assert named.code == 200
     assert f"whoever reaches http://0.0.0.0:{port}/ can look at this pipeline; set http.token" in caplog.text
+
+
+def test_payloads_are_on_the_page_and_not_in_what_programs_fetch() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.letters("clicks", "clicks", 1, payload="the payload of somebody")
+
+    with served(run) as site:
+        assert "the payload of somebody" in site.get().text
+        assert "the payload of somebody" not in site.get("api/status").text
+        assert site.get("api/status").json()["run"]["recent_dead_letters"][0]["code"] == "bad_json"
+
+
+def test_freshness_is_that_of_tables_that_get_events() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.clock.now += 3600
+    run.commit("clicks", "clicks", newest=run.clock.now - 2)
+
+    with served(run) as site:
+        fed = site.get().text
+        run.clock.now += 3600
+        quiet = site.get().text
+
+    assert '<b data-figure="freshness">2 s</b><small>since the newest event of clicks</small>' in fed
+    assert (
+        '<b data-figure="freshness">60 min</b><small>no events now; the newest is in clicks</small>' in quiet
+    )
+
+
+@pytest.mark.parametrize("asked", ["", "?range=7d", "?range=%3Cscript%3E"])
+def test_a_range_that_there_is_not_is_an_hour(site: Site, asked: str) -> None:
+    assert '<a href="?range=1h" title="the last hour" aria-current="true">' in site.get(asked).text
