@@ -1,4 +1,4 @@
-"""A short visit to the laboratory: every rule of the model once, and one random walk."""
+"""A short visit to the laboratory: rules of the model one after the other, and one random walk."""
 
 from __future__ import annotations
 

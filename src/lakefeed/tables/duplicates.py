@@ -67,6 +67,7 @@ class Scan:
     repeated: dict[Origin, Repeated] = field(default_factory=dict)
     """All events that are there more than once, by partition."""
     highest: dict[Origin, int] = field(default_factory=dict)
+    lowest: dict[Origin, int] = field(default_factory=dict)
     counts: Counter[Origin] = field(default_factory=Counter)
     lengths: dict[str, int] = field(default_factory=dict)
     """Rows by file, as the files themselves say."""
@@ -84,6 +85,8 @@ def scan(store: pafs.FileSystem, files: Iterable[LoggedFile], columns: OriginCol
             seen.add(origin, offsets)
             found.counts[origin] += len(offsets)
             found.highest[origin] = max(int(offsets.max()), found.highest.get(origin, -1))
+            lowest = int(offsets.min())
+            found.lowest[origin] = min(lowest, found.lowest.get(origin, lowest))
     for window in seen.windows():
         _count_repeated(store, files, columns, seen, window, found)
     return found

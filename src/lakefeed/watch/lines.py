@@ -120,7 +120,7 @@ class LogLines(Quiet):
         what, _, remedy = text.partition("\n")
         most = self._logbook.give_up_after if self._logbook else None
         again = f"{trying_again(now - since, most)} (give_up_after)" if most else "trying again"
-        said = f"{what}; {again}" + (f"\n{remedy}" if remedy else "")
+        said = f"{what.rstrip('.')}; {again}" + (f"\n{remedy}" if remedy else "")
         _log.warning("%s", said, extra={"fields": {"event": "trouble", "source": source}})
 
     def stopped(self, what: str, text: str) -> None:

@@ -243,28 +243,32 @@ def _repeated_letters(letters: Scan, version: int) -> list[Finding]:
 
 def _letters_of(
     pipeline: Pipeline, source: str, place: Place, letters: Scan
-) -> tuple[Counter[str], dict[str, int]]:
-    """How many dead letters of a table there are of each partition, and the highest offset among them."""
+) -> tuple[Counter[str], dict[str, tuple[int, int]]]:
+    """How many dead letters of a table there are of each partition, and their lowest and highest offset."""
     counts: Counter[str] = Counter()
-    highest: dict[str, int] = {}
+    reach: dict[str, tuple[int, int]] = {}
     for origin, count in letters.counts.items():
         owner, of_source, table, topic, number = origin
         if (owner, of_source, table) == (pipeline.name, source, place.name):
             partition = source_of(pipeline, source).partition_of(topic, number)
             counts[partition] += count
-            highest[partition] = max(letters.highest[origin], highest.get(partition, -1))
-    return counts, highest
+            here = letters.lowest[origin], letters.highest[origin]
+            lowest, highest = reach.get(partition, here)
+            reach[partition] = min(here[0], lowest), max(here[1], highest)
+    return counts, reach
 
 
 def _count_letters(pipeline: Pipeline, place: Place, proof: Proof, letters: Scan) -> list[Finding]:
     """As many dead letters as the table's commits have counted; for tables that only runs have changed."""
     found = []
     for source in place.spec.from_ if place.spec else ():
-        counts, highest = _letters_of(pipeline, source, place, letters)
+        counts, reach = _letters_of(pipeline, source, place, letters)
         for (_, _, partition), chain in _chains(proof, pipeline.name, source):
-            # After a crash between the two commits, letters are ahead of the table until the next run.
-            ahead = highest.get(partition, -1) >= chain.next
-            if counts[partition] != chain.letters and not ahead:
+            # After a crash between the two commits, letters are ahead of the table until the next run. Those
+            # of a table that was made anew may lie before its beginning, where its source has lost events.
+            lowest, highest = reach.get(partition, (chain.first, -1))
+            outside = lowest < chain.first or highest >= chain.next
+            if counts[partition] != chain.letters and not outside:
                 text = (
                     f"{chain.partition}: {counted(chain.letters, 'dead letter')} by the table's commits, "
                     f"{counts[partition]:,} in the dead letters"

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
+from lakefeed.engine.lake import Lake
 from lakefeed.tables import duplicates
 from lakefeed.watch.verify import verify
 from support.offline import drain
@@ -182,6 +183,21 @@ def test_dead_letters_that_are_fewer_than_the_table_counts_are_named(shop: Shop)
         "count: version 2: 40 events read and 5 dead letters do not make 36 rows",
         "letters: version 4: clicks/0: 11 dead letters by the table's commits, 10 in the dead letters",
     ]
+
+
+def test_dead_letters_from_before_the_beginning_of_a_table_that_was_made_anew_are_no_finding(
+    shop: Shop,
+) -> None:
+    shop.run()
+    shutil.rmtree(shop.table)
+    place = Lake(Pipeline.from_file(shop.file)).places["events"]
+    columns = place.columns()
+    assert columns is not None
+    place.create(columns, {"shop/clicks/0": 49}, {"pipeline": "shop", "source": "clicks", "kind": "create"})
+    shop.run(rows=120)
+
+    assert DeltaTable(shop.letters).to_pyarrow_table().num_rows > 10
+    assert shop.findings() == []
 
 
 def test_log_that_cannot_be_read_is_a_finding_and_no_traceback(shop: Shop) -> None:
