@@ -154,7 +154,7 @@ class _Effort:
     def find(self) -> int | None:
         """Refresh, and look for the commit among the versions that have come since."""
         before = self.table.version
-        passed = self.table.refresh()
+        passed = self.table.refresh(grounded=True)
         for version, info in passed.items():
             if account_of(info).get("commit") == self.change.token:
                 return version

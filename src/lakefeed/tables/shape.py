@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import orjson
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
@@ -33,7 +34,8 @@ class Shape:
         protocol, metadata = delta.protocol(), delta.metadata()
         return cls(
             str(metadata.id),
-            delta.schema().to_json(),
+            # The metadata of a column comes in any order.
+            orjson.dumps(orjson.loads(delta.schema().to_json()), option=orjson.OPT_SORT_KEYS).decode(),
             tuple(metadata.partition_columns),
             protocol.min_reader_version,
             protocol.min_writer_version,

@@ -186,22 +186,37 @@ class LakeTable:
         To be asked before each commit, which relies on both. Raises TableError, after which the table is left
         alone until the next start.
         """
-        with store_errors(self.path):
-            found = footprint(self.store, self._read_to)
-            if found is None and self._footprint is not None:
-                self._reopen()
-                self.refresh()
-            elif found != self._footprint:
-                if self._digest is None or read_entry(self.store, self._read_to).digest != self._digest:
-                    raise self._replaced()
-                # The same entry, moved or copied.
-                self._footprint = found
+        self._check_ground()
         if self._admitted is not self.shape:
             refuse_unfit(self.shape, self.path)
             self._admitted = self.shape
 
-    def refresh(self) -> dict[int, dict[str, Any]]:
-        """Move to the newest version; answer the commit information of the versions passed, by version."""
+    def _check_ground(self) -> dict[int, dict[str, Any]] | None:
+        """Raise TableError unless the newest entry that was read is still there, or was cleaned away.
+
+        In that case the log has been read anew; answers the versions passed, as `refresh` does.
+        """
+        with store_errors(self.path):
+            found = footprint(self.store, self._read_to)
+            if found is None and self._footprint is not None:
+                self._reopen()
+                return self.refresh(grounded=True)
+            if found != self._footprint:
+                if self._digest is None or read_entry(self.store, self._read_to).digest != self._digest:
+                    raise self._replaced()
+                # The same entry, moved or copied.
+                self._footprint = found
+        return None
+
+    def refresh(self, *, grounded: bool = False) -> dict[int, dict[str, Any]]:
+        """Move to the newest version; answer the commit information of the versions passed, by version.
+
+        Raises TableError for a log that is another one by now; unless the caller is `grounded`, as it has
+        just looked at that.
+        """
+        passed = None if grounded else self._check_ground()
+        if passed is not None:
+            return passed
         infos: dict[int, dict[str, Any]] = {}
         with store_errors(self.path):
             if self.is_adrift:

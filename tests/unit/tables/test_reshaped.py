@@ -251,3 +251,29 @@ def test_a_log_that_was_copied_is_still_the_same(way: str, tmp_path: Path) -> No
     shutil.copytree(tmp_path / "moved", tmp_path / "_delta_log", copy_function=shutil.copyfile)
 
     assert append(table, event(tmp_path, 1), retries=0) == 2
+
+
+@pytest.mark.parametrize("how", REPLACED)
+def test_a_log_that_is_another_one_is_not_read_on(how: str, way: str, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    for offset in range(3):
+        append(table, event(tmp_path, offset), retries=0)
+    REPLACED[how](tmp_path)
+
+    with pytest.raises(TableError, match="version 3 of its log is not the one that was read"):
+        table.refresh()
+
+    assert table.transactions == {"shop/clicks/0": 2}
+
+
+def test_the_same_columns_are_the_same_shape_however_their_metadata_is_ordered(tmp_path: Path) -> None:
+    make_table(tmp_path)
+    about = {f"key {number}": "x" for number in range(8)}
+    columns = [{"name": name, "type": "long", "nullable": True, "metadata": about} for name in ("id", "more")]
+    city = {"name": "city", "type": "string", "nullable": True, "metadata": about}
+    reshape(tmp_path, schemaString=json.dumps({"type": "struct", "fields": [*columns, city]}))
+    first = open_table(tmp_path).shape
+
+    others = [open_table(tmp_path).shape for _ in range(20)]
+
+    assert [first.difference(other) for other in others] == [None] * 20
