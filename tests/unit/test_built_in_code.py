@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,3 +81,14 @@ def test_a_sound_model_is_the_same_as_one_from_a_file() -> None:
             "tables": {"clicks": {"path": "/lake/clicks", "from": "clicks"}},
         }
     )
+
+
+def test_the_pipeline_of_the_documentation_can_be_built() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    (block,) = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "pipeline = " in text]
+    found: dict[str, Any] = {}
+
+    exec(block, found)
+
+    assert found["pipeline"].tables["clicks"].from_ == ("clicks",)
+    assert found["pipeline"].flush.interval == 5.0

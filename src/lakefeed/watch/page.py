@@ -150,9 +150,7 @@ def _figures(view: RunView) -> Markup:
     return tag(
         "section",
         _figure(view, "rows a second", per_second(view.rate), rows, view.rate_points),
-        _figure(
-            view, "lag", "?" if lag is None else short(lag), "events wait at the sources", view.lag_points
-        ),
+        _figure(view, "lag", "?" if lag is None else short(lag), "events wait", view.lag_points),
         _figure(view, "freshness", age, of_what, None),
         _figure(
             view,
