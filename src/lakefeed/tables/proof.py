@@ -260,12 +260,13 @@ class _Walk:
             return
         self.proof.untouched = False
         self.proof.notes.append(
-            f"version {entry.version}: {kind or _operation(entry)}: {added:,} rows added, {removed:,} removed"
+            f"version {entry.version}: {kind or _operation(entry)}: {counted(added, 'row')} added, "
+            f"{removed:,} removed"
         )
 
     def _name_stranger(self, entry: LogVersion, added: int, removed: int) -> None:
         self.proof.untouched = False
-        what = f"{added:,} rows added" if not removed else f"{added:,} rows added, {removed:,} removed"
+        what = f"{counted(added, 'row')} added" + (f", {removed:,} removed" if removed else "")
         who = entry.info.get("engineInfo") or entry.info.get("clientVersion") or "an unknown engine"
         text = f"{what} by {_operation(entry)} of {who}, not by Lakefeed"
         self.proof.findings.append(Finding("foreign", text, entry.version))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
-from lakefeed.pipeline.wording import listed
+from lakefeed.pipeline.wording import counted, listed
 from lakefeed.watch.view import RunView, SourceView, TableView
 
 DOWN = "down"
@@ -64,7 +64,7 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
         yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
     limit = pipeline.ready.max_lag
     if limit is not None and (source.lag or 0) > limit:
-        text = f"{source.lag:,} events wait, more than ready.max_lag: {limit:,}"
+        text = f"{counted(source.lag or 0, 'event')} wait, more than ready.max_lag: {limit:,}"
         remedy = "Give the pipeline more cores (--master), or larger batches (flush.rows, flush.bytes)."
         yield Concern(DOWN, what, text, remedy)
 

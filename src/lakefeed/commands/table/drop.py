@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lakefeed.commands.table.options import At, DryRun, File, Json, Storage, Yes
+from lakefeed.pipeline.wording import counted
 
 
 def drop(
@@ -24,7 +25,7 @@ def drop(
         plan = operation.plan(table)
         lines = [
             f"{at.path}, version {plan.version}: {plan.table}",
-            f"{plan.deleted.files:,} files, all versions and the log, would be deleted for good",
+            f"{counted(plan.deleted.files, 'file')}, all versions and the log, would be deleted for good",
         ]
         if plan.positions:
             lines.append(
@@ -43,6 +44,6 @@ def drop(
 
         def run() -> dict[str, Any]:
             count = operation.run(table, plan)
-            return {"deleted_files": count, "told": f"Done: {count:,} files deleted."}
+            return {"deleted_files": count, "told": f"Done: {counted(count, 'file')} deleted."}
 
         at.settle(Told(lines, data), yes, dry_run, run)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
+from lakefeed.pipeline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,9 +66,10 @@ def _compact(
 
     plan = compaction.plan(table, where=where, target_size=target, min_size=small)
     refuse_missing(table.store, (file.path for step in plan.steps for file in step.files))
+    commits = counted(len(plan.steps), "commit")
     lines = [
         f"{at.path}, version {plan.version}: {plan.table}",
-        f"{plan.before} are small, would become about {plan.expected_files:,}, in {len(plan.steps)} commits:",
+        f"{plan.before} are small, would become about {plan.expected_files:,}, in {commits}:",
         *_steps([(step.partition, f"{step.before} -> about {step.expected_files:,}") for step in plan.steps]),
     ]
     data = _data(plan.version, plan.table, plan.before, plan.steps) | {"expected_files": plan.expected_files}
@@ -90,11 +92,13 @@ def _cluster(
     refuse_missing(table.store, (file.path for step in plan.steps for file in step.files))
     lines = [f"{at.path}, version {plan.version}: {plan.table}"]
     if plan.steps:
-        lines.append(
-            f"{plan.before} would be clustered by {', '.join(columns)}, in {len(plan.steps)} commits:"
-        )
+        commits = counted(len(plan.steps), "commit")
+        lines.append(f"{plan.before} would be clustered by {', '.join(columns)}, in {commits}:")
     lines += _steps(
-        [(step.partition, f"{step.before}, {step.unclustered.files:,} files new") for step in plan.steps]
+        [
+            (step.partition, f"{step.before}, {counted(step.unclustered.files, 'file')} new")
+            for step in plan.steps
+        ]
     )
     data = _data(plan.version, plan.table, plan.before, plan.steps) | {"columns": columns}
     nothing = (
