@@ -22,13 +22,14 @@ from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.landing import Landing, Outcome, Reach
 from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
-from lakefeed.engine.plan import FlowPlan, RoutedTable, Stamp, TablePlan, format_of, group_of
+from lakefeed.engine.plan import FlowPlan, RoutedTable, TablePlan, format_of, group_of
 from lakefeed.engine.refusals import Refusals
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.routes import RoutedTables
 from lakefeed.engine.session import has_ended
 from lakefeed.engine.settling import settle
 from lakefeed.engine.sharing import refuse_second_copy
+from lakefeed.engine.standing import standing, told_of_new
 from lakefeed.engine.tally import Tally
 from lakefeed.errors import BatchFailed, TableError
 from lakefeed.pipeline.sightings import sighting_lines
@@ -73,6 +74,7 @@ class Flow:
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
         self._refusals = Refusals(source, self._pipeline.dead_letters.stop_above)
         self._begins: dict[str, Offsets] = {}
+        self._told: set[str] = set()
         self._routes = {
             name: RoutedTables(lake, name) for name in lake.routes if name in self._pipeline.tables_of(source)
         }
@@ -169,6 +171,7 @@ class Flow:
             self._settle_letters(place)
         transactions = dict(table.transactions) if table else {}
         held = positions_of(transactions, name, source)
+        is_new = not held
         rows_from = (
             client.check(held, marks_of(transactions, name, source)) if held else self._begin(client, place)
         )
@@ -182,12 +185,16 @@ class Flow:
                 rows_from = client.check(held, marks_of(transactions, name, source))
         if not held:
             refuse_second_copy(self._pipeline, source, place, rows_from, client.marks())
+        lettered = standing(self._lake, source, place.name, held, rows_from, letters)
+        if is_new and place.name not in self._told and (text := told_of_new(place.name, lettered)):
+            self._told.add(place.name)
+            self._watcher.changed(place.name, text)
         return Reach(
             place,
             rows_from,
             logged={p: at - 1 for p, at in positions_of(transactions, name, source).items()},
             letters_logged={p: at - 1 for p, at in letters.items()},
-            lettered=self._lettered(place, held, rows_from, letters),
+            lettered=lettered,
             marks=marks_of(transactions, name, source),
             jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
             shape=place.shape,
@@ -226,7 +233,7 @@ class Flow:
             for each, (place, txns) in held.items()
         ]
         known = {partition: at - 1 for partition, at in letters.items()}
-        lettered = self._lettered(route.front, {}, start, letters)
+        lettered = standing(self._lake, source, route.front.name, {}, start, letters)
         return [Reach(route.front, start, {}, known, lettered, {}), *reaches]
 
     def _settle_letters(self, place: Place) -> None:
@@ -240,20 +247,6 @@ class Flow:
             if error.retryable:
                 raise
             _log.warning("%s", error)
-
-    def _lettered(
-        self, place: Place, held: Offsets, rows_from: Offsets, letters: Offsets
-    ) -> dict[str, frozenset[Stamp]]:
-        """Events that the table misses and that are its dead letters already.
-
-        There are some only after a crash between the two commits, and never after offsets began anew.
-        """
-        ahead = {
-            partition: at
-            for partition, at in rows_from.items()
-            if at < letters.get(partition, 0) and at >= held.get(partition, at)
-        }
-        return self._lake.lettered(self.source, place.name, ahead) if ahead else {}
 
     def _record_beginnings(self, reaches: list[Reach], landing: Landing) -> Outcome | None:
         """Give a table that knows nothing of the source its positions before anything is read.

@@ -23,7 +23,7 @@ from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Offsets, source_of
 from lakefeed.stores import open_store
-from lakefeed.tables.evolution import add_columns, keep_properties, missing_columns
+from lakefeed.tables.evolution import OtherType, add_columns, keep_properties, missing_columns
 from lakefeed.tables.routes import keys_in
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
@@ -283,6 +283,8 @@ class Place:
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
         try:
             return missing_columns(table.schema, wanted)
+        except OtherType as error:
+            raise error.told_of(self.name, self.path, self.spec.declared if self.spec else None) from error
         except TableError as error:
             raise TableError(f"table {self.name}: {self.path}: {error}") from error
 

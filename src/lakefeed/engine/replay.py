@@ -17,14 +17,24 @@ from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.letters import LetterEvents, LetterFilter, read_letters
 from lakefeed.engine.manifest import TableManifest
 from lakefeed.engine.plan import FlowPlan, format_of
-from lakefeed.engine.settling import IDENTITY_COLUMNS, grouped, identities, settle, to_account
+from lakefeed.engine.settling import (
+    IDENTITY_COLUMNS,
+    Identity,
+    grouped,
+    identities,
+    settle,
+    to_account,
+    unsettled,
+)
 from lakefeed.engine.task import run_task
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.pipeline.model import Pipeline
-from lakefeed.pipeline.types import type_text
+from lakefeed.pipeline.types import stored, type_text
+from lakefeed.pipeline.widening import merge_proposals
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import OffsetRange, source_of
 from lakefeed.tables.commit import Append, NewFile, append
+from lakefeed.tables.evolution import missing_columns
 from lakefeed.tables.positions import positions_of, replay_id
 from lakefeed.tables.shape import Shape
 
@@ -102,15 +112,27 @@ class _Replay:
         self._report = TableReplay(place.name)
         self._version = 0
         self._shape: Shape | None = None
+        self._done: frozenset[Identity] = frozenset()
 
     def run(self) -> TableReplay:
-        if not self._dry_run:
+        if self._dry_run:
+            self._foresee()
+        else:
             settle(self._lake, self._place)
         letters = self._lake.letters.table
         self._version = letters.version
         for source, rows in self._batches():
             self._send(source, rows)
         return self._report
+
+    def _foresee(self) -> None:
+        """What is done to the table before anything is sent: the same checks, and columns that it lacks."""
+        place = self._place
+        lacking = place.changes(place.table)
+        self._done = unsettled(self._lake, place)
+        self._shape = place.shape
+        if lacking and self._shape:
+            self._shape = self._shape.with_columns(merge_proposals(self._shape.schema, pa.schema(lacking)))
 
     def _batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Letters that may be sent, by source, in portions that fit into a commit."""
@@ -144,6 +166,10 @@ class _Replay:
         events = zip(*(rows.column(key).to_pylist() for key in ("topic", "partition", "offset")), strict=True)
         passed = [offset < at.get(name(topic, number), 0) for topic, number, offset in events]
         self._report.waiting += passed.count(False)
+        if self._done:
+            passed = [
+                one and who not in self._done for one, who in zip(passed, identities(rows), strict=True)
+            ]
         return rows.filter(pa.array(passed, pa.bool_()))
 
     def _send(self, source: str, rows: pa.RecordBatch) -> None:
@@ -154,7 +180,7 @@ class _Replay:
                 if result.error:
                     raise result.error
                 refused = _refused(Path(scratch), result)
-            if result.proposal is None or self._dry_run:
+            if result.proposal is None:
                 self._land(rows, refused, result)
                 return
             self._evolve(source, result.proposal)
@@ -165,7 +191,8 @@ class _Replay:
         spec = source_of(pipeline, source)
         events = LetterEvents(rows, spec.partition_of)
         ranges = [OffsetRange(partition, 0, 0) for partition in events.counts()]
-        self._shape = self._place.shape
+        if not self._dry_run:
+            self._shape = self._place.shape
         table = self._place.plan(self._shape, {span.partition: 0 for span in ranges}, {})
         if self._dry_run:
             table = replace(table, path=str(scratch / "rows"), storage={})
@@ -190,21 +217,19 @@ class _Replay:
         place, name = self._place, self._lake.pipeline.name
         refuse_new_columns(place, proposal)
         refuse_too_wide(place.name, place.columns(), proposal)
-        added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
+        if self._dry_run:
+            assert self._shape is not None
+            before = self._shape.schema
+            added = missing_columns(before, stored(proposal))
+            self._shape = self._shape.with_columns(merge_proposals(before, pa.schema(added)))
+        else:
+            added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
         self._report.new_columns += [f"{one.name} {type_text(one.type)}" for one in added]
 
     def _land(self, rows: pa.RecordBatch, refused: list[dict[str, Any]], result: TableManifest) -> None:
         self._count(refused)
         gone = {one["event"] for one in refused}
         good = rows.filter(pa.array([event not in gone for event in _events(rows)], pa.bool_()))
-        if result.proposal is not None:
-            self._report.new_columns += [
-                text
-                for one in result.proposal
-                if (text := f"{one.name} {type_text(one.type)}") not in self._report.new_columns
-            ]
-            self._report.rows += good.num_rows
-            return
         self._report.rows += result.rows
         self._report.left_out += good.num_rows - result.rows
         if good.num_rows and not self._dry_run:

@@ -117,6 +117,16 @@ def settle(lake: Lake, place: Place) -> bool:
     raise StoreUnavailable(f"{lake.letters.path}: others keep changing the dead letters; try again.")
 
 
+def unsettled(lake: Lake, place: Place) -> frozenset[Identity]:
+    """The letters that are rows already, as a replay was killed before it could delete them."""
+    name, letters = lake.pipeline.name, lake.letters.table
+    ordered = place.table.transactions.get(replay_id(name))
+    if ordered is None or letters.transactions.get(replay_id(name, place.name), 0) >= ordered:
+        return frozenset()
+    order = _order(place, name, ordered)
+    return frozenset(() if order["kind"] == "rewind" else members(from_account(order["letters"])))
+
+
 def _follow(lake: Lake, place: Place, letters: LakeTable, ordered: int) -> bool:
     """One try; False when another commit came in between."""
     order = _order(place, lake.pipeline.name, ordered)

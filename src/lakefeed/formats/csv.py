@@ -95,7 +95,7 @@ class CsvDecoder(FixedDecoder):
 
     def __init__(self, options: CsvFormat, schema: pa.Schema, rules: Rules) -> None:
         made = pa.schema([(name, pa.string()) for name in options.columns])
-        super().__init__(schema, made, rules, _CONVERSIONS)
+        super().__init__(schema, made, rules, CONVERSIONS)
         self._names = options.columns
         self._null = options.null
         self._records = RecordReader(len(options.columns), options.delimiter, options.quote)
@@ -127,4 +127,5 @@ def _decide(texts: pa.Array, place: int, declared: pa.DataType) -> Any:
     return converter(pa.field("", declared))(json_value(texts[place].as_py(), declared))
 
 
-_CONVERSIONS = Conversions(_conversion, _decide)
+CONVERSIONS = Conversions(_conversion, _decide)
+"""How text becomes values of other types."""

@@ -15,6 +15,30 @@ from lakefeed.tables.table import LakeTable, commit_properties, only_known
 _ALTER_ATTEMPTS = 10
 
 
+class OtherType(TableError):
+    """A column of the table is of another type than the pipeline file says."""
+
+    def __init__(self, path: str, have: pa.DataType, want: pa.DataType) -> None:
+        super().__init__(
+            f"column {path} is {type_text(have)} in the table and {type_text(want)} in the "
+            "pipeline file.\nChange `schema`, or choose another path."
+        )
+        self.path = path
+        self.have = have
+
+    def told_of(self, table: str, place: str, declared: pa.Schema | None) -> TableError:
+        """The same with what to run so that the table has the declared type, where that can be done."""
+        if declared is None or self.path not in declared.names or pa.types.is_nested(self.have):
+            return TableError(f"table {table}: {place}: {self}")
+        wanted, have = type_text(declared.field(self.path).type), type_text(self.have)
+        return TableError(
+            f"table {table}: {place}: column {self.path} is {have} in the table and {wanted} in the pipeline "
+            f"file.\nStop the pipeline, then `lakefeed table replace {place} --column '{self.path} {wanted}' "
+            f"--yes` and `lakefeed dead-letters replay FILE --table {table} --yes`.\n"
+            f"Or declare `{self.path}: {have}`."
+        )
+
+
 def missing_columns(table: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
     """Columns of `wanted` that the table lacks; structs come back with only their new fields.
 
@@ -55,10 +79,7 @@ def _missing_inside(have: pa.DataType, want: pa.DataType, path: str) -> pa.DataT
     if pa.types.is_map(want) and pa.types.is_map(have):
         inner = _missing_inside(have.item_type, want.item_type, path)
         return pa.map_(want.key_type, inner) if inner is not None else None
-    raise TableError(
-        f"column {path} is {type_text(have)} in the table and {type_text(want)} in the "
-        "pipeline file.\nChange `schema`, or choose another path."
-    )
+    raise OtherType(path, have, want)
 
 
 def additions(have: pa.Schema, added: list[pa.Field]) -> Iterator[str]:

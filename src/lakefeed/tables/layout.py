@@ -1,9 +1,9 @@
-"""Layout: a table is written again under other partition columns, all of its rows in one commit."""
+"""Layout: a table is written again under other partition columns or types, all its rows in one commit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
@@ -35,6 +35,8 @@ class Plan:
     table: Extent
     codec: str
     target_size: int
+    retyped: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    """Columns that get another type; whoever runs the plan brings the values."""
 
     @property
     def nothing(self) -> bool:
@@ -70,7 +72,8 @@ def plan(table: LakeTable, partition_by: Sequence[str], added_columns: pa.Schema
 def run(table: LakeTable, plan: Plan, account: Account, shape: Shape = lambda rows: rows) -> Report:
     """Write every row again, in one commit. Raises Conflict when anything has landed meanwhile."""
     before = extent(data_files(table.delta))
-    schema = pa.schema([*table.schema, *plan.added_columns])
+    other = {one.name: one for one in plan.retyped}
+    schema = pa.schema([*(other.get(one.name, one) for one in table.schema), *plan.added_columns])
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
     told = {**account, "partition_by": list(plan.partition_by), "was": list(plan.was)}
 
@@ -95,9 +98,9 @@ def run(table: LakeTable, plan: Plan, account: Account, shape: Shape = lambda ro
 
 
 def _rows(table: LakeTable, delta: DeltaTable, schema: pa.Schema, shape: Shape) -> Iterator[pa.RecordBatch]:
-    old = pa.schema([schema.field(name) for name in table.schema.names])
+    old = table.schema
     with store_errors(table.path):
         for batch in pa.RecordBatchReader.from_stream(delta.scan()):
-            columns = [batch.column(field.name).cast(field.type) for field in old]
+            columns = [batch.column(one.name).cast(one.type) for one in old]
             shaped = shape(pa.RecordBatch.from_arrays(columns, schema=old))
             yield pa.RecordBatch.from_arrays([shaped.column(name) for name in schema.names], schema=schema)

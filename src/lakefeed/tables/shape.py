@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import orjson
@@ -27,6 +27,10 @@ class Shape:
     features: frozenset[str]
     """The features that the protocol names; there are none before writer version 7."""
     properties: Mapping[str, str]
+
+    def with_columns(self, schema: pa.Schema) -> Shape:
+        """What the table would be with other columns."""
+        return replace(self, columns=Schema.from_arrow(schema).to_json())
 
     @classmethod
     def of(cls, delta: DeltaTable) -> Shape:

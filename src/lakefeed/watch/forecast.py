@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakefeed.engine.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.sharing import refuse_second_copy
+from lakefeed.engine.standing import foreseen
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.partitioning import check_partitioning
@@ -81,7 +82,7 @@ def forecast(pipeline: Pipeline) -> Forecast:
     with asking(pipeline) as asked:
         for source in asked.clients:
             try:
-                _ask(pipeline, source, asked, places, tables, samples, warnings)
+                _ask(lake, source, asked, places, tables, samples, warnings)
             except LakefeedError as error:
                 asked.troubles[source] = named(source, str(error))
     for name, place in places.items():
@@ -105,7 +106,7 @@ def _path(place: Place) -> str:
 
 
 def _ask(
-    pipeline: Pipeline,
+    lake: Lake,
     source: str,
     asked: Asked,
     places: dict[str, Place],
@@ -114,12 +115,15 @@ def _ask(
     warnings: Warnings,
 ) -> None:
     """Ask one source where each of its tables would go on, and for some of the events that wait."""
+    pipeline = lake.pipeline
     spec, client, ends = source_of(pipeline, source), asked.clients[source], asked.ends[source]
     starts: dict[str, Offsets] = {}
     for name, place in places.items():
         if place.spec and source in place.spec.from_:
             with _refusing(tables[name]):
                 starts[name] = _start(client, place, pipeline, source, warnings)
+                if not _held(place, pipeline.name, source):
+                    warnings.add(name, foreseen(lake, source, name, starts[name]))
     for name, start in starts.items():
         held = _held(places[name], pipeline.name, source)
         tables[name].resumes[source] = {

@@ -43,6 +43,10 @@ class Warnings:
         """The warnings of a table."""
         return self._found[table]
 
+    def add(self, table: str, text: str) -> None:
+        """Keep a warning; an empty text is none."""
+        self._found[table] += [text] if text else []
+
     def look_at_table(self, place: Place, table: LakeTable) -> None:
         """Look at who writes to the table, and at what its own statistics advise."""
         self._writers(place, table)

@@ -500,7 +500,7 @@ def test_wrong_combinations_are_told(run: Run, tmp_path: Path) -> None:
     path = small_files(tmp_path)
 
     for arguments, told in {
-        ("replace", path): "replace takes either --where and --from, or --partition-by.",
+        ("replace", path): "replace takes either --where and --from, or --partition-by, or --column.",
         ("restore", path): "restore takes either --to-version or --to-time.",
         (
             "restore",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed import Fenced, Pipeline
+from lakefeed import Fenced, LakefeedError, Pipeline
 from lakefeed.engine import replay as replays
 from lakefeed.engine.discard import discard
 from lakefeed.engine.lake import Lake
@@ -127,6 +127,58 @@ def test_dry_run_counts_the_same_and_writes_nothing(shop: Shop) -> None:
 
     assert unchanged == files
     assert (shown.rows, shown.again, shown.versions) == (done.rows, done.again, [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"time": "string"},
+        {"more": "evolve: fail"},
+        {"more": "partition_by: [event_id]"},
+        {"Event_ID": "long"},
+    ],
+    ids=["another type", "no new columns", "another layout", "another case"],
+)
+def test_dry_run_refuses_what_a_replay_refuses_in_the_same_words(shop: Shop, options: dict[str, str]) -> None:
+    shop.fill()
+    shop.write(**options)
+
+    said = []
+    for dry_run in (True, False):
+        with pytest.raises(LakefeedError) as refused:
+            replay(shop.pipeline, ALL, dry_run=dry_run)
+        said.append(str(refused.value))
+
+    assert said[0] == said[1]
+    assert len(dead_letters(shop.letters)) == 100
+
+
+def test_dry_run_counts_a_new_column_that_refuses_some_of_the_letters_as_the_replay_does(shop: Shop) -> None:
+    shop.fill(price="long")
+    shop.write(price="long")
+
+    (shown,) = replay(shop.pipeline, ALL, dry_run=True)
+    (done,) = replay(shop.pipeline, ALL)
+
+    assert (shown.rows, shown.again, shown.new_columns) == (done.rows, done.again, done.new_columns)
+    assert {one.code for one in shown.again} == {"bad_json", "wrong_type"}
+
+
+def test_dry_run_after_a_killed_replay_promises_no_letter_that_is_a_row_already(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.fill()
+    with monkeypatch.context() as killed:
+        killed.setattr(replays, "passing", lambda where: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            replay(shop.pipeline, ALL)
+
+    (shown,) = replay(shop.pipeline, ALL, dry_run=True)
+    (done,) = replay(shop.pipeline, ALL)
+
+    assert len(table_ids(shop.table)) == 90
+    assert (shown.rows, shown.again) == (done.rows, done.again)
+    assert done.rows == 0
 
 
 def test_letters_ask_for_new_columns_as_events_do(shop: Shop) -> None:

@@ -28,6 +28,13 @@ def replace(
             help="Lay the table out anew: columns, or day(column) as in a pipeline file; '' for none."
         ),
     ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="Give a column another type: 'total double'; may be given several times."),
+    ] = None,
+    or_null: Annotated[
+        bool, typer.Option("--or-null", help="With --column: a value that does not fit becomes null.")
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     reason: Reason = None,
@@ -35,17 +42,20 @@ def replace(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Replace rows (--where, --from) to repair a table, or its layout (--partition-by)."""
+    """Replace rows (--where, --from) to repair a table, its layout (--partition-by), or types (--column)."""
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
 
     rows = where is not None and from_ is not None and partition_by is None
     layout = partition_by is not None and where is None and from_ is None
-    if not rows and not layout:
-        raise UsageError("replace takes either --where and --from, or --partition-by.")
+    types = bool(column) and not layout and where is None and from_ is None
+    if rows + layout + types != 1 or (column and not types) or (or_null and not types):
+        raise UsageError("replace takes either --where and --from, or --partition-by, or --column.")
     with desk(path, file, storage, as_json) as at:
         table = at.table()
-        if layout:
+        if types:
+            told, run = _types(at, table, column or [], or_null, reason)
+        elif layout:
             told, run = _layout(at, table, partition_by or "", reason)
         else:
             told, run = _rows(at, table, where or "", from_ or "", reason)
@@ -117,6 +127,52 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
     return Told(lines, data, nothing), lambda: layout.run(
         table, plan, account, lambda rows: add_partition_columns(rows, derived)
     )
+
+
+def _types(
+    at: Desk, table: LakeTable, texts: list[str], or_null: bool, reason: str | None
+) -> tuple[Told, Callable[[], Report]]:
+    from lakefeed.commands.table.desk import Told, plain
+    from lakefeed.engine import retyping
+    from lakefeed.errors import TableError, UsageError
+    from lakefeed.pipeline.types import type_text
+    from lakefeed.pipeline.wording import counted
+    from lakefeed.tables.operation import operation_account
+
+    columns = {}
+    for text in texts:
+        name, _, kind = text.strip().partition(" ")
+        if not kind.strip():
+            raise UsageError(f"--column {text!r}: expected a name and a type, such as 'total double'")
+        columns[name] = kind.strip()
+    plan = retyping.plan(table, columns)
+    lines = [f"{at.path}, version {plan.layout.version}: {plan.layout.table}"]
+    for one in plan.declared:
+        lines.append(f"column {one.name} is {plan.was[one.name]}, would be {type_text(one.type)}")
+    for name, lost in plan.misfits.items():
+        values = counted(lost.count, "value")
+        lines.append(f"  {values} of {name} would become null, such as {lost.example[:80]}")
+    if plan.misfits and not or_null:
+        (name, lost), *_ = plan.misfits.items()
+        raise TableError(
+            f"{at.path}: {counted(lost.count, 'value')} of {name} cannot become "
+            f"{type_text(plan.declared.field(name).type)}, such as {lost.example[:80]}.\n"
+            "Nothing was changed. Take these rows out with `lakefeed table delete`, choose json, or add "
+            "--or-null."
+        )
+    lines.append("Every row is written again in one commit, and streaming readers see all of them anew.")
+    if table.transactions:
+        lines.append("Stop the pipeline first, and correct `schema` in its file before it runs again.")
+    data = {
+        "version": plan.layout.version,
+        "table": plain(plan.layout.table),
+        "columns": {one.name: type_text(one.type) for one in plan.declared},
+        "was": plan.was,
+        "misfits": {name: one.count for name, one in plan.misfits.items()},
+    }
+    nothing = "Nothing to do: the columns have these types already." if plan.nothing else None
+    account = operation_account("replace", by="command", reason=reason)
+    return Told(lines, data, nothing), lambda: retyping.run(table, plan, account)
 
 
 def _listed(names: tuple[str, ...]) -> str:

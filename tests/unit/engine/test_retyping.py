@@ -1,0 +1,84 @@
+"""A column of a table gets another type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakefeed import UsageError
+from lakefeed.engine import retyping
+from lakefeed.pipeline.types import type_text
+from lakefeed.stores import open_store
+from lakefeed.tables.commit import Append, append
+from lakefeed.tables.table import LakeTable
+
+
+def table(folder: Path, values: list[object], kind: pa.DataType | None = None) -> LakeTable:
+    rows = pa.table({"id": pa.array(range(len(values)), pa.int64()), "v": pa.array(values, kind)})
+    write_deltalake(str(folder), rows)
+    found = LakeTable.open("t", str(folder), {}, open_store(str(folder), {}))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "made"),
+    [
+        (["1.5", "-2", None], "double", [1.5, -2.0, None]),
+        (["7"], "long", [7]),
+        (["12.50"], "decimal(10,2)", ["12.50"]),
+        (["2026-11-15T10:00:00Z"], "timestamp", ["2026-11-15 10:00:00+00:00"]),
+        (["true"], "boolean", [True]),
+        ([1, 2], "double", [1.0, 2.0]),
+        ([1.5, 2.0], "string", ["1.5", "2.0"]),
+        ([1, None], "json", ["1", None]),
+        ([{"a": 1}], "json", ['{"a":1}']),
+    ],
+)
+def test_values_that_fit_keep_their_meaning(
+    tmp_path: Path, values: list[object], kind: str, made: list[object]
+) -> None:
+    old = table(tmp_path / "t", values)
+    append(old, Append([], {"shop/clicks/0": 9}, {}, {}), retries=0)
+
+    plan = retyping.plan(old, {"v": kind})
+    retyping.run(old, plan, {"kind": "replace"})
+
+    new = DeltaTable(tmp_path / "t")
+    rows = new.to_pyarrow_table().sort_by("id").column("v").to_pylist()
+    assert not plan.misfits
+    assert [row if isinstance(row, (bool, float, int, type(None))) else str(row) for row in rows] == made
+    assert new.transaction_version("shop/clicks/0") == 9
+    assert type_text(pa.schema(new.schema().to_arrow()).field("v").type) == kind.replace("json", "string")
+
+
+def test_values_that_do_not_fit_are_counted_first_and_become_null(tmp_path: Path) -> None:
+    old = table(tmp_path / "t", ["1.5", "n/a", None, ""])
+
+    plan = retyping.plan(old, {"v": "double"})
+    retyping.run(old, plan, {"kind": "replace"})
+
+    assert plan.misfits == {"v": retyping.Misfits(2, '"n/a"')}
+    assert sorted(DeltaTable(tmp_path / "t").to_pyarrow_table().column("v").to_pylist(), key=str) == [
+        *(1.5, None, None, None)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ({"w": "long"}, "the table has no column 'w'"),
+        ({"v": "lnog"}, "unknown type 'lnog'"),
+        ({"v": "struct<a: long>"}, "cannot become struct<a: long>"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, column: dict[str, str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        retyping.plan(table(tmp_path / "t", ["x"]), column)
+
+
+def test_a_column_that_has_the_type_already_is_left_alone(tmp_path: Path) -> None:
+    assert retyping.plan(table(tmp_path / "t", ["x"]), {"v": "string"}).nothing
