@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakefeed.engine.blank import Blank
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.manifest import (
@@ -126,6 +127,7 @@ class Landing:
         self._reaches = {reach.place.name: reach for reach in reaches}
         self._watcher = watcher
         self._refusals = refusals or Refusals(source, lake.pipeline.dead_letters.stop_above)
+        self.blank = Blank(watcher)
         self._pipeline = lake.pipeline.name
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="commit")
 
@@ -157,8 +159,6 @@ class Landing:
                 outcome.failures[name] = result.error
             elif result.proposal is not None:
                 outcome.proposals[name] = result.proposal
-            elif result.blank:
-                outcome.failures[name] = _no_columns(name, result.blank)
             elif too_many := self._refusals.limit(name, self._portion(name, spans, read, result)):
                 outcome.failures[name] = too_many
         waiting = {group_of(name) for name in (*outcome.failures, *outcome.proposals)}
@@ -175,6 +175,7 @@ class Landing:
                     # Dead letters are those of the route, and no table of it counts them.
                     own = TableManifest() if reach.is_routed else landing[name]
                     self._extend(reach, spans, read, own)
+            self.blank.add(self._reaches[name].place, landing[name].blank)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
         for name in landing.keys() - outcome.failures.keys():
@@ -391,10 +392,3 @@ def _reason(text: str) -> tuple[str, str]:
 
 def _new(files: list[DataFile]) -> list[NewFile]:
     return [NewFile(file.path, file.size, file.partition_values, file.stats) for file in files]
-
-
-def _no_columns(name: str, count: int) -> TableError:
-    return TableError(
-        f"table {name}: none of {count} events has a column with a value, so no schema can be inferred.\n"
-        "Declare `schema` for the table, or start when there are events."
-    )

@@ -95,6 +95,10 @@ class Life:
                 return outcome
         failures = self.landing.record_positions()
         self.client.acknowledge(self.landing.committed())
+        if self.until is not None and not self.stop.is_set():
+            if self.landing.blank.is_made and not failures:
+                return Outcome()
+            failures |= self.landing.blank.failures()
         return Outcome(failures=failures) if failures else None
 
     def _tell(self, ends: Offsets) -> None:
