@@ -6,12 +6,16 @@ Both lie in the user's cache, are made when they are missing, and may be deleted
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import subprocess
 from pathlib import Path
 
 import pyspark
 
+from lakefeed.pipeline.units import readable_size
+
+_log = logging.getLogger("lakefeed")
 _EXIT_TIMEOUT = 60
 
 
@@ -68,5 +72,10 @@ class ClassArchive:
             return
         if ended == 0 and self._part.exists():
             self._part.rename(self._file)
+            _log.info(
+                "kept Spark's classes in %s (%s): the next start is faster; delete it when you like",
+                self._file.parent,
+                readable_size(self._file.stat().st_size),
+            )
         else:
             self._part.unlink(missing_ok=True)
