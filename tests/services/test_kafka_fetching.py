@@ -63,3 +63,36 @@ def test_the_last_events_of_many_partitions_are_read_to_their_end(
     found = read(*backlog, WAITING - 300, WAITING)
 
     assert len(found) == len(set(found)) == 300 * PARTITIONS
+
+
+def test_a_long_stretch_of_aborted_events_is_progress_and_not_a_source_that_is_away(
+    broker: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    aborted = [b"x" * 1000] * 4_000
+    broker.transaction(name, aborted, commit=False)
+    broker.produce(name, ["after"])
+    end = broker.end_offsets(name)[0]
+    monkeypatch.setattr("lakefeed.sources.kafka_fetch._PATIENCE", 0.5)
+    # One event at a time, so that passing over them takes longer than the patience.
+    slow = {"fetch.message.max.bytes": "1000", "statistics.interval.ms": "100"}
+    source = KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat(), options=slow)
+
+    found = [p for events in source.read([OffsetRange(f"{name}-0", 0, end)]) for p in events.payloads]
+
+    assert found == [b"after"]
+
+
+def test_events_are_handed_over_in_chunks_of_bounded_bytes(
+    broker: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefeed.sources.kafka_fetch._CHUNK_BYTES", 100_000)
+    name = topic()
+    sizes = [10] * 500 + [60_000] * 20 + [400_000] + [10] * 500
+    broker.produce(name, [b"x" * size for size in sizes], partition=0)
+    source = KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat())
+
+    chunks = [list(events.payloads) for events in source.read([OffsetRange(f"{name}-0", 0, len(sizes))])]
+
+    assert [len(payload) for chunk in chunks for payload in chunk if payload] == sizes
+    assert all(len(chunk) == 1 or sum(map(len, filter(None, chunk))) <= 200_000 for chunk in chunks)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _PATIENCE = 1.0
 """How long a question for the next offsets may stay open, in seconds."""
 
+_LONGEST_ADDRESS = 100
+"""Bytes; the kernel takes 107 for the name of a socket."""
+
 
 class Gate:
     """The driver's end of the line: holds the offsets that Spark may read up to."""
@@ -24,7 +27,7 @@ class Gate:
     def __init__(self, start: Offsets) -> None:
         self._end = dict(start)
         self._moved = threading.Condition()
-        self._folder = tempfile.mkdtemp(prefix="lakefeed-")
+        self._folder = _short_folder()
         self.address = str(Path(self._folder) / "gate")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(self.address)
@@ -64,3 +67,12 @@ class Gate:
         with self._moved:
             self._moved.wait_for(lambda: self._end != start, timeout=_PATIENCE)
             return self._end
+
+
+def _short_folder() -> str:
+    """A folder of our own for the socket; not in TMPDIR where that is too long for the name of a socket."""
+    folder = tempfile.mkdtemp(prefix="lakefeed-")
+    if len(f"{folder}/gate".encode()) <= _LONGEST_ADDRESS:
+        return folder
+    Path(folder).rmdir()
+    return tempfile.mkdtemp(prefix="lakefeed-", dir="/tmp")

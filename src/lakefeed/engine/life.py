@@ -84,7 +84,7 @@ class Life:
         """Run until stopped or drained; an Outcome says which tables must change before the next life."""
         while not self.stop.is_set():
             ends = self.client.latest() if self.until is None else self.until
-            if set(ends) - set(self._position) or self.client.marks() != self._marks:
+            if self._has_changed(ends):
                 return Outcome()
             self._tell(ends)
             end = self.pace.next_end(self._position, ends)
@@ -100,6 +100,15 @@ class Life:
                 return Outcome()
             failures |= self.landing.blank.failures()
         return Outcome(failures=failures) if failures else None
+
+    def _has_changed(self, ends: Offsets) -> bool:
+        """Whether the source must be looked at as at a start: other partitions, topics or leaders.
+
+        An end before the position means that the source has lost events which were read.
+        """
+        if set(ends) - set(self._position) or self.client.marks() != self._marks:
+            return True
+        return self.until is None and any(ends.get(name, at) < at for name, at in self._position.items())
 
     def _tell(self, ends: Offsets) -> None:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""

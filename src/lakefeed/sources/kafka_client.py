@@ -20,6 +20,7 @@ from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
 from lakefeed.pipeline.wording import counted
 from lakefeed.sources import Offsets, SourceClient
 from lakefeed.sources.kafka import partition_name, topic_and_number
+from lakefeed.sources.kafka_epochs import cut_short
 from lakefeed.sources.kafka_group import ConsumerGroup
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _SAY_AFTER = 2.0
 _LOOK_FOR_PARTITIONS_EVERY = 5.0
 _LOOK_EVERY = 0.1
 _NOISE = re.compile(r"^\S+/\w+: | \(after [^)]* in state \w+[^)]*\)$")
+_EPOCH = "@epoch"
+"""Ends the name of a mark that holds the epoch of a partition's leader; no topic's name has this sign."""
 _log = logging.getLogger("lakefeed")
 
 
@@ -56,22 +59,25 @@ class KafkaClient(SourceClient):
             ) from error
         self._group = ConsumerGroup(self._admin, name, source.group or f"lakefeed-{pipeline}")
         self._topics: dict[str, Any] = {}
+        self._epochs: dict[str, int] = {}
+        self._whole: dict[tuple[str, int], int] = {}
+        """Up to which position a partition is known to be what it was under a leader, by its epoch."""
         self._looked_at = 0.0
 
     def start(self) -> Offsets:
         """The offsets that `start` in the pipeline file means."""
         self._look()
         start = self._source.start
+        ends = self._ends()
         if start == "latest":
-            return self.latest()
+            return ends
         if isinstance(start, dt.datetime):
             moment = int(start.timestamp() * 1000)
             found = self._list(self._partitions(), OffsetSpec.for_timestamp(moment))
-            missing = [partition for partition, offset in found.items() if offset < 0]
-            return found | (self._list(missing, OffsetSpec.latest()) if missing else {})
+            return {partition: ends[partition] if at < 0 else at for partition, at in found.items()}
         offsets = self._list(self._partitions(), OffsetSpec.earliest())
         if isinstance(start, dict):
-            offsets |= self._given(start, offsets)
+            offsets |= self._given(start, offsets, ends)
         return offsets
 
     def latest(self) -> Offsets:
@@ -82,15 +88,16 @@ class KafkaClient(SourceClient):
         if time.monotonic() - self._looked_at > _LOOK_FOR_PARTITIONS_EVERY:
             self._look()
         self._group.go_on()
-        return self._list(self._partitions(), OffsetSpec.latest())
+        return self._ends()
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Compare positions with what the brokers hold; see the contract."""
         self._look()
         partitions = self._partitions()
         earliest = self._list(partitions, OffsetSpec.earliest())
-        ends = self._list(partitions, OffsetSpec.latest())
+        ends = self._ends()
         now = self.marks()
+        cut = self._cut_short(positions, marks)
         answer: Offsets = {}
         for partition in partitions:
             topic, _ = topic_and_number(partition)
@@ -108,6 +115,9 @@ class KafkaClient(SourceClient):
                 # What is left of the very topic that the table has read, it has read.
                 left = ends if marks.get(topic) else earliest
                 answer[partition] = self._lost(partition, wanted, earliest[partition], what, left[partition])
+            elif partition in cut:
+                what = f"the partition was cut short to {cut[partition]} and has grown again since"
+                answer[partition] = self._lost(partition, wanted, earliest[partition], what, cut[partition])
             else:
                 answer[partition] = wanted
         return answer
@@ -123,18 +133,26 @@ class KafkaClient(SourceClient):
         self._group.commit(positions)
 
     def confirm(self) -> None:
-        """Raise when a topic was deleted and created again while a batch was read from it."""
+        """Raise when a topic was made anew, or a partition got another leader, while a batch was read."""
         before = self.marks()
         self._look()
+        self._ends()
         changed = [name for name, number in self.marks().items() if before.get(name, number) != number]
         if changed:
+            partition = changed[0].removesuffix(_EPOCH)
+            what = (
+                f"topic {partition!r} was created again"
+                if partition == changed[0]
+                else f"partition {partition} got another leader"
+            )
             raise SourceUnavailable(
-                f"source {self._name}: topic {changed[0]!r} was created again while a batch was read"
+                f"source {self._name}: {what} while a batch was read; the batch is read again"
             )
 
     def marks(self) -> dict[str, int]:
-        """The id of each topic, cut to 63 bits."""
-        return {name: _number(topic.topic_id) for name, topic in self._topics.items()}
+        """The id of each topic, cut to 63 bits, and the epoch of each partition's leader."""
+        topics = {name: _number(topic.topic_id) for name, topic in self._topics.items()}
+        return topics | {partition + _EPOCH: epoch for partition, epoch in self._epochs.items()}
 
     def retention(self) -> dict[str, float]:
         """What the brokers say of each topic that they delete from; nothing where they refuse to tell."""
@@ -164,7 +182,23 @@ class KafkaClient(SourceClient):
             return next_one
         raise DataLoss(f"{text}\nSet `on_data_loss: skip` on the source to go on from {next_one}.")
 
-    def _given(self, start: dict[str, dict[str, int]], known: Offsets) -> Offsets:
+    def _cut_short(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """Where partitions that got another leader hold other events than were read, and from where on."""
+        asked = {}
+        for partition, epoch in self._epochs.items():
+            at, read_under = positions.get(partition, 0), marks.get(partition + _EPOCH)
+            known = self._whole.get((partition, read_under or 0), 0)
+            if read_under is not None and read_under != epoch and at > known:
+                asked[partition] = at, read_under
+        if not asked:
+            return {}
+        found = cut_short(self._source, asked, self.patience)
+        for partition, (at, read_under) in asked.items():
+            if partition not in found:
+                self._whole[partition, read_under] = at
+        return {partition: asked[partition][0] if at is None else at for partition, at in found.items()}
+
+    def _given(self, start: dict[str, dict[str, int]], known: Offsets, ends: Offsets) -> Offsets:
         given = {
             partition_name(t, int(n)): offset for t, numbers in start.items() for n, offset in numbers.items()
         }
@@ -174,11 +208,11 @@ class KafkaClient(SourceClient):
                     f"source {self._name}: `start` names {partition}, which does not exist. "
                     f"There are: {', '.join(sorted(known))}."
                 )
-        for partition, end in self._list(given, OffsetSpec.latest()).items():
-            if not known[partition] <= given[partition] <= end:
+        for partition, wanted in given.items():
+            if not known[partition] <= wanted <= ends[partition]:
                 raise SourceError(
-                    f"source {self._name}: `start` says {given[partition]} for {partition}, which holds "
-                    f"offsets from {known[partition]} up to {end}."
+                    f"source {self._name}: `start` says {wanted} for {partition}, which holds "
+                    f"offsets from {known[partition]} up to {ends[partition]}."
                 )
         return given
 
@@ -212,13 +246,26 @@ class KafkaClient(SourceClient):
         except KafkaException as error:
             raise self._translated(error, None) from error
 
+    def _ends(self) -> Offsets:
+        """The end of every partition; notes which leader has told it."""
+        found = self._ask(self._partitions(), OffsetSpec.latest())
+        self._epochs = {
+            partition: told.leader_epoch
+            for partition, told in found.items()
+            if told.leader_epoch is not None and told.leader_epoch >= 0
+        }
+        return {partition: told.offset for partition, told in found.items()}
+
     def _list(self, partitions: Iterable[str], spec: OffsetSpec) -> Offsets:
+        return {partition: told.offset for partition, told in self._ask(partitions, spec).items()}
+
+    def _ask(self, partitions: Iterable[str], spec: OffsetSpec) -> dict[str, Any]:
         asked = {TopicPartition(*topic_and_number(partition)): spec for partition in partitions}
         futures = self._admin.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.patience
         )
         return {
-            partition_name(at.topic, at.partition): self._answer(future, at.topic).offset
+            partition_name(at.topic, at.partition): self._answer(future, at.topic)
             for at, future in futures.items()
         }
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakefeed.errors import SourceError, SourceUnavailable
@@ -23,7 +24,7 @@ _FIRST_GUESS = 16 * 1024
 """Bytes of an event, until some have shown how large they are."""
 _WAIT = 0.1
 _PATIENCE = 60.0
-"""Seconds without a single event after which the task gives the range back."""
+"""Seconds without a single event or any progress after which the task gives the range back."""
 
 _SETTINGS = {
     "group.id": "lakefeed",
@@ -39,11 +40,15 @@ _SETTINGS = {
     "queued.max.messages.kbytes": 4_096,
     "fetch.message.max.bytes": 524_288,
     "fetch.wait.max.ms": 100,
+    # How far the client has come, every so many milliseconds: events of aborted transactions are passed over
+    # in silence, however many they are.
+    "statistics.interval.ms": 5_000,
     # The largest answer of a broker, 100 MB by default: an event as large as that would never arrive.
     "receive.message.max.bytes": 1_000_000_000,
 }
 
-_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+# The driver then compares positions with what the brokers hold, and tells of lost events.
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
 _REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError._SSL)
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 
@@ -70,14 +75,16 @@ class _Reader:
     """A consumer and where it stands. Kept between tasks: a new connection costs more than a small batch."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
+        self._stands: dict[Place, int] = {}
         try:
-            self._consumer = Consumer(settings)
+            self._consumer = Consumer({**settings, "stats_cb": self._see})
         except (KafkaException, ValueError) as error:
             raise SourceError(f"the Kafka client refuses its options: {error}") from error
-        self._stands: dict[Place, int] = {}
         self._strayed = True
         self._let_go_of: set[Place] = set()
         self._bytes_per_event = float(_FIRST_GUESS)
+        self._quiet_since = 0.0
+        self._fetched_to: dict[Place, int] = {}
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[KafkaEvents]:
         """Small ranges together, as a round trip for each would cost more than they.
@@ -99,7 +106,7 @@ class _Reader:
         ends = {topic_and_number(span.partition): span.end for span in spans}
         only = spans[0].partition if len(spans) == 1 else None
         sort_out = self._sort_out_one if only else self._sort_out_many
-        quiet_since = time.monotonic()
+        self._quiet_since = time.monotonic()
         waiting: list[Message] = []
         size = 0
         while left := self._left(ends):
@@ -112,12 +119,12 @@ class _Reader:
                 self._hear([message for message in messages if message.error() is not None], ends)
             if inside:
                 waiting += inside
-                quiet_since = time.monotonic()
+                self._quiet_since = time.monotonic()
                 size += self._learn(inside)
                 if len(waiting) >= _LARGE or size >= _CHUNK_BYTES:
                     yield from _chunks(waiting, size, only)
                     waiting, size = [], 0
-            elif time.monotonic() - quiet_since > _PATIENCE:
+            elif time.monotonic() - self._quiet_since > _PATIENCE:
                 where = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in self._stands.items())
                 raise SourceUnavailable(f"no event came from {where} for {_PATIENCE:.0f} s")
         if waiting:
@@ -132,6 +139,17 @@ class _Reader:
         size = sum(map(len, messages))
         self._bytes_per_event = max(1.0, size / len(messages))
         return size
+
+    def _see(self, statistics: str) -> None:
+        """Note whether the client has come further, be it without an event to hand over."""
+        fetched_to = {
+            (topic, int(number)): told["next_offset"]
+            for topic, about in orjson.loads(statistics)["topics"].items()
+            for number, told in about["partitions"].items()
+            if (topic, int(number)) in self._stands
+        }
+        if fetched_to != self._fetched_to:
+            self._fetched_to, self._quiet_since = fetched_to, time.monotonic()
 
     def _left(self, ends: dict[Place, int]) -> list[int]:
         """How many events are missing of each partition that is not complete."""

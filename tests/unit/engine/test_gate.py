@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import tempfile
 import threading
+from pathlib import Path
+
+import pytest
 
 from lakefeed.engine.gate import Gate
 from support.processes import wait_until
@@ -13,3 +17,15 @@ def test_closed_gate_leaves_no_thread_behind() -> None:
     gate.close()
 
     wait_until(lambda: not set(threading.enumerate()) - before, 5, lambda: str(threading.enumerate()))
+
+
+def test_a_long_tmpdir_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("x" * 90)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+
+    gate = Gate({"0": 0})
+    gate.close()
+
+    assert len(gate.address) <= 107
+    assert not list(deep.iterdir())
