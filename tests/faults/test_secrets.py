@@ -170,7 +170,7 @@ def test_no_secret_leaves_a_run_by_the_python_api(
 ) -> None:
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("lakefeed.sources.kafka_client._TIMEOUT", 1.0)
+    monkeypatch.setattr("lakefeed.sources.SourceClient.patience", 1.0)
     caplog.set_level(logging.DEBUG, "lakefeed")
     sources = {
         "broker": kafka(broker.address),

@@ -120,7 +120,7 @@ def test_table_with_a_constraint_fails_by_the_name_of_the_constraint(
 def test_broker_that_is_away_fails_in_the_words_of_a_run(
     pipeline_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakefeed.sources.kafka_client._TIMEOUT", 1.0)
+    monkeypatch.setattr("lakefeed.sources.SourceClient.patience", 1.0)
     file = pipeline_file(
         """
         name: shop
@@ -243,7 +243,7 @@ def test_store_with_another_time_is_a_warning(tmp_path: Path, monkeypatch: pytes
 def test_no_secret_is_shown(
     pipeline_file: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakefeed.sources.kafka_client._TIMEOUT", 1.0)
+    monkeypatch.setattr("lakefeed.sources.SourceClient.patience", 1.0)
     monkeypatch.setenv("CANARY", "canary-secret")
     file = pipeline_file(
         """
