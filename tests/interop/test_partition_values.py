@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import shutil
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
@@ -20,12 +21,15 @@ from duckdb_extensions import import_extension
 
 from lakefeed.engine.rewriting import file_writer
 from lakefeed.errors import TableError
-from lakefeed.tables import clustering, compaction, deletion, layout, replacement
+from lakefeed.files.stats import footer_statistics
+from lakefeed.stores import open_store
+from lakefeed.tables import clustering, compaction, conversion, deletion, layout, replacement
 from lakefeed.tables.operation import operation_account
 from lakefeed.tables.rewrite import rewrite
 from lakefeed.tables.table import LakeTable
 from support.delta_spark import DeltaSpark
 from support.delta_tables import open_any
+from support.foreign_parquet import write_taken
 
 ACCOUNT = operation_account("test", by="test")
 UTC = dt.UTC
@@ -156,7 +160,20 @@ def test_partition_values_are_read_alike_after_every_command(name: str, tmp_path
         assert_read_alike(name, path, expected, step)
 
 
-def test_spark_reads_every_partition_value_that_was_fed_or_compacted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_directories_become_the_values_that_they_stand_for(name: str, tmp_path: Path) -> None:
+    path, rows = made(name, tmp_path)
+    feed(open_any(path), rows)
+    shutil.rmtree(path / "_delta_log")
+
+    store = open_store(str(path), {})
+    plan = conversion.plan(str(path), store, {"k": KINDS[name][0]}, footer_statistics)
+    conversion.run(plan, {}, ACCOUNT)
+
+    assert_read_alike(name, path, values(rows), "convert")
+
+
+def test_spark_reads_every_partition_value_and_every_column_that_was_converted(tmp_path: Path) -> None:
     expected = {}
     for name in KINDS:
         path, rows = made(name, tmp_path)
@@ -165,6 +182,13 @@ def test_spark_reads_every_partition_value_that_was_fed_or_compacted(tmp_path: P
         compact(open_any(path), tmp_path, rows)
         expected[name] = values(rows)
 
+    converted = write_taken(tmp_path / "converted")
+    for name in converted:
+        at = str(tmp_path / "converted" / name)
+        conversion.run(conversion.plan(at, open_store(at, {}), {}, footer_statistics), {}, ACCOUNT)
+
     with DeltaSpark() as spark:
+        for name, value in converted.items():
+            assert spark.read(tmp_path / "converted" / name)["k"].to_pylist() == [value], name
         for name in KINDS:
             assert values(spark.read(tmp_path / name)) == expected[name], name

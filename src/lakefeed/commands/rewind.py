@@ -73,7 +73,7 @@ def _lines(report: RewindReport, file: Path, undo_others: bool, dry_run: bool) -
     if report.letters_kept:
         lines.append(
             f"  {report.letters_kept:,} dead letters of these offsets stay dead letters; after the next run, "
-            f"`lakefeed dead-letters replay {file} --table {report.table}` sends them again"
+            f"`lakefeed dead-letters replay {file} --table {report.table} --yes` sends them again"
         )
     if report.letters_returned:
         lines.append(f"  {report.letters_returned:,} replayed dead letters become dead letters again")

@@ -93,6 +93,23 @@ class FileStatistics:
         return count, low(min(map(_low, bounded))), high(max(map(_high, bounded)))
 
 
+def footer_statistics(footer: pq.FileMetaData) -> str:
+    """Statistics of a file that others wrote, as far as its footer can be relied on.
+
+    Not of floats, where a NaN is not told; nor of timestamps but in microseconds; nor of arrays and maps.
+    """
+    leaves = [leaf for leaf in _leaves(footer.schema.to_arrow_schema()) if _is_told(leaf, footer)]
+    return FileStatistics(leaves[:_DEFAULT_COLUMNS]).to_json(footer)
+
+
+def _is_told(leaf: Leaf, footer: pq.FileMetaData) -> bool:
+    if leaf.place is None or pa.types.is_floating(leaf.type):
+        return False
+    if pa.types.is_timestamp(leaf.type):
+        return bool(leaf.type.unit == "us" and footer.schema.column(leaf.place).physical_type != "INT96")
+    return True
+
+
 def _column(rows: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
     column = rows.column(leaf.steps[0])
     return pc.struct_field(column, list(leaf.steps[1:])) if len(leaf.steps) > 1 else column

@@ -91,7 +91,7 @@ def test_verify_prints_what_it_proved(lakefeed: Lakefeed, shop: Path) -> None:
 
 
 def test_verify_counts_dead_letters_as_they_are_after_a_replay(lakefeed: Lakefeed, shop: Path) -> None:
-    lakefeed("dead-letters", "replay", shop)
+    lakefeed("dead-letters", "replay", shop, "--yes")
 
     code, out, _ = lakefeed("verify", shop)
 

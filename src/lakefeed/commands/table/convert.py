@@ -28,12 +28,13 @@ def convert(
 ) -> None:
     """Make a Delta table of a directory of Parquet files, where it lies. No file is rewritten or moved."""
     from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.files.stats import footer_statistics
     from lakefeed.pipeline.types import type_text
     from lakefeed.tables import conversion
     from lakefeed.tables.operation import operation_account
 
     with desk(path, None, storage, as_json) as at:
-        plan = conversion.plan(at.path, at.store, _types(partition_by))
+        plan = conversion.plan(at.path, at.store, _types(partition_by), footer_statistics)
         columns = {field.name: type_text(field.type) for field in [*plan.schema, *plan.partition_by]}
         lines = [
             f"{at.path}: {plan.files} would become a Delta table",

@@ -1,0 +1,137 @@
+"""A directory of Parquet files becomes a table that all read alike, or the file is named that cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed.errors import TableError, UsageError
+from lakefeed.files.stats import footer_statistics
+from lakefeed.stores import open_store
+from lakefeed.tables import conversion
+from lakefeed.tables.operation import operation_account
+from support.delta_tables import rows
+from support.foreign_parquet import REFUSED, TAKEN, write_old_list, write_taken
+
+ACCOUNT = operation_account("convert", by="test")
+
+
+def convert(path: Path, **types: pa.DataType) -> DeltaTable:
+    plan = conversion.plan(str(path), open_store(str(path), {}), types, footer_statistics)
+    return conversion.run(plan, {}, ACCOUNT)
+
+
+def statistics(path: Path) -> dict[str, Any]:
+    entry = (path / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    told: dict[str, Any] = next(
+        json.loads(action["add"]["stats"]) for line in entry if "add" in (action := json.loads(line))
+    )
+    return told
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_columns_that_every_reader_has_are_read_alike(name: str, tmp_path: Path) -> None:
+    expected = write_taken(tmp_path)[name]
+
+    convert(tmp_path / name)
+
+    assert DeltaTable(tmp_path / name).to_pyarrow_table()["k"].to_pylist() == [expected]
+    assert pl.read_delta(str(tmp_path / name))["k"].to_list() == [expected]
+    [row] = rows(tmp_path / name)
+    assert "('k', None)" not in row and "('id', 1)" in row
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_column_that_not_every_reader_has_is_named_with_its_file(name: str, tmp_path: Path) -> None:
+    table, told = REFUSED[name]
+    pq.write_table(table, tmp_path / "b.parquet")
+
+    with pytest.raises(TableError) as refused:
+        convert(tmp_path)
+
+    assert str(refused.value).startswith(f"{tmp_path}: b.parquet: {told}")
+    assert str(refused.value).endswith(".\nWrite the file again without it, then convert.")
+    assert not (tmp_path / "_delta_log").exists()
+
+
+def test_lists_in_the_old_form_are_refused(tmp_path: Path) -> None:
+    write_old_list(tmp_path / "old.parquet")
+
+    with pytest.raises(TableError, match=r"old\.parquet: column a is a list in Parquet's old form"):
+        convert(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "page"])
+def test_a_damaged_file_is_named(damage: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": list(range(100))}), tmp_path / "a.parquet")
+    torn = tmp_path / "b.parquet"
+    pq.write_table(pa.table({"id": list(range(1000))}), torn)
+    whole = torn.read_bytes()
+    content = {"cut": whole[:-20], "empty": b"", "text": b"id,name\n", "page": whole[:4] + b"\xff" * 60}[
+        damage
+    ]
+    torn.write_bytes(content if damage != "page" else content + whole[64:])
+
+    with pytest.raises(TableError, match=r"b\.parquet: it cannot be read: "):
+        convert(tmp_path)
+
+    assert not (tmp_path / "_delta_log").exists()
+
+
+def test_names_that_differ_in_case_between_files_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"ID": [1]}), tmp_path / "b.parquet")
+
+    with pytest.raises(
+        TableError, match=r"b\.parquet: column ID differs from id of other files only in case"
+    ):
+        convert(tmp_path)
+
+
+def test_directories_in_any_spelling_become_the_values_that_they_stand_for(tmp_path: Path) -> None:
+    names = {
+        "at=2026-11-15T10%3A30%3A00": 1,
+        "at=2026-11-15 11:30:00.5": 2,
+        "at=__HIVE_DEFAULT_PARTITION__": 3,
+    }
+    for name, number in names.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"id": [number]}), tmp_path / name / "ü 1.parquet")
+
+    convert(tmp_path, at=pa.timestamp("us", "UTC"))
+
+    read = DeltaTable(tmp_path).to_pyarrow_table().sort_by("id").to_pylist()
+    assert [str(row["at"]) for row in read] == [
+        "2026-11-15 10:30:00+00:00",
+        "2026-11-15 11:30:00.500000+00:00",
+        "None",
+    ]
+
+
+def test_a_directory_that_is_no_value_of_its_type_is_named(tmp_path: Path) -> None:
+    (tmp_path / "day=soon").mkdir()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "day=soon" / "a.parquet")
+
+    with pytest.raises(UsageError, match=r"day=soon/a\.parquet: 'soon' is no date\.\nGive day another type"):
+        convert(tmp_path, day=pa.date32())
+
+
+def test_statistics_come_from_the_footers_as_far_as_they_can_be_relied_on(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [3, 1, None], "f": [1.0, float("nan"), 2.0], "t": ["b", "a", "c"]}),
+                   tmp_path / "a.parquet")  # fmt: skip
+
+    convert(tmp_path)
+
+    assert statistics(tmp_path) == {
+        "numRecords": 3,
+        "minValues": {"id": 1, "t": "a"},
+        "maxValues": {"id": 3, "t": "c"},
+        "nullCount": {"id": 1, "t": 0},
+    }
