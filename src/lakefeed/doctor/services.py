@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefeed.doctor.finding import Finding
+from lakefeed.engine.machines import refuse_unshared_disks
 from lakefeed.engine.plan import format_of
 from lakefeed.errors import DataLoss, LakefeedError
 from lakefeed.pipeline.wording import counted
@@ -31,6 +32,10 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
     master = re.fullmatch(r"spark://([^:/]+):(\d+).*", pipeline.spark.master)
     if master:
         yield spark_master(master[1], int(master[2]))
+    try:
+        refuse_unshared_disks(pipeline, pipeline.spark.master)
+    except LakefeedError as error:
+        yield Finding.of("Spark master", error)
     listen = getattr(getattr(pipeline, "http", None), "listen", None)
     if listen:
         yield port(str(listen))

@@ -134,7 +134,8 @@ def sync_checkpoint(store: pafs.FileSystem, version: int) -> None:
 def sync_entry(store: pafs.FileSystem, version: int) -> None:
     """Let an entry that somebody else wrote outlive a power cut, where that is not the store's matter."""
     folder = local_folder(store)
-    if folder is not None:
-        entry = entry_path(folder, version)
+    entry = folder and entry_path(folder, version)
+    # Where it was cleaned away, a checkpoint stands for it.
+    if entry and entry.exists():
         sync([entry])
         sync([entry.parent])

@@ -33,6 +33,7 @@ class LakeTable:
 
     _read_to = -1
     """The version up to which entries have been read."""
+    _began_durable = False
 
     def __init__(
         self, name: str, delta: DeltaTable, store: pafs.FileSystem, *, durable: bool = False
@@ -117,6 +118,7 @@ class LakeTable:
             if durable:
                 sync_entry(store, table.version)
                 sync_folder(store)
+                table._began_durable = True
             return table
 
     @property
@@ -187,6 +189,11 @@ class LakeTable:
         alone until the next start.
         """
         self._check_ground()
+        if self.durable and not self._began_durable:
+            # Whoever wrote the entry that this process began with may have left it to the disk.
+            with store_errors(self.path):
+                sync_entry(self.store, self._read_to)
+            self._began_durable = True
         if self._admitted is not self.shape:
             refuse_unfit(self.shape, self.path)
             self._admitted = self.shape

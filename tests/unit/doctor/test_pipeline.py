@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from lakefeed import Pipeline, SourceUnavailable
 from lakefeed.commands.app import app
-from lakefeed.doctor import Finding, examine
+from lakefeed.doctor import Finding, examine, services
 from lakefeed.doctor.services import port, source, spark_master
 from lakefeed.doctor.stores import store
 from lakefeed.formats.json import JsonFormat
@@ -193,6 +193,24 @@ def test_listen_of_the_pipeline_is_looked_at(listening: int, pipeline_file: Call
     (found,) = findings(pipeline)["port"]
 
     assert found.state == "fail"
+
+
+def test_local_paths_on_a_cluster_fail_unless_the_disk_is_shared(
+    pipeline_file: Callable[[str], Path],
+) -> None:
+    text = """
+        name: shop
+        sources: {clicks: {type: generate, rows: 0}}
+        tables: {t: {path: t, from: clicks}}
+        spark: {master: "k8s://127.0.0.1:9", shared_disk: SHARED}
+        """
+
+    alone = list(services.examine(Pipeline.from_file(pipeline_file(text.replace("SHARED", "false")))))
+    shared = list(services.examine(Pipeline.from_file(pipeline_file(text.replace("SHARED", "true")))))
+
+    (found,) = [finding for finding in alone if finding.check == "Spark master"]
+    assert (found.state, "is a local path, and k8s://127.0.0.1:9 runs tasks" in found.text) == ("fail", True)
+    assert [finding for finding in shared if finding.check == "Spark master"] == []
 
 
 def test_spark_master_that_does_not_answer_fails(listening: int) -> None:

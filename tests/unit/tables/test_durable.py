@@ -99,6 +99,19 @@ def test_entries_of_others_are_synced_before_one_stands_on_them(tmp_path: Path, 
     assert order == [("sync", entry(tmp_path / "t", 1)), ("link", entry(tmp_path / "t", 2))]
 
 
+def test_the_entry_that_a_process_begins_with_is_synced_once(tmp_path: Path, steps: Steps) -> None:
+    make_table(tmp_path / "t", durable=False)
+    path = str(tmp_path / "t")
+    table = LakeTable.open("events", path, {}, open_store(path, {}), durable=True)
+    assert table is not None
+
+    for number in range(2):
+        append(table, position(number), retries=0)
+
+    assert steps[0] == ("sync", entry(tmp_path / "t", 0))
+    assert steps.count(steps[0]) == 1
+
+
 def test_a_checkpoint_is_synced_when_it_takes_the_place_of_entries(tmp_path: Path, steps: Steps) -> None:
     table = make_table(tmp_path / "t", properties={"delta.checkpointInterval": "2"})
     steps.clear()
