@@ -50,7 +50,9 @@ class QuietDays:
 
     def _running(self) -> Process:
         if self._process is None:
-            self._process = start("run", str(self._world.file), *SETTINGS)
+            self._process = process = start("run", str(self._world.file), *SETTINGS)
+            # From here on a signal is a wish; before, it ends Python.
+            process.wait_for(lambda: "starting Spark" in process.stderr)
         return self._process
 
     def _single_event(self) -> None:

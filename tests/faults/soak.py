@@ -72,7 +72,7 @@ class Soak:
         def moved() -> bool:
             return process.stderr.count(" rows in ") > seen or not process.running
 
-        wait_until(moved, 120, lambda: f"no row has landed within 120 s:\n{process.stderr[-3000:]}")
+        wait_until(moved, 300, lambda: f"no row has landed within 300 s:\n{process.stderr[-3000:]}")
 
     def _live(self, process: Process, seconds: float) -> None:
         """Produce for a while; nobody asks whether the process still runs."""
