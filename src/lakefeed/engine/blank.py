@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakefeed.engine.lake import Place
 from lakefeed.engine.report import Watcher
 from lakefeed.errors import LakefeedError, TableError
+from lakefeed.pipeline.wording import counted
 
 
 class Blank:
@@ -23,7 +24,8 @@ class Blank:
         """Note events without a column; the first of them are told."""
         if events and place.name not in self._events:
             self._watcher.changed(
-                place.name, f"waits for its first columns: none of {events} events has one with a value"
+                place.name,
+                f"waits for its first columns: none has a value in {counted(events, 'event')} so far",
             )
         if events:
             self._places[place.name] = place
@@ -38,7 +40,7 @@ class Blank:
         """What to say of tables that are not made when there is nothing more to read."""
         return {
             name: TableError(
-                f"table {name}: none of {count} events has a column with a value, so no schema can be "
+                f"table {name}: no column has a value in {counted(count, 'event')}, so no schema can be "
                 "inferred.\nDeclare `schema` for the table, or start again when there are other events."
             )
             for name, count in self._events.items()

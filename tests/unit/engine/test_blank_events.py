@@ -61,13 +61,13 @@ def test_a_table_without_columns_waits_for_them_and_loses_no_event(tmp_path: Pat
         ("inferred", 2),
     ]
     waiting = [text for text in heard if "waits" in text]
-    assert waiting == ["inferred: waits for its first columns: none of 1 events has one with a value"]
+    assert waiting == ["inferred: waits for its first columns: none has a value in 1 event so far"]
 
 
 def test_a_run_that_ends_without_columns_says_so_and_the_next_one_reads_the_events_again(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(TableError, match="table inferred: none of 2 events has a column with a value"):
+    with pytest.raises(TableError, match="table inferred: no column has a value in 2 events"):
         run(tmp_path, ["{}", "{}"])
     assert DeltaTable(tmp_path / "declared").to_pyarrow_table().num_rows == 2
 
@@ -103,6 +103,6 @@ tables: {both: {path: both, from: [a, b], metadata: true}}
             run_inline(moved)
         except TableError as error:
             # The other source had not made it yet.
-            assert "none of 2 events" in str(error)
+            assert "no column has a value in 2 events" in str(error)
 
     assert len(offsets(tmp_path / "both")) == 6
