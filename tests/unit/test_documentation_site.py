@@ -218,7 +218,7 @@ def test_commands_of_the_documentation_that_need_no_service_run(
 
 
 def test_some_commands_of_the_documentation_run() -> None:
-    assert {"validate", "test", "--version"} <= {case.values[0][0] for case in runnable()}
+    assert {"init", "test", "--version"} <= {case.values[0][0] for case in runnable()}
 
 
 def python_blocks() -> list[Any]:
