@@ -346,7 +346,9 @@ class Flow:
         route = self._routes[group_of(name)]
         if name == route.front.name:
             refuse_too_wide(name, route.columns(), proposal)
-            return route.learn(proposal)
+            route.learn(proposal)
+            self._refusals.inferred(name, proposal)
+            return self._tell_inferred(route.front, proposal)
         place = route.place(name)
         if place is None:
             return None

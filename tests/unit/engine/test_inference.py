@@ -94,8 +94,13 @@ def test_tables_of_a_route_take_mixed_values_too(tmp_path: Path) -> None:
     text = ORDERS.replace("  orders: {path: lake/orders, from: orders}", table)
     events = [{"kind": "ab"[n % 2], "v": n if n % 3 else "x"} for n in range(60)]
 
+    (tmp_path / "shop.yaml").write_text(text)
+    case = Case(events={"orders": [Sample(json=one) for one in events]}, tables={"orders/a": {"rows": []}})
+    pipeline = Pipeline.from_file(tmp_path / "shop.yaml").model_copy(update={"tests": {"case": case}})
+    (verdict,) = check(pipeline)
     landed = land(tmp_path, events, text)
 
+    assert verdict.columns["orders"][1] == "v     json    40 numbers, 20 strings -> each as its JSON text"
     assert landed.dead_letters("orders") == []
     assert len(landed.rows("orders/a")) == len(landed.rows("orders/b")) == 30
     schema = DeltaTable(landed.path("orders/a")).schema().to_json()

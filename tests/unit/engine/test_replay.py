@@ -13,11 +13,14 @@ from deltalake import DeltaTable
 from lakefeed import Fenced, LakefeedError, Pipeline
 from lakefeed.engine import replay as replays
 from lakefeed.engine.discard import discard
+from lakefeed.engine.inline import run_inline
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.letters import LetterFilter, newest_letters, summaries
 from lakefeed.engine.replay import replay
+from lakefeed.engine.report import Quiet
 from lakefeed.engine.rewind import rewind
 from lakefeed.tables.table import account_of
+from lakefeed.watch.forecast import forecast
 from lakefeed.watch.verify import verify
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import drain
@@ -179,6 +182,25 @@ def test_dry_run_after_a_killed_replay_promises_no_letter_that_is_a_row_already(
     assert len(table_ids(shop.table)) == 90
     assert (shown.rows, shown.again) == (done.rows, done.again)
     assert done.rows == 0
+
+
+def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: Shop) -> None:
+    shop.fill()
+    shop.file.write_text(shop.file.read_text().replace("path: events", "path: events_v2"))
+    told: list[str] = []
+    watcher: Any = Quiet()
+    watcher.changed = lambda table, text: told.append(text)
+
+    (planned,) = forecast(shop.pipeline).tables
+    run_inline(shop.pipeline, watcher)
+    (report,) = replay(shop.pipeline, ALL)
+
+    (warned,) = [text for text in planned.warnings if "begins anew" in text]
+    assert [text for text in told if "begins anew" in text] == [warned]
+    assert warned.startswith("begins anew and reads its events from `start`, but 100 events are dead letters")
+    assert "lakefeed dead-letters replay FILE --table events --yes" in warned
+    assert report.rows == 90
+    assert len(table_ids(shop.folder / "events_v2")) == 90
 
 
 def test_letters_ask_for_new_columns_as_events_do(shop: Shop) -> None:
