@@ -13,11 +13,12 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from faults.world import World
 from lakefeed import Fenced, Pipeline
-from lakefeed.engine.faultpoints import POINTS
+from lakefeed.engine.faultpoints import JOIN_POINTS, POINTS
 from support.drivers import Drivers
 from support.kafka import Broker
 from support.lakefeed import run, start
 from support.ledger import assert_each_once, dead_letters, duckdb_count, table_ids
+from support.offline import drain
 from support.processes import wait_until
 
 
@@ -42,6 +43,30 @@ def test_restart_after_a_kill_loses_and_repeats_nothing(point: str, world: World
 
     assert ended.code == (0 if point.startswith("task_") else -9), ended.said
     assert at_the_crash["one"] == 290 if ended.code == 0 else at_the_crash["one"] < 290
+    world.check()
+
+
+@pytest.mark.parametrize("point", JOIN_POINTS)
+def test_kill_while_a_late_table_leaves_the_others_or_joins_them_loses_and_repeats_nothing(
+    point: str, world: World, drivers: Drivers
+) -> None:
+    world.produce(600)
+    both = world.file.read_text()
+    world.file.write_text("".join(line for line in both.splitlines(True) if "two:" not in line))
+    drain(world.file)
+    world.file.write_text(both)
+
+    driver = drivers.start(
+        world.file, "flush.interval=50ms", once=False, env={"LAKEFEED_KILL_AT": f"{point}:1"}
+    )
+    ended = driver.wait()
+    at_the_kill = world.landed()
+    world.check()
+    world.produce(100)
+    world.run()
+
+    assert ended.code == -9, ended.said
+    assert at_the_kill["two"] >= (0 if point == "tables_parted" else 480)
     world.check()
 
 

@@ -23,6 +23,9 @@ POINTS = (
     "table_committed",
     "batch_committed",
 )
+JOIN_POINTS = ("tables_parted", "tables_ready", "tables_joined")
+"""Where a table leaves the others for a flow of its own, and comes back."""
+
 UPKEEP_POINTS = (
     "compact_started",
     "compact_done",

@@ -7,45 +7,47 @@ the same thing.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import threading
+import time
 import uuid
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefeed.engine.assignment import Assignment, Seat
+from lakefeed.engine.beginnings import Beginnings
+from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.engine.lake import Lake, Place
-from lakefeed.engine.landing import Landing, Outcome, Reach
+from lakefeed.engine.landing import Landing, Outcome
 from lakefeed.engine.life import Life, spark_errors
 from lakefeed.engine.pace import Pace
 from lakefeed.engine.plan import FlowPlan, RoutedTable, TablePlan, format_of, group_of
-from lakefeed.engine.refusals import Refusals
+from lakefeed.engine.reach import Reach
 from lakefeed.engine.report import Watcher
-from lakefeed.engine.routes import RoutedTables
 from lakefeed.engine.session import has_ended
-from lakefeed.engine.settling import settle
-from lakefeed.engine.sharing import refuse_second_copy
-from lakefeed.engine.standing import standing, told_of_new
 from lakefeed.engine.tally import Tally
-from lakefeed.errors import BatchFailed, TableError
+from lakefeed.errors import BatchFailed, LakefeedError, TableError
 from lakefeed.pipeline.sightings import sighting_lines
+from lakefeed.pipeline.types import type_text
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
 from lakefeed.tables.evolution import additions
-from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
-from lakefeed.tables.table import LakeTable
+from lakefeed.tables.positions import lowest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_log = logging.getLogger("lakefeed")
+
+_MOST_ASKED = 3
+"""How often events may ask for the same columns while nothing lands: another writer may be in between."""
 
 
 class Flow:
-    """One source of a pipeline.
+    """One source and some of its tables, which are all of them most of the time.
 
     `live` is called again and again by the supervisor, each time from the tables.
     """
@@ -54,40 +56,53 @@ class Flow:
     """How batches are run."""
 
     def __init__(
-        self, lake: Lake, source: str, spark: SparkSession, state: Path, watcher: Watcher, *, once: bool
+        self,
+        lake: Lake,
+        source: str,
+        spark: SparkSession,
+        state: Path,
+        watcher: Watcher,
+        *,
+        once: bool,
+        seat: Seat | None = None,
     ) -> None:
         self.source = source
+        self.seat = seat or Assignment(lake, source, watcher).main()
         self.stop = threading.Event()
-        self.landed = 0
-        """Batches that have landed, in all lives."""
-        self.failures: dict[str, TableError] = {}
-        """Tables that cannot be written; the flow goes on without them."""
+        self.launch: Callable[[Flow], None] | None = None
+        """Starts one more flow; without it, tables stay together whatever happens."""
+        self._assignment = self.seat.assignment
         self._lake = lake
         self._pipeline = lake.pipeline
         self._spark = spark
-        self._state = state / source
+        self._state = state
         self._watcher = watcher
         self._once = once
-        self._until: Offsets | None = None
-        self._shaken = False
+        self._shaken = self.seat.failing_since is not None
         self._tally = Tally()
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
-        self._refusals = Refusals(source, self._pipeline.dead_letters.stop_above)
-        self._begins: dict[str, Offsets] = {}
-        self._told: set[str] = set()
-        self._routes = {
-            name: RoutedTables(lake, name) for name in lake.routes if name in self._pipeline.tables_of(source)
-        }
+        self._beginnings = Beginnings(lake, self._assignment, watcher)
+        self._routes = self._assignment.routes
+        self._refusals = self._assignment.refusals
+        self._tables: list[str] = []
+        self._asked: dict[str, list[pa.Schema]] = {}
+        self._asked_at = 0
 
     @property
-    def tables(self) -> list[str]:
-        """The tables that still take events."""
-        return [name for name in self._pipeline.tables_of(self.source) if name not in self.failures]
+    def failures(self) -> dict[str, LakefeedError]:
+        """Tables that cannot be written; the flow goes on without them."""
+        return self._assignment.failures
+
+    @property
+    def landed(self) -> int:
+        """Batches that have landed, in all lives."""
+        return self.seat.landed
 
     @property
     def cores(self) -> int:
-        """How many tasks run at a time."""
-        return int(self._spark.sparkContext.defaultParallelism)
+        """How many tasks run at a time: one less beside the flow that has the other tables."""
+        cores = int(self._spark.sparkContext.defaultParallelism)
+        return max(1, cores - 1) if self.seat.is_beside else cores
 
     @property
     def is_stranded(self) -> bool:
@@ -107,146 +122,120 @@ class Flow:
         spec = source_of(self._pipeline, self.source)
         client = spec.client(self._pipeline.name, self.source)
         try:
-            reaches = self._reaches(client)
-            if not reaches:
-                return True
-            if self._once:
-                self._until = self._end(client, reaches)
-            life = self.life_kind(
-                client=client,
-                landing=Landing(
-                    self._lake, self.source, client.marks(), reaches, self._watcher, self._refusals
-                ),
-                plan=self._plan(reaches),
-                start=lowest(reach.rows_from for reach in reaches),
-                until=self._until,
-                pace=self._pace,
-                stop=self.stop,
-                watcher=self._watcher,
-                tally=self._tally,
-                shaken=self._shaken,
-            )
-            life.landing.tell_positions()
-            try:
-                outcome = self._record_beginnings(reaches, life.landing)
-                if outcome is None:
-                    life.begin(self._spark, self._folder())
-                    outcome = life.run()
-            finally:
-                self.landed += life.landed
-                self._shaken = life.busy
-                life.close()
-            return self._settle(outcome, client)
+            with self._assignment.living(self.seat.number) as self._tables:
+                outcome = self._run(client)
+                settled = self._settle(outcome, client)
         finally:
             client.close()
+        if outcome and outcome.over and not self.seat.is_main:
+            return self._give_back()
+        # Tables may have come while it ended.
+        return settled and (self.stop.is_set() or self._assignment.end(self.seat.number, self._tables))
 
-    def _end(self, client: SourceClient, reaches: list[Reach]) -> Offsets:
+    def _run(self, client: SourceClient) -> Outcome | None:
+        """One life, with the tables that can be opened and are not far behind the others."""
+        if not self._tables:
+            return None
+        reaches, failures = self._beginnings.find(client, self._tables)
+        if self._once and reaches and self._assignment.until is None:
+            self._assignment.until = client.latest()
+        self._bear(failures)
+        self.seat.committed({reach.place.name: reach.recorded for reach in reaches})
+        reaches = self._without_far(reaches)
+        if not reaches:
+            return None
+        life = self.life_kind(
+            client=client,
+            landing=Landing(self._lake, self.source, client.marks(), reaches, self._watcher, self._refusals),
+            plan=self._plan(reaches),
+            start=lowest(reach.rows_from for reach in reaches),
+            until=self._until(reaches),
+            pace=self._pace,
+            stop=self.stop,
+            watcher=self._watcher,
+            seat=self.seat,
+            tally=self._tally,
+            shaken=self._shaken,
+        )
+        life.landing.tell_positions()
+        try:
+            outcome = self._record_beginnings(reaches, life.landing)
+            if outcome is None:
+                life.begin(self._spark, self._folder())
+                outcome = life.run()
+            return outcome
+        finally:
+            self._shaken = life.busy
+            life.close()
+
+    def _until(self, reaches: list[Reach]) -> Offsets | None:
         """Where a run that ends by itself ends: asked once, but for partitions that are gone since."""
-        ends = client.latest() if self._until is None else self._until
-        return {partition: at for partition, at in ends.items() if partition in reaches[0].rows_from}
+        ends = self._assignment.until
+        return ends and {name: at for name, at in ends.items() if name in reaches[0].rows_from}
+
+    def _bear(self, failures: Mapping[str, LakefeedError]) -> None:
+        """Go on without tables that failed for good, and let another flow try those whose store is away."""
+        away: dict[str, LakefeedError] = {}
+        for name, error in failures.items():
+            if not isinstance(error, TableError):
+                raise error
+            if error.retryable:
+                away[group_of(name)] = error
+            else:
+                self.fail(group_of(name), error)
+        if not away:
+            return
+        if self.launch is None or not set(self._tables) - set(away) - set(self.failures):
+            raise next(iter(away.values()))
+        flow = self._part(away, failing_since=time.monotonic())
+        for name, error in away.items():
+            self._watcher.delayed(name, self.source, str(error))
+        self.launch(flow)
+
+    def _without_far(self, reaches: list[Reach]) -> list[Reach]:
+        """Leave out tables that are far behind: they catch up in a flow of their own."""
+        positions = {
+            name: lowest(reach.rows_from for reach in reaches if group_of(reach.place.name) == name)
+            for name in {group_of(reach.place.name) for reach in reaches}
+        }
+        far = self._assignment.far(positions) if self.launch else {}
+        if not far or self.launch is None:
+            return reaches
+        for name, events in far.items():
+            text = f"{events:,} events behind the other tables of {self.source}: catches up beside them"
+            self._watcher.moved(name, self.source, text)
+        self.launch(self._part(far))
+        return [reach for reach in reaches if group_of(reach.place.name) not in far]
+
+    def _part(self, tables: Collection[str], failing_since: float | None = None) -> Flow:
+        """A flow that has these tables from now on."""
+        seat = self.seat.part(tables, failing_since)
+        self._tables = [name for name in self._tables if name not in tables]
+        passing("tables_parted")
+        return self._beside(seat)
+
+    def _beside(self, seat: Seat) -> Flow:
+        return Flow(
+            self._lake, self.source, self._spark, self._state, self._watcher, once=self._once, seat=seat
+        )
+
+    def _give_back(self) -> bool:
+        """Let the main flow have the tables; False when it has ended, and this one must go on."""
+        tables = self.seat.tables
+        passing("tables_ready")
+        if not self._assignment.give_back(self.seat.number):
+            return False
+        passing("tables_joined")
+        for name in tables:
+            self._watcher.moved(name, self.source, f"has caught up with the other tables of {self.source}")
+        return True
 
     def _reaches(self, client: SourceClient) -> list[Reach]:
         """How far each table has come; creates the tables whose schema is declared."""
-        letters = self._lake.letters.open(self._pipeline.name)
-        found = []
-        for name in self.tables:
-            try:
-                # A copy, as other flows may add to it meanwhile.
-                transactions = dict(letters.transactions) if letters else {}
-                held = positions_of(transactions, self._pipeline.name, self.source, letters_of=name)
-                if name in self._routes:
-                    found += self._routed_reaches(client, self._routes[name], held)
-                else:
-                    found.append(self._reach(client, self._lake.places[name], held))
-            except TableError as error:
-                if error.retryable:
-                    raise
-                self.fail(name, error)
-        return found
-
-    def _reach(self, client: SourceClient, place: Place, letters: Offsets) -> Reach:
-        name, source = self._pipeline.name, self.source
-        table = place.open(name)
-        if table is not None:
-            self._settle_letters(place)
-        transactions = dict(table.transactions) if table else {}
-        held = positions_of(transactions, name, source)
-        is_new = not held
-        rows_from = (
-            client.check(held, marks_of(transactions, name, source)) if held else self._begin(client, place)
-        )
-        columns = place.columns()
-        if table is None and columns is not None:
-            table = self._create(place, columns, rows_from, client.marks())
-            transactions = dict(table.transactions)
-            held = positions_of(transactions, name, source)
-            # Another instance may have been faster, and have begun elsewhere or come further.
-            if held and held != rows_from:
-                rows_from = client.check(held, marks_of(transactions, name, source))
-        if not held:
-            refuse_second_copy(self._pipeline, source, place, rows_from, client.marks())
-        lettered = standing(self._lake, source, place.name, held, rows_from, letters)
-        if is_new and place.name not in self._told and (text := told_of_new(place.name, lettered)):
-            self._told.add(place.name)
-            self._watcher.changed(place.name, text)
-        return Reach(
-            place,
-            rows_from,
-            logged={p: at - 1 for p, at in positions_of(transactions, name, source).items()},
-            letters_logged={p: at - 1 for p, at in letters.items()},
-            lettered=lettered,
-            marks=marks_of(transactions, name, source),
-            jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
-            shape=place.shape,
-        )
-
-    def _routed_reaches(self, client: SourceClient, route: RoutedTables, letters: Offsets) -> list[Reach]:
-        """How far each table of a route has come, and all of them together.
-
-        A table without a position holds no event of the source that its neighbours have passed: it was made
-        before any of them went on.
-        """
-        name, source = self._pipeline.name, self.source
-        held = {}
-        for place in route.find():
-            table = place.open(name)
-            held[place.name] = (place, dict(table.transactions) if table else {})
-        passed = {
-            each: client.check(positions_of(txns, name, source), marks_of(txns, name, source))
-            for each, (_, txns) in held.items()
-            if positions_of(txns, name, source)
-        }
-        start = lowest(passed.values()) if passed else self._begin(client, route.front)
-        if not passed:
-            for place, _ in held.values():
-                refuse_second_copy(self._pipeline, source, place, start, client.marks())
-        reaches = [
-            Reach(
-                place,
-                passed.get(each, start),
-                logged={p: at - 1 for p, at in positions_of(txns, name, source).items()},
-                letters_logged={},
-                lettered={},
-                marks=marks_of(txns, name, source),
-                shape=place.shape,
-            )
-            for each, (place, txns) in held.items()
-        ]
-        known = {partition: at - 1 for partition, at in letters.items()}
-        lettered = standing(self._lake, source, route.front.name, {}, start, letters)
-        return [Reach(route.front, start, {}, known, lettered, {}), *reaches]
-
-    def _settle_letters(self, place: Place) -> None:
-        """Finish a replay or rewind that was killed; nothing that the flow reads depends on it."""
-        try:
-            if settle(self._lake, place):
-                self._watcher.changed(
-                    place.name, "dead letters settled after a replay or rewind was cut short"
-                )
-        except TableError as error:
-            if error.retryable:
-                raise
-            _log.warning("%s", error)
+        self._tables = self.seat.tables
+        reaches, failures = self._beginnings.find(client, self._tables)
+        self._bear(failures)
+        return reaches
 
     def _record_beginnings(self, reaches: list[Reach], landing: Landing) -> Outcome | None:
         """Give a table that knows nothing of the source its positions before anything is read.
@@ -259,24 +248,6 @@ class Flow:
                     reach.extend(OffsetRange(partition, at, at), 0, 0)
         failures = landing.record_positions()
         return Outcome(failures=failures) if failures else None
-
-    def _begin(self, client: SourceClient, place: Place) -> Offsets:
-        """Where a table without a position begins.
-
-        Asked once, as `latest` moves on while nothing is recorded yet; partitions that have come since are
-        read from their beginning.
-        """
-        known = self._begins.get(place.name)
-        self._begins[place.name] = client.start() if known is None else client.check(known, {})
-        return self._begins[place.name]
-
-    def _create(self, place: Place, columns: pa.Schema, start: Offsets, marks: dict[str, int]) -> LakeTable:
-        name, source = self._pipeline.name, self.source
-        transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
-        transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
-        table = place.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})
-        self._watcher.changed(place.name, f"created at {place.path}")
-        return table
 
     def _plan(self, reaches: list[Reach]) -> FlowPlan:
         pipeline = self._pipeline
@@ -325,21 +296,35 @@ class Flow:
         """Change the tables that a batch asked to change; False when a new life must go on from there."""
         if outcome is None:
             return True
-        for name, error in outcome.failures.items():
-            if error.retryable or not isinstance(error, TableError):
-                raise error
-            self.fail(group_of(name), error)
+        self._bear(outcome.failures)
+        failures: dict[str, LakefeedError] = {}
         for name, proposal in sorted(outcome.proposals.items()):
             try:
+                self._refuse_to_be_asked_again(name, proposal)
                 if group_of(name) in self._routes:
                     self._evolve_route(name, proposal, client, outcome.start)
                 else:
                     self._evolve(self._lake.places[name], proposal, client)
             except TableError as error:
-                if error.retryable:
-                    raise
-                self.fail(group_of(name), error)
+                failures[name] = error
+            else:
+                self._asked.setdefault(name, []).append(proposal)
+        self._bear(failures)
         return False
+
+    def _refuse_to_be_asked_again(self, name: str, proposal: pa.Schema) -> None:
+        """Raise TableError when a table was changed, and events ask for the same again and again.
+
+        A column that the table never gets would be added for ever.
+        """
+        if self._asked_at != self.landed:
+            self._asked, self._asked_at = {}, self.landed
+        if self._asked.get(name, []).count(proposal) >= _MOST_ASKED:
+            columns = ", ".join(f"{field.name!r} {type_text(field.type)}" for field in list(proposal)[:3])
+            raise TableError(
+                f"table {name}: events asked {_MOST_ASKED} times for columns that were added each time: "
+                f"{columns}.\nName them in `drop` or declare them in `schema`, then start again."
+            )
 
     def _evolve_route(self, name: str, proposal: pa.Schema, client: SourceClient, start: Offsets) -> None:
         """Make a table of a route or give it columns; or remember columns until it shows whose they are."""
@@ -353,7 +338,7 @@ class Flow:
         if place is None:
             return None
         if not place.exists and place.open(self._pipeline.name) is None:
-            self._create(place, route.columns_for(proposal), start, client.marks())
+            self._beginnings.create(place, route.columns_for(proposal), start, client.marks())
         else:
             self._add(place, route.without_made(proposal))
         return None
@@ -361,7 +346,7 @@ class Flow:
     def _evolve(self, place: Place, proposal: pa.Schema, client: SourceClient) -> None:
         refuse_too_wide(place.name, place.columns(), proposal)
         if not place.exists:
-            self._create(place, proposal, self._begin(client, place), client.marks())
+            self._beginnings.create(place, proposal, self._beginnings.begin(client, place), client.marks())
             self._refusals.inferred(place.name, proposal)
             self._tell_inferred(place, proposal)
             return
@@ -385,10 +370,17 @@ class Flow:
 
         Positions come from the tables, so an old one has nothing to say.
         """
-        shutil.rmtree(self._state, ignore_errors=True)
-        return self._state / uuid.uuid4().hex
+        folder = self._state / self.source / str(self.seat.number)
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder / uuid.uuid4().hex
 
-    def fail(self, table: str, error: TableError) -> None:
+    def give_up(self, error: LakefeedError) -> bool:
+        """Stop all tables; False when others have been given to the flow meanwhile."""
+        for name in self.seat.tables:
+            self.fail(name, error)
+        return self._assignment.end(self.seat.number, [])
+
+    def fail(self, table: str, error: LakefeedError) -> None:
         """Go on without a table that cannot be written."""
         self.failures[table] = error
         error.told = True

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakefeed.engine.assignment import Seat
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.gate import Gate
 from lakefeed.engine.lake import Lake
@@ -43,20 +44,36 @@ class InlineLife(Life):
         self.gate.close()
         self.gate = _InlineGate(self)
 
+    def _check_query(self) -> None:
+        """There is no query that could end."""
+
 
 class InlineFlow(Flow):
     """A flow that needs no session."""
 
     life_kind = InlineLife
 
-    def __init__(self, lake: Lake, source: str, state: Path, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        source: str,
+        state: Path,
+        watcher: Watcher,
+        *,
+        once: bool = True,
+        seat: Seat | None = None,
+    ) -> None:
         no_session: Any = None
-        super().__init__(lake, source, no_session, state, watcher, once=True)
+        super().__init__(lake, source, no_session, state, watcher, once=once, seat=seat)
 
     @property
     def cores(self) -> int:
         """One task at a time."""
         return 1
+
+    def _beside(self, seat: Seat) -> Flow:
+        state, watcher = self._state, self._watcher
+        return type(self)(self._lake, self.source, state, watcher, once=self._once, seat=seat)
 
     @property
     def is_stranded(self) -> bool:

@@ -26,7 +26,8 @@ from lakefeed.engine.manifest import (
     merged,
     various,
 )
-from lakefeed.engine.plan import Stamp, group_of
+from lakefeed.engine.plan import group_of
+from lakefeed.engine.reach import Reach
 from lakefeed.engine.refusals import Portion, Refusals
 from lakefeed.engine.report import Committed, Lettered, Watcher
 from lakefeed.errors import LakefeedError, TableError
@@ -34,64 +35,8 @@ from lakefeed.files import DataFile
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.contents import small_below
-from lakefeed.tables.positions import application_id, lowest, mark_id
-from lakefeed.tables.shape import Shape
+from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable
-
-
-@dataclass
-class Span:
-    """What has been read of a partition for a table since its last commit."""
-
-    start: int
-    end: int
-    read: int = 0
-    letters: int = 0
-    skipped: int = 0
-
-
-@dataclass
-class Reach:
-    """How far one table has come in the source of a flow.
-
-    `logged` is what its log holds, as `txn` versions, and what the fence expects. `open` is what has been
-    read since.
-    """
-
-    place: Place
-    rows_from: Offsets
-    logged: dict[str, int]
-    letters_logged: dict[str, int]
-    lettered: dict[str, frozenset[Stamp]]
-    marks: dict[str, int]
-    jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
-    open: dict[str, Span] = field(default_factory=dict)
-    shape: Shape | None = None
-    """What the table was when the flow was planned: files are written for it. None while there is none."""
-
-    @property
-    def is_routed(self) -> bool:
-        """Whether the table is one of a route."""
-        return "/" in self.place.name
-
-    @property
-    def read_to(self) -> Offsets:
-        """The next offsets, whether or not the log holds them yet."""
-        return {**self.recorded, **{partition: span.end for partition, span in self.open.items()}}
-
-    @property
-    def recorded(self) -> Offsets:
-        """The next offsets as the log holds them; where it has none, those that the table began with."""
-        return {p: max(at, self.logged.get(p, -1) + 1) for p, at in self.rows_from.items()}
-
-    def extend(self, span: OffsetRange, read: int, letters: int, skipped: int = 0) -> None:
-        """Note a range that has been read and needs to be recorded with the next commit."""
-        known = self.open.setdefault(span.partition, Span(span.start, span.start))
-        known.end = span.end
-        known.read += read
-        known.letters += letters
-        known.skipped += skipped
 
 
 @dataclass
@@ -107,6 +52,8 @@ class Outcome:
     size: int = 0
     overfull: tuple[int, int] | None = None
     """Events and their bytes in a task that gave up because they are too large; nothing has landed then."""
+    over: bool = False
+    """Whether the life has ended between two batches, so that tables can change hands."""
 
 
 class Landing:
@@ -189,16 +136,28 @@ class Landing:
         for name, reach in self._reaches.items():
             self._watcher.reached(name, self._source, reach.read_to)
 
-    def committed(self) -> Offsets:
-        """The positions that the log of every table holds by now; a route has those of its tables."""
-        tables = [reach for reach in self._reaches.values() if reach.place.name not in self._lake.routes]
-        return lowest(reach.recorded for reach in tables or self._reaches.values())
+    @property
+    def is_kept(self) -> bool:
+        """Whether every table, or one of its route, has a log that positions can be recorded in."""
+        made = {group_of(name) for name, reach in self._reaches.items() if reach.place.exists}
+        return made == {group_of(name) for name in self._reaches}
 
-    def record_positions(self) -> dict[str, LakefeedError]:
-        """Commit the positions of tables that have read without getting rows."""
-        idle = {name: TableManifest() for name, reach in self._reaches.items() if reach.open}
-        exists = {name: one for name, one in idle.items() if self._reaches[name].place.exists}
-        return self._commit_tables(exists)
+    def committed(self) -> dict[str, Offsets]:
+        """The positions that the log of each table holds by now."""
+        return {name: reach.recorded for name, reach in self._reaches.items()}
+
+    def record_positions(self, at_least: int = 0) -> dict[str, LakefeedError]:
+        """Commit the positions of tables that have read so many events without getting rows."""
+        return self._record(name for name, reach in self._reaches.items() if reach.read >= at_least)
+
+    def record_when_due(self) -> dict[str, LakefeedError]:
+        """The same every now and then, for tables that events have nothing for ever less often."""
+        return self._record([name for name, reach in self._reaches.items() if reach.is_due()])
+
+    def _record(self, names: Iterable[str]) -> dict[str, LakefeedError]:
+        reaches = {name: self._reaches[name] for name in names}
+        idle = {name for name, reach in reaches.items() if reach.open and reach.place.exists}
+        return self._commit_tables({name: TableManifest() for name in idle})
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -316,6 +275,7 @@ class Landing:
         for partition in lost:
             del reach.jumps[partition]
         reach.open.clear()
+        reach.rest(idle=not result.files)
         passing("table_committed")
 
     def _append(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakefeed.engine.assignment import Seat, distance
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.gate import Gate
 from lakefeed.engine.landing import Landing, Outcome
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("lakefeed")
 _RECORD_EVERY = 120.0
-"""Seconds after which the positions of tables without rows are recorded."""
+"""Seconds after which the positions of tables without rows are recorded; ever more while they get none."""
+_WORTH_RECORDING = 10_000
+"""Events that a table has read without getting rows, from which on it says so before a life ends."""
 
 
 @dataclass
@@ -44,13 +47,13 @@ class Life:
     pace: Pace
     stop: threading.Event
     watcher: Watcher
+    seat: Seat
     tally: Tally = field(default_factory=Tally)
     shaken: bool = False
     """Whether the life before this one was lost with a batch in hand: then only a batch that lands tells
     that the trouble is over."""
     gate: Gate = field(init=False)
     query: StreamingQuery | None = None
-    landed: int = 0
     busy: bool = False
     """Whether a batch is in hand."""
 
@@ -73,28 +76,34 @@ class Life:
         from lakefeed.engine.stream import data_source
 
         # Spark folds case in names, and pipelines of one program share its session.
-        mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}".encode())
+        number = self.seat.number
+        mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}/{number}".encode())
         name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
         spark.dataSource.register(data_source(name, self.gate.address, self.start, self.plan))
         frame = spark.readStream.format(name).load()
         writer = frame.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
-        self.query = writer.queryName(f"{self.plan.pipeline} {self.plan.source_name}").start()
+        title = f"{self.plan.pipeline} {self.plan.source_name}" + (f" {number}" if number else "")
+        self.query = writer.queryName(title).start()
 
     def run(self) -> Outcome | None:
         """Run until stopped or drained; an Outcome says which tables must change before the next life."""
         while not self.stop.is_set():
-            ends = self.client.latest() if self.until is None else self.until
+            ends = self.seat.ends(self.client.latest()) if self.until is None else self.until
             if self._has_changed(ends):
                 return Outcome()
             self._tell(ends)
+            if self.seat.is_over(self._position, ends, self.landing.is_kept):
+                return self._hand_over()
             end = self.pace.next_end(self._position, ends)
             if end is None and self.until is not None:
                 break
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
             if outcome.failures or outcome.proposals or outcome.overfull:
+                # The next life reads again what no log holds.
+                outcome.failures |= self.landing.record_positions(_WORTH_RECORDING)
                 return outcome
         failures = self.landing.record_positions()
-        self.client.acknowledge(self.landing.committed())
+        self._acknowledge()
         if self.until is not None and not self.stop.is_set():
             if self.landing.blank.is_made and not failures:
                 return Outcome()
@@ -110,12 +119,23 @@ class Life:
             return True
         return self.until is None and any(ends.get(name, at) < at for name, at in self._position.items())
 
+    def _hand_over(self) -> Outcome:
+        """Let the logs say how far every table has come: whoever feeds it next goes on from there."""
+        failures = self.landing.record_positions()
+        self._acknowledge()
+        return Outcome(failures=failures, over=not failures)
+
+    def _acknowledge(self) -> None:
+        """Tell the source what every table of the file has, whichever flow feeds it."""
+        if positions := self.seat.committed(self.landing.committed()):
+            self.client.acknowledge(positions)
+
     def _tell(self, ends: Offsets) -> None:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""
         self.watcher.seen(self.plan.source_name, ends)
-        if not self._calm and (not self.shaken or not _distance(self._position, ends)):
+        if not self._calm and (not self.shaken or not distance(self._position, ends)):
             self._calm = True
-            self.watcher.trouble(self.plan.source_name, "")
+            self.seat.trouble("")
 
     def take(self, frame: DataFrame, number: int) -> None:
         """Land a batch: Spark's callback. The one action on its frame runs the tasks.
@@ -159,16 +179,18 @@ class Life:
             outcome.failures |= self._record_now_and_then()
         if outcome.failures:
             return outcome
-        self.landed += 1
-        self.busy, self._calm = False, True
-        self.watcher.trouble(self.plan.source_name, "")
-        self.client.acknowledge(self.landing.committed())
+        if not outcome.proposals:
+            # A batch that a table must change for is no progress: the change may fail for good.
+            self.seat.landed += 1
+            self.busy, self._calm = False, True
+            self.seat.trouble("")
+        self._acknowledge()
         self.pace.learn(sum(outcome.read.values()), outcome.size)
         return outcome
 
     def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
         """Tell what was read, also by a batch that must run again for a table."""
-        read, lag = sum(outcome.read.values()), _distance(self._position, ends)
+        read, lag = sum(outcome.read.values()), distance(self._position, ends)
         self.watcher.batch_done(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
 
     def _rest(self) -> Outcome:
@@ -182,8 +204,8 @@ class Life:
         if time.monotonic() - self._recorded_at < _RECORD_EVERY:
             return {}
         self._recorded_at = time.monotonic()
-        failures = self.landing.record_positions()
-        self.client.acknowledge(self.landing.committed())
+        failures = self.landing.record_when_due()
+        self._acknowledge()
         return failures
 
     def close(self) -> None:
@@ -218,10 +240,6 @@ def spark_errors() -> Iterator[None]:
         if isinstance(error, OSError):
             raise BatchFailed(f"a batch could not be run on this machine: {error}") from error
         raise
-
-
-def _distance(position: Offsets, ends: Offsets) -> int:
-    return sum(max(0, ends.get(partition, at) - at) for partition, at in position.items())
 
 
 def _is_spark(error: BaseException) -> bool:

@@ -71,6 +71,10 @@ class Patience:
             raise GaveUp(
                 f"{error}\nGave up after {patience}; the next start goes on from the tables."
             ) from error
+        return self.wait()
+
+    def wait(self) -> float:
+        """How many seconds to wait, longer each time."""
         wait: float = min(_LONGEST_WAIT, _FIRST_WAIT * 2**self._attempts) * random.uniform(0.8, 1.2)
         self._attempts = min(self._attempts + 1, 10)
         return wait

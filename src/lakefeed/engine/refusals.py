@@ -46,7 +46,7 @@ class Portion:
 
 
 class Refusals:
-    """The refusals of all tables of one flow, over all its lives."""
+    """The refusals of all tables of one source; each table is told of by one flow at a time."""
 
     def __init__(self, source: str, stop_above: float | None) -> None:
         self._source = source

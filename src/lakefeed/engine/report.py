@@ -153,6 +153,12 @@ class Watcher(Protocol):
     def trouble(self, source: str, text: str) -> None:
         """Something is being retried; an empty text says that it is over."""
 
+    def delayed(self, table: str, source: str, text: str) -> None:
+        """A table is retried while the others of its source go on; an empty text says that it is over."""
+
+    def moved(self, table: str, source: str, text: str) -> None:
+        """A table is fed by a flow of its own from now on, or with the others again."""
+
     def stopped(self, what: str, text: str) -> None:
         """A source or a table has stopped for good while others go on."""
 
@@ -206,4 +212,10 @@ class Quiet:
         """Say nothing."""
 
     def upkept(self, event: Upkept) -> None:
+        """Say nothing."""
+
+    def delayed(self, table: str, source: str, text: str) -> None:
+        """Say nothing."""
+
+    def moved(self, table: str, source: str, text: str) -> None:
         """Say nothing."""

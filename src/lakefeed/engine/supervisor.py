@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from lakefeed.engine.patience import Patience
 from lakefeed.engine.report import Quiet, Watcher
 from lakefeed.engine.session import spark_session
 from lakefeed.engine.upkeep import Caretaker, beside
-from lakefeed.errors import Defect, Fenced, LakefeedError, SourceError
+from lakefeed.errors import Defect, Fenced, GaveUp, LakefeedError, SourceError, TableError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
 
@@ -56,6 +57,8 @@ def run(
             # A program may have brought a session of its own.
             refuse_unshared_disks(pipeline, str(session.sparkContext.master))
             watcher.started()
+            # Positions come from the tables, so what an earlier run left here has nothing to say.
+            shutil.rmtree(state / "checkpoints", ignore_errors=True)
             flows = [
                 Flow(lake, name, session, state / "checkpoints", watcher, once=once)
                 for name in pipeline.sources
@@ -80,32 +83,51 @@ class Supervisor:
         self._watcher = watcher
         self._stop = stop
         self._errors: list[BaseException] = []
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
 
     def run(self) -> None:
         """Come back when every flow has ended; raise the first error."""
-        threads = [
-            threading.Thread(target=self._keep_alive, args=(flow,), name=flow.source, daemon=True)
-            for flow in self._flows
-        ]
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads) and not self._stop.wait(0.1):
+        for flow in list(self._flows):
+            self._start(flow)
+        while self._running() and not self._stop.wait(0.1):
             pass
         if self._stop.is_set():
-            self._stop_flows(threads)
+            self._stop_flows()
         errors = [*self._errors, *(error for flow in self._flows for error in flow.failures.values())]
         if errors:
             # What was shown when it happened must not hide what nobody has seen yet.
             raise min(errors, key=lambda error: getattr(error, "told", False))
 
-    def _stop_flows(self, threads: list[threading.Thread]) -> None:
+    def _start(self, flow: Flow) -> None:
+        """Give a flow its thread; it may ask for more flows of its source."""
+        flow.launch = self._launch
+        thread = threading.Thread(target=self._keep_alive, args=(flow,), name=flow.source, daemon=True)
+        with self._lock:
+            self._threads.append(thread)
+        thread.start()
+
+    def _launch(self, flow: Flow) -> None:
+        with self._lock:
+            self._flows.append(flow)
+        if self._stop.is_set():
+            flow.stop.set()
+        self._start(flow)
+
+    def _running(self) -> list[threading.Thread]:
+        with self._lock:
+            return [thread for thread in self._threads if thread.is_alive()]
+
+    def _stop_flows(self) -> None:
         """Let running batches end within `stop_timeout`; what is not committed by then is dropped whole."""
-        for flow in self._flows:
+        with self._lock:
+            flows = list(self._flows)
+        for flow in flows:
             flow.stop.set()
         deadline = time.monotonic() + self._pipeline.stop_timeout
-        for thread in threads:
+        for thread in self._running():
             thread.join(max(0.0, deadline - time.monotonic()))
-        if any(thread.is_alive() for thread in threads):
+        if self._running():
             _log.warning(
                 "a batch did not end within stop_timeout (%s) and was dropped; the next start reads it again",
                 format_duration(self._pipeline.stop_timeout),
@@ -115,6 +137,9 @@ class Supervisor:
         try:
             self._live(flow)
         except (SourceError, Defect) as error:
+            if flow.seat.is_beside:
+                flow.give_up(error)
+                return
             self._watcher.stopped(f"source {flow.source}", str(error))
             error.told = True
             self._errors.append(error)
@@ -124,10 +149,14 @@ class Supervisor:
                 return
             self._errors.append(error)
             self._stop.set()
+        finally:
+            flow.seat.leave()
 
     def _live(self, flow: Flow) -> None:
         """Life after life until one ends well, with back-off between those that fail."""
-        patience = Patience(self._pipeline, flow)
+        patience = Patience(self._pipeline, flow, flow.seat.failing_since)
+        if flow.seat.failing_since is not None:
+            flow.stop.wait(patience.wait())
         while not flow.stop.is_set():
             try:
                 if flow.live():
@@ -139,6 +168,17 @@ class Supervisor:
                     raise
                 if isinstance(known, Defect):
                     known = kept(self._pipeline, flow.source, known)
-                wait = patience.after(known)
-                self._watcher.trouble(flow.source, str(known))
-                flow.stop.wait(wait)
+                if self._has_given_up(flow, patience, known):
+                    return
+
+    def _has_given_up(self, flow: Flow, patience: Patience, error: LakefeedError) -> bool:
+        """Wait for the next try; or go on without the tables of a flow, if the others need not care."""
+        try:
+            wait = patience.after(error)
+        except (GaveUp, Defect) as gave_up:
+            if flow.is_stranded or not (isinstance(error, TableError) or flow.seat.is_beside):
+                raise
+            return flow.give_up(gave_up)
+        flow.seat.trouble(str(error))
+        flow.stop.wait(wait)
+        return False

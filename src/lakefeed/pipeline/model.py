@@ -130,7 +130,7 @@ class Pipeline(Section):
     )
     give_up_after: Duration = Field(
         default=600.0,
-        description="How long a source or store may be away before the run fails.",
+        description="How long a source or a store may be away before the run, or the tables on it, stop.",
         examples=["10m"],
     )
     tests: dict[str, Case] = Field(

@@ -16,8 +16,8 @@ _COLUMNS_SHOWN = 60
 def details(table: TableView, opened: bool) -> list[Markup]:
     """All that is known of a table; `opened` when somebody looks at it."""
     found = [tag("p", tag("code", table.path), cls="path")]
-    if table.stopped:
-        found.append(tag("p", table.stopped, cls="remedy"))
+    if table.stopped or table.trouble:
+        found.append(tag("p", table.stopped or table.trouble, cls="remedy"))
     if table.refusing:
         found.append(tag("p", table.refusing, cls="remedy"))
     found.append(tag("p", _facts(table)))

@@ -218,7 +218,7 @@ def _table(frame: _Frame, table: TableView, lines: _Lines, y: float) -> Markup:
     beside = [_text(lines.said, x + frame.right - 14, first, "said end")] if lines.beside else []
     return tag(
         "g",
-        tag("title", f"table {table.name}: {table.stopped or table.refusing or lines.said}"),
+        tag("title", f"table {table.name}: {table.stopped or table.trouble or table.refusing or lines.said}"),
         _box(x, y, frame.right, lines.height, state),
         _dot(x + 17, first - 4.5, state),
         *(_text(line, x + 30, first + _LINE * at, "name") for at, line in enumerate(lines.name)),

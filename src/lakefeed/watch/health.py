@@ -32,6 +32,7 @@ def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
     found = [
         *(one for source in view.sources for one in _of_source(source, pipeline)),
         *(_refused(table) for table in view.tables if table.stopped),
+        *(_delayed(table, pipeline) for table in view.tables if table.trouble),
         *(_refusing(table, view.letters.path) for table in view.tables if table.refusing),
         *_letters([one for one in view.tables if one.letters_hour and not one.refusing], view.letters.path),
     ]
@@ -59,8 +60,7 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
         yield Concern(DOWN, what, f"has stopped: {text}", remedy, source.stopped_at)
     elif source.trouble:
         text, remedy = _parts(source.trouble, what)
-        patience = format_duration(pipeline.give_up_after)
-        kept = f"Nothing is lost: it is tried again until it works, for at most {patience}."
+        kept = _kept(pipeline)
         yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
     limit = pipeline.ready.max_lag
     if limit is not None and (source.lag or 0) > limit:
@@ -81,6 +81,18 @@ def _refusing(table: TableView, path: str) -> Concern:
     kept = f"The other events land. Each dead letter is in {path} with its bytes, its place and the reason."
     correct = remedy or "Correct the producer or the table's schema, then replay the dead letters."
     return Concern(WARN, f"table {table.name}", text, f"{kept} {correct}", table.refusing_since)
+
+
+def _delayed(table: TableView, pipeline: Pipeline) -> Concern:
+    what = f"table {table.name}"
+    text, remedy = _parts(table.trouble, what)
+    kept = f"{_kept(pipeline)} The other tables go on now."
+    return Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", table.trouble_since)
+
+
+def _kept(pipeline: Pipeline) -> str:
+    patience = format_duration(pipeline.give_up_after)
+    return f"Nothing is lost: it is tried again until it works, for at most {patience}."
 
 
 def _letters(tables: list[TableView], path: str) -> Iterator[Concern]:

@@ -106,22 +106,36 @@ class LogLines(Quiet):
 
     def trouble(self, source: str, text: str) -> None:
         """Say what is being retried and for how long, again now and then, and when it is over."""
-        known, now = self._trouble.get(source), self._clock()
+        self._retry("source", source, text)
+
+    def delayed(self, table: str, source: str, text: str) -> None:
+        """The same for one table."""
+        self._retry("table", table, text)
+
+    def _retry(self, kind: str, name: str, text: str) -> None:
+        key = f"{kind} {name}"
+        known, now = self._trouble.get(key), self._clock()
         if not text:
-            if self._trouble.pop(source, None):
-                fields = {"event": "over", "source": source}
-                _log.info("source %s: going on", source, extra={"fields": fields})
+            if self._trouble.pop(key, None):
+                _log.info("%s: going on", key, extra={"fields": {"event": "over", kind: name}})
             return
         if known and known.text == text and now < known.say_again_at:
             return
         since = known.since if known else now
         pause = _FIRST_PAUSE if known is None else min(2 * known.pause, _LONGEST_PAUSE)
-        self._trouble[source] = _Trouble(text, since, pause, now + pause)
+        self._trouble[key] = _Trouble(text, since, pause, now + pause)
         what, _, remedy = text.partition("\n")
+        named = "" if kind == "source" or what.startswith(key) else f"{key}: "
         most = self._logbook.give_up_after if self._logbook else None
         again = f"{trying_again(now - since, most)} (give_up_after)" if most else "trying again"
-        said = f"{what.rstrip('.')}; {again}" + (f"\n{remedy}" if remedy else "")
-        _log.warning("%s", said, extra={"fields": {"event": "trouble", "source": source}})
+        said = f"{named}{what.rstrip('.')}; {again}" + (f"\n{remedy}" if remedy else "")
+        _log.warning("%s", said, extra={"fields": {"event": "trouble", kind: name}})
+
+    def moved(self, table: str, source: str, text: str) -> None:
+        """A table goes its own way, or comes back."""
+        _log.info(
+            "%s: %s", table, text, extra={"fields": {"event": "moved", "table": table, "source": source}}
+        )
 
     def stopped(self, what: str, text: str) -> None:
         """An error that ends a part of the run."""

@@ -89,6 +89,10 @@ class LiveProgress(Quiet):
         said = "\n  ".join([f"{table}: columns as events show them:", *lines])
         self._console.print(Text(self._redact(said), style="dim"), soft_wrap=True)
 
+    def moved(self, table: str, source: str, text: str) -> None:
+        """Print above the table that one goes its own way, or comes back."""
+        self._console.print(Text(self._redact(f"{table}: {text}"), style="dim"))
+
     def upkept(self, event: Upkept) -> None:
         """Print what upkeep did above the table."""
         files = f"{event.files_before:,} to {counted(event.files_after, 'file')}"
@@ -101,10 +105,10 @@ class LiveProgress(Quiet):
             said = stopping if self._stop.is_set() else "starting Spark"
             return _beside(view.pipeline, said, view.now - view.began)
         most = self._logbook.give_up_after
+        found = [(one.trouble, one.trouble_since) for one in view.sources if one.trouble]
+        found += [(f"{one.name}: {one.trouble}", one.trouble_since) for one in view.tables if one.trouble]
         troubles = [
-            Text(f"{one.trouble}; {trying_again(view.now - one.trouble_since, most)}", style="yellow")
-            for one in view.sources
-            if one.trouble
+            Text(f"{text}; {trying_again(view.now - since, most)}", style="yellow") for text, since in found
         ]
         if self._stop.is_set():
             within = f", at most {self._patience}" if self._patience else ""

@@ -148,15 +148,27 @@ class Logbook:
 
     def trouble(self, source: str, text: str) -> None:
         """Keep what is being retried, and since when."""
+        self._retry(self._sources[source], text)
+
+    def delayed(self, table: str, source: str, text: str) -> None:
+        """Keep what is being retried for a table, and since when."""
+        with self._lock:
+            notes = self._table(table)
+        self._retry(notes, text)
+
+    def _retry(self, notes: SourceNotes | TableNotes, text: str) -> None:
         text = self._redact(text)
         with self._lock:
-            notes = self._sources[source]
             if text and not notes.trouble:
                 notes.trouble_since = self._clock()
             news = "over" if notes.trouble and not text else "trouble" if text and not notes.trouble else ""
             notes.trouble = text
         if news:
-            self._happen(news, source, text or "goes on")
+            self._happen(news, notes.name, text or "goes on")
+
+    def moved(self, table: str, source: str, text: str) -> None:
+        """Keep that a table goes its own way, or comes back."""
+        self._happen("moved", table, text)
 
     def stopped(self, what: str, text: str) -> None:
         """Keep what has stopped for good."""
@@ -164,6 +176,7 @@ class Logbook:
         with self._lock:
             notes: SourceNotes | TableNotes = self._sources[name] if kind == "source" else self._tables[name]
             notes.stopped, notes.stopped_at = self._redact(text), self._clock()
+            notes.trouble = ""
         self._happen("stopped", name, text)
 
     def changed(self, table: str, text: str) -> None:
@@ -211,7 +224,9 @@ class Logbook:
         ]
 
     def _is_up(self, source: SourceNotes, table: TableNotes) -> bool:
-        return source.seen_at is not None and not (source.trouble or source.stopped or table.stopped)
+        return source.seen_at is not None and not (
+            source.trouble or source.stopped or table.trouble or table.stopped
+        )
 
     def _lags(self, source: SourceNotes) -> dict[str, int]:
         """Events that wait in each partition, for the slowest of the tables that are still fed."""

@@ -76,6 +76,8 @@ class TableNotes:
     partition_by: tuple[str, ...] = ()
     partition_values: int = 0
     history: deque[CommitView] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
+    trouble: str = ""
+    trouble_since: float = 0.0
     stopped: str = ""
     stopped_at: float = 0.0
     refusing: dict[str, str] = field(default_factory=dict)
@@ -150,6 +152,8 @@ class TableNotes:
             partition_values=self.partition_values,
             partitions=partitions,
             history=tuple(self.history),
+            trouble=self.trouble,
+            trouble_since=self.trouble_since,
             stopped=self.stopped,
             stopped_at=self.stopped_at,
             refusing="; ".join(self.refusing.values()),

@@ -91,7 +91,7 @@ def _viewed(table: TableView) -> TableStatus:
         last_commit=None if table.last_commit is None else iso(table.last_commit),
         offsets=offsets,
         lag=table.lag,
-        error=table.stopped or None,
+        error=table.stopped or table.trouble or None,
     )
 
 

@@ -61,6 +61,14 @@ class Together:
         """Tell all."""
         self._tell("trouble", source, text)
 
+    def delayed(self, table: str, source: str, text: str) -> None:
+        """Tell all."""
+        self._tell("delayed", table, source, text)
+
+    def moved(self, table: str, source: str, text: str) -> None:
+        """Tell all."""
+        self._tell("moved", table, source, text)
+
     def stopped(self, what: str, text: str) -> None:
         """Tell all."""
         self._tell("stopped", what, text)

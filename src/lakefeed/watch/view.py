@@ -143,6 +143,9 @@ class TableView:
     """How many different values its files have in the columns that it is partitioned by."""
     partitions: tuple[PartitionView, ...]
     history: tuple[CommitView, ...]
+    trouble: str
+    """What is being retried for this table while the others of its source go on."""
+    trouble_since: float
     stopped: str
     stopped_at: float
     refusing: str = ""
@@ -152,8 +155,8 @@ class TableView:
     @property
     def state(self) -> str:
         """How the table is: `down`, `warn`, `up`, or `new` where nothing has come yet."""
-        if self.stopped or self.refusing:
-            return "down" if self.stopped else "warn"
+        if self.stopped or self.trouble or self.refusing:
+            return "down" if self.stopped or self.trouble else "warn"
         return "up" if self.version is not None else "new"
 
     @property

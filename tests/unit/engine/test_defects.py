@@ -11,8 +11,10 @@ from deltalake import DeltaTable
 
 from lakefeed import Fenced, Pipeline, SourceUnavailable
 from lakefeed.engine import patience
+from lakefeed.engine.assignment import Assignment, Seat
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.inline import run_inline
+from lakefeed.engine.lake import Lake
 from lakefeed.engine.manifest import Manifest
 from lakefeed.engine.report import Quiet
 from lakefeed.engine.supervisor import Supervisor
@@ -65,6 +67,7 @@ class Staged:
         self.source, self.landed, self.is_stranded = source, 0, False
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
         self.lives = lives
+        self.seat: Seat | None = None
 
     def live(self) -> bool:
         if not self.lives:
@@ -77,6 +80,8 @@ class Staged:
 
 
 def supervise(pipeline: Pipeline, watcher: Any, *staged: Staged) -> LakefeedError | None:
+    for flow in staged:
+        flow.seat = Assignment(Lake(pipeline), flow.source, watcher).main()
     flows: Any = list(staged)
     try:
         Supervisor(pipeline, flows, watcher, threading.Event()).run()

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline, StoreUnavailable, TableError
+from lakefeed.engine.assignment import Assignment
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.landing import Landing, Outcome
@@ -72,12 +73,17 @@ def test_instance_that_was_overtaken_while_creating_the_table_begins_where_the_o
     assert reach.rows_from == {"0": 10}
 
 
-def test_batch_that_a_store_did_not_take_does_not_count_as_landed() -> None:
+def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path) -> None:
     troubles: list[str] = []
     watcher: Any = Quiet()
     watcher.trouble = lambda source, text: troubles.append(text)
     failed = Outcome(failures={"events": StoreUnavailable("the store does not answer")})
-    landing: Any = SimpleNamespace(land=lambda spans, manifests, confirm: failed, close=lambda: None)
+    landing: Any = SimpleNamespace(
+        land=lambda spans, manifests, confirm: failed,
+        record_positions=lambda at_least: {},
+        is_kept=True,
+        close=lambda: None,
+    )
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
     frame: Any = SimpleNamespace(collect=lambda: [(Manifest().to_json(),)])
     life = Life(
@@ -89,6 +95,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed() -> None:
         pace=Pace(Flush(), hurry=True),
         stop=threading.Event(),
         watcher=watcher,
+        seat=Assignment(Lake(shop(tmp_path)), "clicks", watcher).main(),
         shaken=True,
     )
     life.gate.open_to = lambda end: life.take(frame, 0)  # type: ignore[method-assign]
@@ -97,7 +104,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed() -> None:
     life.close()
 
     assert outcome is failed
-    assert life.landed == 0
+    assert life.seat.landed == 0
     assert troubles == []
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lakefeed import Fenced, Pipeline, SourceError, TableError
+from lakefeed.engine.assignment import Assignment
 from lakefeed.engine.census import census
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
@@ -175,11 +176,11 @@ def test_the_census_counts_tables_without_being_asked_and_stops_with_the_run(
     assert (letters.rows, letters.small_files) == (10, 0)
 
 
-def living(ears: Ears, *, shaken: bool, waiting: int) -> Life:
+def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> Life:
     """A life that finds so many events waiting, and is told to stop when it rests."""
     client = GenerateSource(rows=waiting).client("shop", "clicks")
     landing: Any = SimpleNamespace(
-        record_positions=dict, committed=dict, close=lambda: None, tell_positions=lambda: None
+        record_positions=dict, committed=dict, is_kept=True, close=lambda: None, tell_positions=lambda: None
     )
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
     pace = Pace(Flush(interval=60))
@@ -194,6 +195,7 @@ def living(ears: Ears, *, shaken: bool, waiting: int) -> Life:
         pace=pace,
         stop=threading.Event(),
         watcher=ears,
+        seat=Assignment(Lake(one_table(folder)), "clicks", ears).main(),
         shaken=shaken,
     )
 
@@ -211,10 +213,10 @@ def living(ears: Ears, *, shaken: bool, waiting: int) -> Life:
     ids=["answers", "answers, and events wait", "nothing left to fail", "the batch that failed still waits"],
 )
 def test_a_trouble_is_over_when_the_source_answers_unless_a_batch_that_failed_still_waits(
-    shaken: bool, waiting: int, over: bool
+    shaken: bool, waiting: int, over: bool, tmp_path: Path
 ) -> None:
     ears = Ears()
-    life = living(ears, shaken=shaken, waiting=waiting)
+    life = living(ears, tmp_path, shaken=shaken, waiting=waiting)
 
     life.run()
     life.close()
@@ -239,7 +241,7 @@ def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path:
     fast.logged, slow.logged = {"0": 79}, {"0": 9}
     slow.extend(OffsetRange("0", 10, 60), 50, 0)
 
-    told: Offsets = landing.committed()
+    told: Offsets = flow.seat.committed(landing.committed())
     landing.close()
 
     assert told == {"0": 10}
@@ -249,8 +251,9 @@ def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path:
 class Doomed:
     """A flow that ends with an error after a while."""
 
-    def __init__(self, source: str, error: Exception, after: float) -> None:
+    def __init__(self, pipeline: Pipeline, source: str, error: Exception, after: float) -> None:
         self.source, self.landed = source, 0
+        self.seat = Assignment(Lake(pipeline), "clicks", Quiet()).main()
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
         self._error, self._after = error, after
 
@@ -262,11 +265,12 @@ class Doomed:
 def test_an_error_that_was_told_when_it_happened_does_not_hide_the_one_that_ends_the_run(
     tmp_path: Path,
 ) -> None:
+    shop = one_table(tmp_path)
     flows: Any = [
-        Doomed("clicks", SourceError("topic 'clicks' does not exist"), after=0),
-        Doomed("orders", Fenced("another instance has written"), after=0.2),
+        Doomed(shop, "clicks", SourceError("topic 'clicks' does not exist"), after=0),
+        Doomed(shop, "orders", Fenced("another instance has written"), after=0.2),
     ]
-    supervisor = Supervisor(one_table(tmp_path), flows, Quiet(), threading.Event())
+    supervisor = Supervisor(shop, flows, Quiet(), threading.Event())
 
     with pytest.raises(Fenced) as ended:
         supervisor.run()

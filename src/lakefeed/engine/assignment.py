@@ -1,0 +1,258 @@
+"""Which flow feeds which tables of a source.
+
+Most of the time one flow feeds them all. A table that is far behind, or whose store is away, goes to a flow
+of its own and comes back, so that it holds up nobody. The table is the checkpoint, so a change of hands is
+nothing but that: the next flow goes on from the positions in the table's log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from lakefeed.engine.lake import Lake
+from lakefeed.engine.plan import group_of
+from lakefeed.engine.refusals import Refusals
+from lakefeed.engine.report import Watcher
+from lakefeed.engine.routes import RoutedTables
+from lakefeed.errors import LakefeedError
+from lakefeed.sources import Offsets
+from lakefeed.tables.positions import lowest
+
+MAIN = 0
+_MOST_FLOWS = 4
+"""Flows of a source among which tables are spread by how far behind they are."""
+_BYTES = 512
+"""What an event is taken to weigh where batches are limited by bytes."""
+_FAR = 3
+"""Batches behind the others from which on a table gets a flow of its own: to read fewer together with the
+others takes about as long as one more query needs to start."""
+
+
+class Assignment:
+    """The tables of one source. A table belongs to one flow at a time.
+
+    Only the flow that has a table may give it away, and only while it does not live with it.
+    """
+
+    def __init__(self, lake: Lake, source: str, watcher: Watcher) -> None:
+        tables = lake.pipeline.tables_of(source)
+        flush = lake.pipeline.flush_for(source)
+        self.source = source
+        self.watcher = watcher
+        self.failures: dict[str, LakefeedError] = {}
+        """Tables that cannot be written; the flows go on without them."""
+        self.begins: dict[str, Offsets] = {}
+        """Where tables without a position begin: `latest` is asked once."""
+        self.told: set[str] = set()
+        """New tables whose standing letters were told of."""
+        self.until: Offsets | None = None
+        """Where a run that ends by itself ends, for every flow of the source."""
+        self.routes = {name: RoutedTables(lake, name) for name in lake.routes if name in tables}
+        self.refusals = Refusals(source, lake.pipeline.dead_letters.stop_above)
+        self.near = min(flush.rows, max(1, flush.bytes // _BYTES))
+        """Events behind the main flow from which on a table may join it: about a batch."""
+        self._rows = flush.rows
+        self._lock = threading.RLock()
+        self._holder = dict.fromkeys(tables, MAIN)
+        self._living: dict[str, int] = {}
+        self._returned: set[str] = set()
+        self._news = False
+        self._ended: set[int] = set()
+        self._flows = 1
+        self._position: Offsets = {}
+        self._recorded: dict[str, dict[str, Offsets]] = {}
+
+    def main(self) -> Seat:
+        """The place of the flow that begins with every table."""
+        return Seat(self, MAIN)
+
+    def held_by(self, flow: int) -> list[str]:
+        """The tables that a flow is to feed, those that have failed left out."""
+        with self._lock:
+            return [name for name, one in self._holder.items() if one == flow and name not in self.failures]
+
+    @contextmanager
+    def living(self, flow: int) -> Iterator[list[str]]:
+        """Feed the tables of a flow; no other flow may have one of them at hand."""
+        with self._lock:
+            tables = self.held_by(flow)
+            twice = [name for name in tables if name in self._living]
+            if twice:
+                raise RuntimeError(f"table {twice[0]} would be fed by two flows of source {self.source}")
+            self._living |= dict.fromkeys(tables, flow)
+            self._news = self._news and flow != MAIN
+        try:
+            yield tables
+        finally:
+            with self._lock:
+                self._living = {name: one for name, one in self._living.items() if one != flow}
+
+    def part(self, flow: int, tables: Iterable[str]) -> int:
+        """Give tables to a new flow, and answer its number."""
+        with self._lock:
+            number, self._flows = self._flows, self._flows + 1
+            for name in tables:
+                if self._holder[name] != flow or self._living.get(name, flow) != flow:
+                    raise RuntimeError(f"table {name} is not at flow {flow} of source {self.source}")
+                self._living.pop(name, None)
+                self._holder[name] = number
+            return number
+
+    def give_back(self, flow: int) -> bool:
+        """Give all tables of a flow to the main one; False when that has ended."""
+        with self._lock:
+            if MAIN in self._ended:
+                return False
+            if flow in self._living.values():
+                raise RuntimeError(f"flow {flow} of source {self.source} still lives with its tables")
+            for name in self.held_by(flow):
+                self._holder[name] = MAIN
+                self._returned.add(name)
+                self._news = True
+            self._ended.add(flow)
+            return True
+
+    def end(self, flow: int, tables: list[str] | None = None) -> bool:
+        """End a flow; False when it has got tables beside those that it knows of."""
+        with self._lock:
+            if tables is not None and set(self.held_by(flow)) - set(tables):
+                return False
+            self._ended.add(flow)
+            return True
+
+    def has_ended(self, flow: int) -> bool:
+        """Whether a flow takes no tables any more."""
+        with self._lock:
+            return flow in self._ended
+
+    def has_news(self) -> bool:
+        """Whether the main flow has been given tables that it does not live with yet."""
+        with self._lock:
+            return self._news
+
+    def arrive(self, position: Offsets) -> None:
+        """Note how far the main flow has come."""
+        with self._lock:
+            self._position = dict(position)
+
+    def position(self) -> Offsets:
+        """How far the main flow has come; empty before it has begun."""
+        with self._lock:
+            return dict(self._position)
+
+    def far(self, positions: Mapping[str, Offsets]) -> dict[str, int]:
+        """Those among tables that are far behind the one that is furthest, and by how many events."""
+        with self._lock:
+            if self._flows - len(self._ended) >= _MOST_FLOWS:
+                return {}
+            top: Offsets = {}
+            for one in positions.values():
+                top |= {name: max(at, top.get(name, at)) for name, at in one.items()}
+            gaps = {name: distance(one, top) for name, one in positions.items()}
+            least = min(gaps.values(), default=0)
+            behind = {name: gap - least for name, gap in gaps.items()}
+            return {name: gap for name, gap in behind.items() if gap > self._limit(name)}
+
+    def _limit(self, name: str) -> int:
+        """Events from which on a table is far; more for one that has just come back from a flow of its own.
+
+        The main flow may have gone on by a batch since.
+        """
+        return _FAR * self.near + (2 * self._rows if name in self._returned else 0)
+
+    def record(self, positions: Mapping[str, Offsets]) -> None:
+        """Keep what the logs of some tables hold, by name; those of a route are told together."""
+        with self._lock:
+            for group in {group_of(name) for name in positions}:
+                own = {name: dict(at) for name, at in positions.items() if group_of(name) == group}
+                if len(own) > 1:
+                    # What stands for the route has no log.
+                    own.pop(group, None)
+                self._recorded[group] = own
+
+    def recorded(self) -> Offsets:
+        """The positions that the log of every table holds, those that have failed among them.
+
+        Empty while one of them is not known; without a partition that one of them does not know.
+        """
+        with self._lock:
+            if set(self._holder) - set(self._recorded):
+                return {}
+            every = [at for group in self._recorded.values() for at in group.values()]
+            known = set.intersection(*(set(at) for at in every)) if every else set()
+            return {name: at for name, at in lowest(every).items() if name in known}
+
+
+class Seat:
+    """One flow's place in the assignment."""
+
+    def __init__(self, assignment: Assignment, number: int, failing_since: float | None = None) -> None:
+        self.assignment = assignment
+        self.number = number
+        self.failing_since = failing_since
+        """Since when the store of its tables is away, by the clock of `time.monotonic`."""
+        self.landed = 0
+        """Batches that the flow has landed."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether tables come together here."""
+        return self.number == MAIN
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether there is a main flow to leave room for, and to join."""
+        return not self.is_main and not self.assignment.has_ended(MAIN)
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that the flow is to feed."""
+        return self.assignment.held_by(self.number)
+
+    def part(self, tables: Iterable[str], failing_since: float | None = None) -> Seat:
+        """A place for a new flow that takes these tables from this one."""
+        return Seat(self.assignment, self.assignment.part(self.number, tables), failing_since)
+
+    def leave(self) -> None:
+        """Take no more tables: the flow has ended."""
+        self.assignment.end(self.number)
+
+    def ends(self, ends: Offsets) -> Offsets:
+        """Where a flow reads to: what the main one has passed is there, whoever asks."""
+        passed = self.assignment.position() if self.is_beside else {}
+        return {name: max(at, passed.get(name, at)) for name, at in ends.items()}
+
+    def is_over(self, position: Offsets, ends: Offsets, kept: bool = True) -> bool:
+        """Whether a life should end, at these positions, so that tables come together.
+
+        A table whose store was away has to land something first, and one that has not been made yet would
+        begin anew: its positions are not `kept` anywhere.
+        """
+        if self.is_main:
+            self.assignment.arrive(position)
+            return self.assignment.has_news()
+        passed = self.assignment.position()
+        if not kept or not self.is_beside or not passed or not (self.landed or not distance(position, ends)):
+            return False
+        return distance(position, passed) <= self.assignment.near
+
+    def trouble(self, text: str) -> None:
+        """Tell what is being retried: of the source, or of tables that have a flow of their own."""
+        told = self.assignment
+        if self.is_main:
+            told.watcher.trouble(told.source, text)
+        else:
+            for name in self.tables:
+                told.watcher.delayed(name, told.source, text)
+
+    def committed(self, positions: Mapping[str, Offsets]) -> Offsets:
+        """Take note of what logs hold, and answer what the logs of all tables of the source hold."""
+        self.assignment.record(positions)
+        return self.assignment.recorded()
+
+
+def distance(position: Offsets, ends: Offsets) -> int:
+    """Events between positions and ends, over all partitions."""
+    return sum(max(0, ends.get(partition, at) - at) for partition, at in position.items())

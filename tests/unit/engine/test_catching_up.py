@@ -1,0 +1,402 @@
+"""Tables that are behind, or whose store is away, hold up nobody; without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed import GaveUp, Pipeline, TableError
+from lakefeed.engine import inline
+from lakefeed.engine.inline import InlineFlow
+from lakefeed.engine.lake import Lake
+from lakefeed.engine.landing import Landing
+from lakefeed.engine.manifest import Manifest
+from lakefeed.engine.plan import FlowPlan
+from lakefeed.engine.report import Quiet
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.engine.task import run_task
+from lakefeed.sources import OffsetRange, Offsets
+from lakefeed.sources.clickstream import payloads
+from lakefeed.sources.generate import GenerateClient, GenerateSource
+from lakefeed.tables.table import account_of
+from lakefeed.watch.verify import verify
+from support.ledger import assert_each_once, dead_letters, table_ids
+from support.processes import wait_until
+
+IGNORE = "evolve: {new_column: ignore}"
+
+
+class Ears(Quiet):
+    """Keeps what is told about tables."""
+
+    def __init__(self) -> None:
+        self.moves: list[tuple[str, str]] = []
+        self.delays: list[tuple[str, str]] = []
+        self.troubles: list[str] = []
+        self.stops: list[str] = []
+        self.acknowledged: list[Offsets] = []
+
+    def moved(self, table: str, source: str, text: str) -> None:
+        self.moves.append((table, text))
+
+    def delayed(self, table: str, source: str, text: str) -> None:
+        self.delays.append((table, text))
+
+    def trouble(self, source: str, text: str) -> None:
+        self.troubles.append(text)
+
+    def stopped(self, what: str, text: str) -> None:
+        self.stops.append(what)
+
+
+class Shop:
+    """A pipeline that runs in a thread of the test, over a source that is as long as the test says."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.file = folder, folder / "shop.yaml"
+        self.rows = 0
+        self.ears = Ears()
+        self.held = threading.Event()
+        """Set while tasks of `slow` tables may run."""
+        self.held.set()
+        self.slow: set[str] = set()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.error: BaseException | None = None
+        self.flows: list[Any] = []
+        monkeypatch.setattr(GenerateClient, "latest", lambda client: {"0": self.rows})
+        monkeypatch.setattr(
+            GenerateClient, "acknowledge", lambda client, at: self.ears.acknowledged.append(at)
+        )
+        monkeypatch.setattr(inline, "run_task", self._run_task)
+
+    def _run_task(self, plan: FlowPlan, ranges: Any) -> Manifest:
+        if self.slow & {table.name for table in plan.tables}:
+            assert self.held.wait(60)
+        return run_task(plan, ranges)
+
+    def write(self, *tables: str, give_up_after: str = "10m") -> None:
+        named = "\n".join(
+            f"  {name}: {{path: {name}, from: clicks, schema: {{event_id: long}}, {IGNORE}}}"
+            for name in tables
+        )
+        self.file.write_text(
+            f"""\
+name: shop
+sources: {{clicks: {{type: generate, rows: 100000, bad_ratio: 0.01}}}}
+tables:
+{named}
+flush: {{rows: 100, interval: 50ms}}
+give_up_after: {give_up_after}
+"""
+        )
+
+    def widen(self) -> None:
+        """From now on, new columns are added."""
+        self.file.write_text(self.file.read_text().replace(f", {IGNORE}", ""))
+
+    def drain(self) -> None:
+        inline.run_inline(Pipeline.from_file(self.file), self.ears)
+
+    def start(self) -> None:
+        pipeline = Pipeline.from_file(self.file)
+        lake, state = Lake(pipeline), self.folder / "state"
+        self.flows = [InlineFlow(lake, name, state, self.ears, once=False) for name in pipeline.sources]
+        supervisor = Supervisor(pipeline, self.flows, self.ears, self._stop)
+
+        def run() -> None:
+            try:
+                supervisor.run()
+            except BaseException as error:
+                self.error = error
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.held.set()
+        self._stop.set()
+        if self._thread:
+            self._thread.join(60)
+            assert not self._thread.is_alive()
+
+    def count(self, table: str) -> int:
+        """Events that a table has, as rows or as dead letters."""
+        dead = [one for one in dead_letters(self.folder / "shop_dead_letters") if one["table"] == table]
+        return len(table_ids(self.folder / table)) + len(dead)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        wait_until(condition, 60, lambda: f"{self.error} {self.ears.__dict__}")
+
+    def has(self, **counts: int) -> None:
+        self.wait_for(lambda: all(self.count(table) == count for table, count in counts.items()))
+
+    def together(self, *tables: str) -> None:
+        self.wait_for(lambda: self.flows[0].seat.tables == list(tables))
+
+    def check(self, *tables: str) -> None:
+        for name in tables:
+            dead = [
+                one["offset"]
+                for one in dead_letters(self.folder / "shop_dead_letters")
+                if one["table"] == name
+            ]
+            assert_each_once(range(self.rows), table_ids(self.folder / name), dead)
+        proof = verify(Pipeline.from_file(self.file), deep=True)
+        assert proof.sound, proof
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    shop = Shop(tmp_path, monkeypatch)
+    yield shop
+    shop.stop()
+
+
+def away(shop: Shop, monkeypatch: pytest.MonkeyPatch, table: str) -> threading.Event:
+    """Until the event is set, nothing can be committed to a table."""
+    back, link = threading.Event(), os.link
+
+    def refuse(source: Any, target: Any, **more: Any) -> None:
+        if not back.is_set() and f"/{table}/_delta_log" in str(target):
+            raise OSError("connection refused")
+        link(source, target, **more)
+
+    monkeypatch.setattr("os.link", refuse)
+    monkeypatch.setattr("lakefeed.tables.commit._FIRST_WAIT", 0)
+    return back
+
+
+def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_joins_them(shop: Shop) -> None:
+    shop.rows = 1000
+    shop.write("old")
+    shop.drain()
+    shop.write("old", "late")
+    shop.slow = {"late"}
+    shop.held.clear()
+
+    shop.start()
+    shop.rows = 1050
+    shop.has(old=1050, late=0)
+    apart = shop.flows[0].seat.tables
+    shop.held.set()
+    shop.together("old", "late")
+    shop.slow = set()
+    shop.rows = 1100
+    shop.has(old=1100, late=1100)
+    shop.stop()
+
+    assert shop.error is None
+    assert apart == ["old"]
+    assert shop.ears.moves == [
+        ("late", "1,000 events behind the other tables of clicks: catches up beside them"),
+        ("late", "has caught up with the other tables of clicks"),
+    ]
+    assert len(shop.flows) == 2
+    shop.check("old", "late")
+
+
+def test_table_that_is_little_behind_stays_with_the_others(shop: Shop) -> None:
+    shop.rows = 300
+    shop.write("old")
+    shop.drain()
+    shop.write("old", "late")
+
+    shop.drain()
+
+    assert shop.ears.moves == []
+    shop.check("old", "late")
+
+
+def test_run_that_ends_by_itself_drains_a_table_that_is_far_behind_too(shop: Shop) -> None:
+    shop.rows = 1000
+    shop.write("old")
+    shop.drain()
+    shop.rows = 1450
+    shop.write("old", "late")
+
+    shop.drain()
+
+    assert [table for table, _ in shop.ears.moves][:1] == ["late"]
+    shop.check("old", "late")
+
+
+def test_table_without_columns_waits_for_them_apart_from_the_others(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.rows = 1000
+    shop.write("old")
+    shop.drain()
+    shop.write("old", "bare")
+    text = shop.file.read_text().replace(
+        "{path: bare, from: clicks, schema: {event_id: long}", "{path: bare, from: clicks"
+    )
+    keys = ", ".join(json.loads(payloads(0, np.arange(1))[0]))
+    shop.file.write_text(
+        text.replace(f"{{path: bare, from: clicks, {IGNORE}", f"{{path: bare, from: clicks, drop: [{keys}]")
+    )
+
+    shop.start()
+    shop.rows = 1100
+    shop.has(old=1100)
+    shop.wait_for(lambda: shop.flows[1:] and shop.flows[1].landed >= 10)
+    shop.rows = 1200
+    shop.has(old=1200)
+    moves = list(shop.ears.moves)
+    shop.stop()
+
+    assert len(moves) == 1
+    assert len(shop.flows) == 2
+
+
+def test_tables_at_several_distances_each_catch_up_and_come_together(shop: Shop) -> None:
+    shop.write("a")
+    shop.rows = 2000
+    shop.drain()
+    shop.write("b")
+    shop.rows = 1000
+    shop.drain()
+    shop.rows = 2100
+    shop.write("a", "b", "c")
+
+    shop.start()
+    shop.has(a=2100, b=2100, c=2100)
+    shop.together("a", "b", "c")
+    shop.stop()
+
+    assert shop.error is None
+    shop.check("a", "b", "c")
+
+
+def test_store_that_is_away_for_one_table_does_not_hold_up_the_others(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write("here", "there")
+    shop.rows = 100
+    shop.drain()
+    back = away(shop, monkeypatch, "there")
+
+    shop.start()
+    shop.rows = 200
+    shop.has(here=200)
+    shop.rows = 900
+    shop.has(here=900)
+    shop.wait_for(lambda: bool(shop.ears.delays))
+    behind = shop.count("there")
+    back.set()
+    shop.has(there=900)
+    shop.together("here", "there")
+    shop.rows = 1000
+    shop.has(here=1000, there=1000)
+    shop.stop()
+
+    assert shop.error is None
+    assert behind <= 102
+    assert not any(shop.ears.troubles)
+    table, text = shop.ears.delays[0]
+    assert table == "there"
+    assert "connection refused" in text
+    assert ("there", "") in shop.ears.delays
+    shop.check("here", "there")
+
+
+def test_table_whose_store_stays_away_stops_alone_and_holds_back_what_is_acknowledged(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write("here", "there", give_up_after="1s")
+    shop.rows = 100
+    shop.drain()
+    away(shop, monkeypatch, "there")
+    shop.start()
+    shop.rows = 200
+    shop.wait_for(lambda: shop.ears.stops == ["table there"])
+
+    shop.rows = 300
+    shop.has(here=300)
+    shop.stop()
+
+    assert isinstance(shop.error, GaveUp)
+    assert "Gave up after 1s" in str(shop.error)
+    assert shop.ears.acknowledged[-1] == {"0": 100}
+
+
+def test_table_that_failed_holds_back_what_is_acknowledged(shop: Shop) -> None:
+    shop.write("good", "bad")
+    shop.rows = 100
+    shop.drain()
+    shop.file.write_text(
+        shop.file.read_text().replace(
+            "{path: bad, from: clicks, schema: {event_id: long}",
+            "{path: bad, from: clicks, schema: {event_id: string}",
+        )
+    )
+    shop.rows = 200
+    shop.ears.acknowledged.clear()
+
+    with pytest.raises(TableError):
+        shop.drain()
+
+    assert shop.count("good") == 200
+    assert shop.ears.acknowledged == []
+
+
+def test_schema_change_that_fails_for_good_ends_within_give_up_after(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write("here", "there", give_up_after="1s")
+    shop.rows = 100
+    shop.drain()
+    shop.widen()
+
+    def refuse(*args: Any) -> bool:
+        return False
+
+    monkeypatch.setattr("lakefeed.engine.lake.add_columns", refuse)
+    shop.start()
+    shop.rows = 200
+    shop.wait_for(lambda: shop.error is not None)
+
+    assert isinstance(shop.error, GaveUp)
+    assert sorted(shop.ears.stops) == ["table here", "table there"]
+
+
+def test_events_that_ask_for_the_same_column_again_and_again_stop_their_table(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write("here")
+    shop.rows = 100
+    shop.drain()
+    shop.widen()
+    monkeypatch.setattr("lakefeed.engine.lake.add_columns", lambda *_: True)
+    shop.rows = 200
+
+    with pytest.raises(TableError, match="events asked 3 times for columns that were added each time"):
+        shop.drain()
+
+
+def test_idle_table_records_its_position_ever_less_often(shop: Shop) -> None:
+    shop.write("quiet")
+    shop.drain()
+    pipeline = Pipeline.from_file(shop.file)
+    lake = Lake(pipeline)
+    flow = InlineFlow(lake, "clicks", shop.folder / "state", Quiet())
+    (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100, bad_ratio=0.01), "clicks"))
+    landing = Landing(lake, "clicks", {}, [reach], Quiet())
+
+    for offset in range(60):
+        reach.extend(OffsetRange("0", offset, offset + 1), 0, 0)
+        assert landing.record_when_due() == {}
+    landing.close()
+
+    accounts = [account_of(info) for info in DeltaTable(shop.folder / "quiet").history()]
+    # After 1, 3, 7, 15, 30, 45 and 60 chances.
+    assert [one["kind"] for one in accounts].count("position") == 7
+    assert accounts[0]["ranges"] == {"0": [45, 60, 0, 0]}
