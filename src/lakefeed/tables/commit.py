@@ -110,7 +110,8 @@ class _Effort:
                 break
             on_retry()
             sleep(_FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.8, 1.2))
-        self.check()
+        # Another instance tells more than a store that is away.
+        _check_fence(self.table, self.change)
         raise StoreUnavailable(
             f"{self.table.path}: the commit failed {retries + 1} times, last with: "
             f"{_reason(self.table, failure)}"
@@ -137,9 +138,9 @@ class _Effort:
 
     def check(self) -> None:
         """Raise unless the table is still the one that the change was made for."""
-        before = self.table.version
+        before = self.table.next_version
         self.table.confirm()
-        self.blind |= self.table.version != before
+        self.blind |= self.table.next_version != before
         if self.may_have_landed():
             raise self.unknown()
         _check_fence(self.table, self.change)
@@ -153,12 +154,12 @@ class _Effort:
 
     def find(self) -> int | None:
         """Refresh, and look for the commit among the versions that have come since."""
-        before = self.table.version
+        before = self.table.next_version
         passed = self.table.refresh(grounded=True)
         for version, info in passed.items():
             if account_of(info).get("commit") == self.change.token:
                 return version
-        self.blind |= self.table.version - before != len(passed)
+        self.blind |= self.table.next_version - before != len(passed)
         if not self.may_have_landed():
             return None
         names = {Path(uri).name for uri in self.table.delta.file_uris()}
