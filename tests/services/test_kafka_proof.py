@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from conftest import TopicFactory
-from lakefeed import DataLoss, Pipeline
+from lakefeed import DataLoss, Pipeline, TableError
 from lakefeed.engine.letters import LetterFilter
 from lakefeed.engine.replay import replay
 from lakefeed.engine.rewind import rewind
@@ -168,3 +168,52 @@ def test_plan_shows_columns_from_every_partition_and_how_long_the_broker_keeps_e
     }
     assert told.warnings == [f"clicks: {name} keeps events for 2h: an outage longer than that loses some"]
     assert not (tmp_path / "events").exists()
+
+
+def renamed(file: Path, name: str, table: str = "") -> Path:
+    other = file.with_name(f"{name}.yaml")
+    text = file.read_text().replace("name: shop", f"name: {name}")
+    other.write_text(text.replace("metadata: true", f"metadata: true{table}"))
+    return other
+
+
+def test_renamed_pipeline_is_refused_by_the_topic_and_a_shared_table_is_proved_with_both_names(
+    broker: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic()
+    file = write(tmp_path, broker, name)
+    broker.produce(name, payloads(0, 20))
+    drain(file)
+
+    with pytest.raises(TableError) as refused:
+        drain(renamed(file, "store"))
+    drain(renamed(file, "store", ", share: true"))
+    proof = verify(Pipeline.from_file(file), deep=True)
+
+    assert str(refused.value).startswith(
+        f"table events: {tmp_path}/events holds events of topic '{name}' that pipeline 'shop' has written; "
+        "pipeline 'store' would write them a second time.\n"
+    )
+    assert proof.tables[0].pipelines == ["shop", "store"]
+    assert [one.text for one in proof.tables[0].findings] == [
+        f"pipelines shop and store both feed the table from topic {name}: "
+        f"20 events of partition {name}-0 there twice, offsets 0 to 19",
+        f"clicks/{name}-0: 20 events there twice, the first at 0",
+    ]
+
+
+def test_topic_of_the_same_name_with_another_id_may_feed_the_table_from_another_pipeline(
+    broker: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic()
+    file = write(tmp_path, broker, name)
+    broker.produce(name, payloads(0, 20))
+    drain(file)
+    broker.delete_topic(name)
+    broker.create_topic(name)
+    broker.produce(name, payloads(20, 40))
+
+    drain(renamed(file, "store"))
+
+    assert_each_once(range(40), table_ids(tmp_path / "events"))
+    assert verify(Pipeline.from_file(renamed(file, "store"))).sound
