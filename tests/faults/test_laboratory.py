@@ -65,8 +65,8 @@ class Diary:
         self._ill = ill
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        def note(*args: object) -> None:
-            self.done.append((name, args))
+        def note(*args: object, **named: object) -> None:
+            self.done.append((name, (*args, *named.values())))
             assert name != self._ill, "the ledger does not hold"
 
         return note
