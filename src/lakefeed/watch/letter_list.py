@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import ago, clock, iso, short
 from lakefeed.watch.markup import Markup, tag
 from lakefeed.watch.view import LetterGroup, LetterView, RunView
 
 
-def letter_list(view: RunView) -> Markup:
-    """All dead letters of the run; works without a script."""
+def letter_list(view: RunView, opened: Container[str] | None) -> Markup:
+    """All dead letters of the run by reason, with letters and payloads of the reasons that are opened.
+
+    None opens all, for a page that may have no script.
+    """
     tables = dict.fromkeys(group.table for group in view.letter_groups)
-    parts = [_table(view, name) for name in tables]
+    parts = [_table(view, name, opened) for name in tables]
     body = tag("div", *parts) if parts else tag("p", "None in this run.", cls="quiet")
     return tag("section", tag("h2", "Dead letters"), body, cls="card letters", id="letters")
 
 
-def _table(view: RunView, name: str) -> Markup:
+def _table(view: RunView, name: str, opened: Container[str] | None) -> Markup:
     groups = [group for group in view.letter_groups if group.table == name]
     total = sum(group.letters for group in groups)
     read = next((one.written + one.letters for one in view.tables if one.name == name), 0)
@@ -24,14 +29,16 @@ def _table(view: RunView, name: str) -> Markup:
     return tag(
         "div",
         tag("h3", name, tag("small", f"{counted(total, 'dead letter')}{share}")),
-        *(_reason(group, view.now) for group in groups),
+        *(_reason(group, view.now, opened) for group in groups),
         cls="refusals",
         id=f"letters-{name}",
     )
 
 
-def _reason(group: LetterGroup, now: float) -> Markup:
+def _reason(group: LetterGroup, now: float, opened: Container[str] | None) -> Markup:
     newest = group.samples[0].error if group.samples else ""
+    known_as = f"letters-{group.table}-{group.stage}-{group.code}"
+    shown = group.samples if opened is None or known_as in opened else ()
     return tag(
         "details",
         tag(
@@ -41,9 +48,9 @@ def _reason(group: LetterGroup, now: float) -> Markup:
             tag("span", newest, cls="why"),
             tag("small", f"{group.stage} · last {ago(now - group.last)} ago", title=iso(group.last)),
         ),
-        *(_letter(one) for one in group.samples),
+        *(_letter(one) for one in shown),
         cls="reason",
-        id=f"letters-{group.table}-{group.stage}-{group.code}",
+        id=known_as,
     )
 
 

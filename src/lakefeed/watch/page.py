@@ -67,8 +67,8 @@ class StatusPage:
     def live(self, view: RunView, opened: Container[str] | None = ()) -> Markup:
         """The part that changes; the script fetches it every two seconds and puts it in place.
 
-        `opened` are tables whose details somebody looks at; where there are few, all of them are told. None
-        is for a page that may have no script, and tells the whole of those.
+        `opened` are the names of tables, and the ids of reasons, whose details somebody looks at; where there
+        are few tables, all of them are told. None is for a page that may have no script.
         """
         found = concerns(view, self._pipeline)
         return tag(
@@ -78,7 +78,7 @@ class StatusPage:
             _figures(view),
             tag("section", tag("h2", "Pipeline"), drawing(view), cls="card flow"),
             table_rows(view, opened),
-            tag("div", letter_list(view), _happenings(view), cls="pair"),
+            tag("div", letter_list(view, opened), _happenings(view), cls="pair"),
             id="live",
         )
 

@@ -224,3 +224,13 @@ def test_freshness_is_that_of_tables_that_get_events() -> None:
 @pytest.mark.parametrize("asked", ["", "?range=7d", "?range=%3Cscript%3E"])
 def test_a_range_that_there_is_not_is_an_hour(site: Site, asked: str) -> None:
     assert '<a href="?range=1h" title="the last hour" aria-current="true">' in site.get(asked).text
+
+
+def test_what_is_fetched_again_and_again_has_payloads_of_opened_reasons_only() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.letters("clicks", "clicks", 1, payload="the payload of somebody")
+
+    with served(run) as site:
+        assert "the payload of somebody" not in site.get("live").text
+        assert "the payload of somebody" in site.get("live?open=letters-clicks-decode-bad_json").text

@@ -51,7 +51,7 @@
   }
 
   document.addEventListener("input", (event) => { if (event.target.id === "find") find(); });
-  document.addEventListener("toggle", (event) => { if (event.target.open && event.target.closest("#tables")) look(); }, true);
+  document.addEventListener("toggle", (event) => { if (event.target.open && event.target.closest("#tables, #letters")) look(); }, true);
   document.addEventListener("click", (event) => {
     if (event.target.id !== "theme") return;
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -62,6 +62,7 @@
   async function look() {
     try {
       const opened = [...document.querySelectorAll("#tables > details[open]")].map((row) => ["open", row.dataset.name]);
+      for (const reason of document.querySelectorAll("#letters .reason[open]")) opened.push(["open", reason.id]);
       const range = new URL(location.href).searchParams.get("range");
       if (range) opened.push(["range", range]);
       const answer = await fetch("live?" + new URLSearchParams(opened), { cache: "no-store" });
