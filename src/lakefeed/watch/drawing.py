@@ -16,7 +16,7 @@ _SOURCE_HEIGHT = 54.0
 _GAP = 14.0
 _LINE = 17.0
 _NAME_WIDTH = 8.4
-_SAID_WIDTH = 6.9
+_SAID_WIDTH = 6.6
 """How wide a character is, more or less."""
 
 
