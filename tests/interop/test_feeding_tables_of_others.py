@@ -7,12 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from lakefeed import Pipeline, TableError
 from lakefeed.engine.inline import run_inline
+from lakefeed.engine.lake import Place
 from lakefeed.pipeline.tests import Sample
+from lakefeed.pipeline.types import type_text
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
+from lakefeed.testing import run_samples
 from support.delta_spark import DeltaSpark
 from support.delta_tables import ids, rows
 from support.zoo import ZOO, unpack
@@ -30,6 +34,15 @@ REFUSED = {
     "in_commit_timestamp": "uses inCommitTimestamp",
     "widened": "uses typeWidening",
 }
+MIXED = Pipeline.model_validate(
+    {
+        "name": "mixed",
+        "sources": {
+            "events": {"type": "kafka", "brokers": "localhost:9", "topics": ["events"], "format": "json"}
+        },
+        "tables": {"t": {"path": "/lake/t", "from": "events"}},
+    }
+)
 PARTITIONED = ("plain", "letters_in_paths", "signs_in_paths")
 NEW = list(range(100, 110))
 
@@ -98,3 +111,30 @@ def test_spark_reads_what_was_fed_and_its_constraints_are_the_reason_to_refuse(
         assert f"ALTER TABLE {table} DROP CONSTRAINT few" in str(refused.value)
         spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT few")
         feed("plain", tmp_path)
+        _columns_of_mixed_types_stay_so_when_spark_has_changed_the_table(spark, tmp_path)
+
+
+def _columns_of_mixed_types_stay_so_when_spark_has_changed_the_table(spark: DeltaSpark, folder: Path) -> None:
+    mixed = [
+        {"id": n, "v": n if n % 2 else "x", "l": [n, "x"], "o": {"w": True if n % 2 else 1}}
+        for n in range(40)
+    ]
+    landed = run_samples(MIXED, {"events": [Sample(json=one) for one in mixed]}, folder / "run")
+    table = f"delta.`{landed.path('t')}`"
+    spark.sql(
+        f"INSERT INTO {table} VALUES (40, 'y', array('y'), named_struct('w', 'y'))",
+        f"ALTER TABLE {table} ADD COLUMNS (note string, o.more long)",
+        f"OPTIMIZE {table}",
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('mine' = '1')",
+    )
+    schema = DeltaTable(landed.path("t")).schema()
+    place = Place("t", landed.path("t"), {}, MIXED.tables["t"])
+    place.look()
+
+    columns = place.columns()
+    assert columns is not None
+    assert {one.name: type_text(one.type) for one in columns} == {
+        **{"id": "long", "v": "json", "l": "array<json>"},
+        **{"o": "struct<w: json, more: long>", "note": "string"},
+    }, schema.to_json()
+    assert len(spark.read(landed.path("t"))) == 41
