@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -17,6 +18,7 @@ from lakefeed.stores import open_store
 from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.table import LakeTable
 from support.ledger import assert_each_once, dead_letters, table_ids
+from support.processes import wait_until
 from support.s3 import S3Server
 from support.unreliable import Fault, UnreliableStore
 
@@ -202,3 +204,37 @@ give_up_after: 60s
     assert all(met), met
     dead = [one["offset"] for one in dead_letters(f"s3://{bucket}/shop_dead_letters", s3.storage)]
     assert_each_once(range(1000), table_ids(f"s3://{bucket}/events", storage=s3.storage), dead)
+
+
+@pytest.mark.usefixtures("spark")
+def test_bucket_that_is_away_holds_up_no_table_on_the_disk(
+    s3: S3Server, door: UnreliableStore, tmp_path: Path
+) -> None:
+    door.heal()
+    bucket = f"lake-{uuid4().hex[:8]}"
+    s3.create_bucket(bucket)
+    file = tmp_path / "shop.yaml"
+    storage = json.dumps({**door.storage, **IMPATIENT})
+    file.write_text(
+        f"""\
+name: shop
+sources: {{clicks: {{type: generate, rows: 1000}}}}
+tables:
+  here: {{path: here, from: clicks, schema: {{event_id: long}}}}
+  there: {{path: "s3://{bucket}/there", from: clicks, schema: {{event_id: long}}, storage: {storage}}}
+flush: {{rows: 250}}
+"""
+    )
+    door.inject(Fault("unavailable", path=r"there/_delta_log/0*1\.json", times=1000))
+    run = threading.Thread(target=lambda: Pipeline.from_file(file).run(once=True))
+    run.start()
+    try:
+        wait_until(lambda: len(table_ids(tmp_path / "here")) == 1000, 120, lambda: "held up")
+        away = table_ids(f"s3://{bucket}/there", storage=s3.storage)
+    finally:
+        door.heal()
+        run.join(120)
+
+    assert away == []
+    assert_each_once(range(1000), table_ids(tmp_path / "here"))
+    assert_each_once(range(1000), table_ids(f"s3://{bucket}/there", storage=s3.storage))
