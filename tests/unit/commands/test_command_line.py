@@ -323,14 +323,14 @@ def test_run_on_a_port_that_is_taken_ends_before_spark_starts(written: Callable[
         plain = lakefeed("run", file, "--once")
         as_json = lakefeed("run", file, "--once", "--log-format", "json")
 
-    assert plain == (
-        2,
-        "",
+    told = (
         f"http: another program listens on {taken} already.\n"
-        "Stop it, or choose another address: --set http.listen=127.0.0.1:0 takes a free port.\n",
+        "Stop it, or choose another address: --set http.listen=127.0.0.1:0 takes a free port.\n"
     )
+    assert (plain[0], plain[1]) == (2, "")
+    assert plain[2].endswith(told)
     assert as_json[0] == 2
-    assert json.loads(as_json[2])["message"] == plain[2].rstrip("\n")
+    assert json.loads(as_json[2].splitlines()[-1])["message"] == told.rstrip("\n")
     assert [path.name for path in (file.parent / ".lakefeed" / "shop").iterdir()] == ["lock"]
 
 
@@ -344,7 +344,7 @@ def test_second_instance_hears_that_one_is_running_and_not_that_its_port_is_take
             code, _, said = lakefeed("run", file, "--once")
 
     assert code == 1
-    assert said.startswith("error: pipeline shop is already running on this machine as process ")
+    assert "error: pipeline shop is already running on this machine as process " in said
     assert "another program" not in said
 
 
@@ -409,7 +409,7 @@ def test_status_of_what_cannot_be_reached_ends_soon_and_shows_no_secret(
     code, out, said = lakefeed("status", file, env=CANARIES, timeout=90)
     took = time.monotonic() - began
 
-    assert code == 0, said
+    assert code == 1, said
     assert took < 60
     assert "127.0.0.1:9 does not answer" in out
     assert "Traceback" not in said
@@ -424,7 +424,7 @@ def test_option_that_the_client_refuses_is_told_without_its_value_from_a_variabl
     told = [lakefeed("status", file, *more, env=CANARIES, timeout=90) for more in ([], ["--json"])]
 
     for code, out, said in told:
-        assert (code, said) == (0, "")
+        assert (code, said) == (1, "")
         assert "broker.address.family" in out
         assert_no_canary(out)
 
