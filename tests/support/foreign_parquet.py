@@ -40,7 +40,7 @@ TAKEN: dict[str, tuple[pa.Array, Any, dict[str, Any]]] = {
     "int96": (
         pa.array([ZONED], pa.timestamp("us", "UTC")),
         ZONED,
-        {"use_deprecated_int96_timestamps": True, "store_schema": True},
+        {"use_deprecated_int96_timestamps": True},
     ),
     "zoneless": (pa.array([MOMENT], pa.timestamp("us")), MOMENT, {}),
     "fixed": (pa.array([b"1234"], pa.binary(4)), b"1234", {}),
@@ -94,13 +94,16 @@ REFUSED: dict[str, tuple[pa.Table, str]] = {
 """By name: a file, and what is said about it."""
 
 
-def write_taken(folder: Path) -> dict[str, Any]:
-    """A directory for each column that is taken; the value that each must have, by name."""
-    for name, (column, _, options) in TAKEN.items():
-        (folder / name).mkdir(parents=True)
-        table = pa.Table.from_arrays([pa.array([1]), column], ["id", "k"])
-        pq.write_table(table, folder / name / "part 1%.parquet", **options)
-    return {name: value for name, (_, value, _) in TAKEN.items()}
+def write_taken(folder: Path) -> dict[str, dict[str, Any]]:
+    """A directory for each way of writing; the row that each must have, by directory."""
+    ways: dict[str, dict[str, Any]] = {}
+    for name, (_, _, options) in TAKEN.items():
+        ways.setdefault("-".join(options) or "plain", {})[name] = options
+    for way, names in ways.items():
+        (folder / way).mkdir(parents=True)
+        table = pa.Table.from_arrays([pa.array([1]), *(TAKEN[name][0] for name in names)], ["id", *names])
+        pq.write_table(table, folder / way / "part 1%.parquet", **next(iter(names.values())))
+    return {way: {name: TAKEN[name][1] for name in names} for way, names in ways.items()}
 
 
 def write_old_list(file: Path) -> None:
