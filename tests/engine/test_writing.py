@@ -178,7 +178,8 @@ def test_small_batch_makes_one_file_and_a_large_one_keeps_both_cores_busy(tmp_pa
     shop.run()
 
     assert small == 1
-    assert len(shop.files()) == 3
+    # The first batch of a run is one task, as nothing is known about the size of events.
+    assert len(shop.files()) == 1 + 1 + 2
     assert_each_once(range(202_000), table_ids(shop.table))
 
 
