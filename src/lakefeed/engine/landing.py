@@ -139,7 +139,7 @@ class Landing:
     @property
     def is_kept(self) -> bool:
         """Whether every table, or one of its route, has a log that positions can be recorded in."""
-        made = {group_of(name) for name, reach in self._reaches.items() if reach.place.exists}
+        made = {group_of(name) for name, reach in self._reaches.items() if reach.shape}
         return made == {group_of(name) for name in self._reaches}
 
     def committed(self) -> dict[str, Offsets]:
@@ -156,7 +156,8 @@ class Landing:
 
     def _record(self, names: Iterable[str]) -> dict[str, LakefeedError]:
         reaches = {name: self._reaches[name] for name in names}
-        idle = {name for name, reach in reaches.items() if reach.open and reach.place.exists}
+        # A table that another source has made since the plan holds none of what was read without it.
+        idle = {name for name, reach in reaches.items() if reach.open and reach.shape}
         return self._commit_tables({name: TableManifest() for name in idle})
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class Life:
         """Run until stopped or drained; an Outcome says which tables must change before the next life."""
         while not self.stop.is_set():
             ends = self.seat.ends(self.client.latest()) if self.until is None else self.until
-            if self._has_changed(ends):
+            if self._has_changed(ends) or self.landing.blank.is_made:
                 return Outcome()
             self._tell(ends)
             if self.seat.is_over(self._position, ends, self.landing.is_kept):

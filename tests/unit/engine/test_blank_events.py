@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline, TableError
+from lakefeed.engine import inline
 from lakefeed.engine.inline import run_inline
+from lakefeed.engine.manifest import Manifest
+from lakefeed.engine.plan import FlowPlan
 from lakefeed.engine.report import Quiet
+from lakefeed.engine.task import run_task
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
 from lakefeed.testing import Sample
@@ -47,7 +53,7 @@ flush: {rows: 1}
 
 def offsets(table: Path) -> list[tuple[int, int | None]]:
     rows = DeltaTable(table).to_pyarrow_table().to_pylist()
-    return sorted((row["_offset"], row["id"]) for row in rows)
+    return sorted(((row["_offset"], row["id"]) for row in rows), key=str)
 
 
 def test_a_table_without_columns_waits_for_them_and_loses_no_event(tmp_path: Path) -> None:
@@ -106,3 +112,45 @@ tables: {both: {path: both, from: [a, b], metadata: true}}
             assert "no column has a value in 2 events" in str(error)
 
     assert len(offsets(tmp_path / "both")) == 6
+
+
+def test_a_table_that_another_source_makes_meanwhile_is_not_moved_past_the_events_that_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources:
+  a: {type: kafka, brokers: "localhost:1", topics: [a], format: json}
+  b: {type: kafka, brokers: "localhost:1", topics: [b], format: json}
+tables: {both: {path: both, from: [a, b], metadata: true}}
+"""
+    )
+    pipeline = Pipeline.from_file(file)
+    payloads = {"a": ["{}", "{}"], "b": ['{"id": 1}']}
+    sources = {
+        name: SampleSource.of(
+            source_of(pipeline, name), name, [Sample.model_validate({"text": text}) for text in texts]
+        )
+        for name, texts in payloads.items()
+    }
+    waiting, made = threading.Event(), threading.Event()
+
+    def task(plan: FlowPlan, ranges: Any) -> Manifest:
+        if plan.source_name == "b":
+            assert waiting.wait(30)
+        return run_task(plan, ranges)
+
+    class Between(Quiet):
+        def changed(self, table: str, text: str) -> None:
+            if "waits" in text:
+                waiting.set()
+                assert made.wait(30)
+            elif "created" in text:
+                made.set()
+
+    monkeypatch.setattr(inline, "run_task", task)
+    run_inline(pipeline.model_copy(update={"sources": sources, "give_up_after": 5.0}), Between())
+
+    assert offsets(tmp_path / "both") == [(0, 1), (0, None), (1, None)]
