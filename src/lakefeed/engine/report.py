@@ -120,6 +120,9 @@ class Upkept:
 class Watcher(Protocol):
     """Whoever wants to know. Called from several threads; must be quick and must not raise."""
 
+    def starting(self) -> None:
+        """Spark is started now, which takes seconds."""
+
     def started(self) -> None:
         """Spark runs, and the sources are asked now."""
 
@@ -171,6 +174,9 @@ class Watcher(Protocol):
 
 class Quiet:
     """Watches without a word."""
+
+    def starting(self) -> None:
+        """Say nothing."""
 
     def started(self) -> None:
         """Say nothing."""

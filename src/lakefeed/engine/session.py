@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
@@ -55,13 +55,19 @@ _DEFAULTS = {
 
 
 @contextmanager
-def spark_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> Iterator[SparkSession]:
-    """The session that this program has already, else one of its own for as long as the run lasts."""
+def spark_session(
+    name: str, master: str, conf: Mapping[str, str], log: Path, starting: Callable[[], None] = lambda: None
+) -> Iterator[SparkSession]:
+    """The session that this program has already, else one of its own for as long as the run lasts.
+
+    `starting` is called before one is started, which takes seconds.
+    """
     require_java()
     found = existing_session()
     if found is not None:
         yield found
         return
+    starting()
     with own_session(name, master, conf, log) as started:
         yield started
 

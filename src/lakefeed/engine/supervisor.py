@@ -53,7 +53,8 @@ def run(
         conf = (
             pipeline.spark.conf if once or not needs_delta(pipeline) else delta_settings(pipeline.spark.conf)
         )
-        with spark_session(pipeline.name, chosen, conf, state / "spark.log") as session:
+        log = state / "spark.log"
+        with spark_session(pipeline.name, chosen, conf, log, watcher.starting) as session:
             # A program may have brought a session of its own.
             refuse_unshared_disks(pipeline, str(session.sparkContext.master))
             watcher.started()

@@ -55,11 +55,14 @@ class LogLines(Quiet):
         self._over = False
 
     def __enter__(self) -> LogLines:
-        """Say that Spark is being started."""
-        _log.info("starting Spark", extra={"fields": {"event": "starting"}})
+        """Wait for a stop, to say that it was heard."""
         if self._stop:
             threading.Thread(target=self._tell_stop, name="stop", daemon=True).start()
         return self
+
+    def starting(self) -> None:
+        """Say that Spark is being started."""
+        _log.info("starting Spark", extra={"fields": {"event": "starting"}})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -72,6 +72,9 @@ class Logbook:
             self._tables[name] = self._new_table(name, path, spec.from_)
         return self._tables[name]
 
+    def starting(self) -> None:
+        """Nothing to keep: a run begins with it."""
+
     def started(self) -> None:
         """Keep that Spark runs."""
         self._started = True

@@ -17,6 +17,10 @@ class Together:
     def __init__(self, *watchers: Watcher) -> None:
         self._watchers = watchers
 
+    def starting(self) -> None:
+        """Tell all."""
+        self._tell("starting")
+
     def started(self) -> None:
         """Tell all."""
         self._tell("started")
