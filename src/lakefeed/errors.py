@@ -18,8 +18,9 @@ LakefeedError                    the root; `exit_code` is what the command line 
 └── GaveUp                       a retryable error lasted longer than `give_up_after`
 
 The engine retries a `retryable` error with back-off, from the positions that the tables hold. A
-`SourceError` or a `Defect` ends the flow of its source and a `TableError` the flow of its table; the others
-go on. An exception that is none of these becomes a `Defect`. Anything else ends the run.
+`SourceError`, a `Defect` or a `GaveUp` ends the flow of its source and a `TableError` the flow of its table;
+the others go on. An exception that is none of these becomes a `Defect`. Anything else ends the run, and so
+does a JVM that is gone.
 """
 
 from __future__ import annotations

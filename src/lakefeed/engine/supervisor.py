@@ -137,21 +137,25 @@ class Supervisor:
     def _keep_alive(self, flow: Flow) -> None:
         try:
             self._live(flow)
-        except (SourceError, Defect) as error:
+        except BaseException as error:
+            self._end(flow, error)
+        finally:
+            flow.seat.leave()
+
+    def _end(self, flow: Flow, error: BaseException) -> None:
+        """Decide whom an error ends: the tables beside, their source, or all, as without Spark."""
+        if isinstance(error, SourceError | Defect | GaveUp) and not flow.is_stranded:
             if flow.seat.is_beside:
                 flow.give_up(error)
                 return
             self._watcher.stopped(f"source {flow.source}", str(error))
             error.told = True
             self._errors.append(error)
-        except BaseException as error:
-            if flow.stop.is_set() and not isinstance(error, Fenced):
-                _log.debug("error while stopping", exc_info=error)
-                return
+        elif flow.stop.is_set() and not isinstance(error, Fenced):
+            _log.debug("error while stopping", exc_info=error)
+        else:
             self._errors.append(error)
             self._stop.set()
-        finally:
-            flow.seat.leave()
 
     def _live(self, flow: Flow) -> None:
         """Life after life until one ends well, with back-off between those that fail."""

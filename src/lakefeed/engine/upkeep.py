@@ -83,8 +83,15 @@ class Caretaker:
         """
         at_work: dict[int, tuple[str, Iterator[None]]] = {}
         while not self._stopping():
-            self._charges = self._look()
-            waits = self._waits()
+            try:
+                self._charges = self._look()
+                waits = self._waits()
+            except Exception as error:
+                # A store that is away, most often: the tables of a route are looked for anew.
+                self._tell("all tables", "the search for work", error)
+                if self.rest(_AGAIN):
+                    return
+                continue
             for wait, at, name in waits:
                 if wait <= 0 and at not in at_work:
                     at_work[at] = (name, self._steps(self._charges[at], name))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed import Fenced, Pipeline, SourceUnavailable
+from lakefeed import BatchFailed, Fenced, GaveUp, Pipeline, SourceUnavailable
 from lakefeed.engine import patience
 from lakefeed.engine.assignment import Assignment, Seat
 from lakefeed.engine.defects import defect_of
@@ -156,6 +156,20 @@ def test_defect_is_never_retried_without_spark(tmp_path: Path) -> None:
     ended = supervise(shop(tmp_path), Ears(), flow)
 
     assert str(ended).startswith("Spark's JVM has ended")
+
+
+def test_source_that_is_given_up_leaves_the_others_alone(tmp_path: Path) -> None:
+    lost: list[Exception | int] = [BatchFailed("a worker died")] * 20
+    busy = Staged("orders", [1] * 50)
+    ears = Ears()
+
+    ended = supervise(shop(tmp_path), ears, Staged("clicks", lost), busy)
+
+    assert isinstance(ended, GaveUp)
+    assert ears.ended == {"source clicks": str(ended)}
+    assert "The same batch failed 6 times" in str(ended)
+    assert not busy.lives
+    assert not busy.stop.is_set()
 
 
 def test_fence_still_ends_the_whole_run(tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from lakefeed.engine.agenda import Agenda
+from lakefeed.engine.charges import Charge
 from lakefeed.engine.faultpoints import UPKEEP_POINTS
-from lakefeed.engine.upkeep import SteadyClock, beside
+from lakefeed.engine.report import Quiet
+from lakefeed.engine.upkeep import Caretaker, SteadyClock, beside
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
 from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
@@ -447,3 +450,24 @@ def test_kill_in_the_middle_of_a_rewrite_leaves_the_rows_as_they_were(operation:
     assert killed == -signal.SIGKILL
     assert left == kept.ids() == list(range(400_000))
     assert len(kept.files()) == 1
+
+
+def test_tables_that_cannot_be_looked_for_now_are_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("lakefeed.engine.upkeep._AGAIN", 0.01)
+    looks: list[int] = []
+
+    def look() -> list[Charge]:
+        looks.append(len(looks))
+        if len(looks) < 3:
+            raise OSError("the store is away")
+        return []
+
+    with caplog.at_level(logging.WARNING, "lakefeed"):
+        Caretaker(look, Agenda(tmp_path / "upkeep.json"), Quiet(), threading.Event()).run()
+
+    assert looks == [0, 1, 2]
+    assert caplog.messages == [
+        "all tables: the search for work of upkeep failed, the stream goes on: the store is away"
+    ]
