@@ -69,6 +69,7 @@ class Life:
         self._failure: BaseException | None = None
         self._recorded_at = time.monotonic()
         self._calm = False
+        self._landed_before, self._logged_before = self.seat.landed, self.landing.committed()
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
@@ -102,8 +103,7 @@ class Life:
                 # The next life reads again what no log holds.
                 outcome.failures |= self.landing.record_positions(_WORTH_RECORDING)
                 return outcome
-        failures = self.landing.record_positions()
-        self._acknowledge()
+        failures = self._record()
         if self.until is not None and not self.stop.is_set():
             if self.landing.blank.is_made and not failures:
                 return Outcome()
@@ -121,9 +121,20 @@ class Life:
 
     def _hand_over(self) -> Outcome:
         """Let the logs say how far every table has come: whoever feeds it next goes on from there."""
-        failures = self.landing.record_positions()
-        self._acknowledge()
+        failures = self._record()
         return Outcome(failures=failures, over=not failures)
+
+    def _record(self) -> dict[str, LakefeedError]:
+        """Record all positions at the end of a life.
+
+        What no log says, the next life reads again: then the batches of this one were no progress, and the
+        patience with the store goes on to run out.
+        """
+        failures = self.landing.record_positions()
+        if failures and self.landing.committed() == self._logged_before:
+            self.seat.landed, self.busy = self._landed_before, True
+        self._acknowledge()
+        return failures
 
     def _acknowledge(self) -> None:
         """Tell the source what every table of the file has, whichever flow feeds it."""

@@ -328,6 +328,33 @@ def test_table_whose_store_stays_away_stops_alone_and_holds_back_what_is_acknowl
     assert shop.ears.acknowledged[-1] == {"0": 100}
 
 
+def test_table_without_rows_whose_store_stays_away_stops_too(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write("here", "there", give_up_after="1s")
+    text = shop.file.read_text()
+    shop.file.write_text(
+        text.replace(
+            "there, from: clicks, schema: {event_id: long}", "there, from: clicks, schema: {event_id: date}"
+        )
+    )
+    shop.rows = 100
+    shop.drain()
+    away(shop, monkeypatch, "there")
+    monkeypatch.setattr("lakefeed.engine.life._RECORD_EVERY", 0)
+    shop.start()
+    shop.rows = 200
+    shop.wait_for(lambda: len(shop.flows) > 1)
+    # Its batches land, with dead letters only; its position never does.
+    monkeypatch.setattr("lakefeed.engine.life._RECORD_EVERY", 120)
+
+    shop.wait_for(lambda: shop.ears.stops == ["table there"])
+    shop.has(here=200)
+    shop.stop()
+
+    assert isinstance(shop.error, GaveUp)
+
+
 def test_table_that_failed_holds_back_what_is_acknowledged(shop: Shop) -> None:
     shop.write("good", "bad")
     shop.rows = 100
