@@ -225,7 +225,8 @@ def _replay_lines(found: list[TableReplay], shown: bool, dry_run: bool) -> list[
             lines.append(f"  {one.left_out:,} left out by the table's filter")
         if one.waiting:
             lines.append(
-                f"  {one.waiting:,} wait: the table has not passed their events yet; run the pipeline first"
+                f"  {one.waiting:,} are waiting: the table has not read up to their offsets yet; "
+                "run the pipeline first"
             )
         if one.of_route:
             lines.append(f"  {one.of_route:,} are of a route: discard them, then rewind a table of the route")
@@ -242,7 +243,8 @@ def _discard_lines(found: Discard, only_shown: bool, dry_run: bool) -> list[str]
     lines = [f"{letters} would be discarded" if only_shown else f"{letters} discarded"]
     if found.waiting:
         lines.append(
-            f"{found.waiting:,} wait: their tables have not passed their events yet; run the pipeline first"
+            f"{found.waiting:,} are waiting: their tables have not read up to their offsets yet; "
+            "run the pipeline first"
         )
     if only_shown:
         lines.append(nothing_changed(dry_run, ' --reason "why"'))

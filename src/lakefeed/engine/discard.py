@@ -49,7 +49,7 @@ def discard(
 ) -> Discard:
     """Delete the dead letters that are meant, in one commit.
 
-    Letters whose events their table has not passed yet stay: the next run would only make them again.
+    Letters at offsets that their table has not read up to yet stay: the next run would write them again.
     """
     lake = Lake(pipeline)
     if lake.letters.look() is None:

@@ -66,7 +66,7 @@ class TableReplay:
     left_out: int = 0
     """Letters that today's pipeline takes and makes no row of, as a filter leaves them out."""
     waiting: int = 0
-    """Letters whose events the table has not passed yet; the next run decides about them."""
+    """Letters at offsets that the table has not read up to yet; the next run decides about them."""
     stranded: int = 0
     """Letters of a source that the pipeline file no longer names for this table."""
     of_route: int = 0

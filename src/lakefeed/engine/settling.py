@@ -1,9 +1,9 @@
 """Settling: the dead-letter table follows what a replay or a rewind has done to a table.
 
-Rows and letters lie in two tables, which no commit changes together. So the table's commit comes first. It
-counts up a number in its log and its account says what is left to do with the letters. The commit that does
-it sets the same number in the log of the dead letters. A number that is higher in the table than in the
-letters means that somebody was killed between the two; whoever comes next does the rest, once.
+Rows and letters are in two tables, and one commit cannot change both. So the table commits first: its commit
+increments a number in its log, and its account says what is left to do with the letters. The commit of the
+dead letters does that and sets the same number in its log. If the number is higher in the table than in the
+letters, a process was killed between the two commits; the next one does the rest, once.
 """
 
 from __future__ import annotations
