@@ -63,8 +63,8 @@ def checkpoint_when_due(table: LakeTable, version: int) -> None:
     try:
         table.delta.create_checkpoint()
         if table.durable:
-            # Before the entries go that it stands for.
-            sync_checkpoint(table.store, version)
+            # Before the entries go that it stands for. Others may have made versions behind this one.
+            sync_checkpoint(table.store, table.version)
         if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
             table.delta.cleanup_metadata()
     except (DeltaError, LakefeedError, OSError) as error:

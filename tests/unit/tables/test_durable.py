@@ -124,6 +124,19 @@ def test_a_checkpoint_is_synced_when_it_takes_the_place_of_entries(tmp_path: Pat
     assert steps[-1] == ("sync", str(log))
 
 
+def test_a_checkpoint_of_a_table_that_has_moved_on_is_synced_too(tmp_path: Path, steps: Steps) -> None:
+    table = make_table(tmp_path / "t", properties={"delta.checkpointInterval": "2"})
+    with open(entry(tmp_path / "t", 2), "w") as other:
+        other.write('{"commitInfo": {"operation": "WRITE"}}')
+
+    # The other entry is read together with the one that the checkpoint is due for.
+    append(table, position(0), retries=0)
+
+    log = tmp_path / "t" / "_delta_log"
+    synced = {path for kind, path in steps if kind == "sync"}
+    assert set(map(str, log.glob("*.checkpoint.parquet"))) <= synced
+
+
 def shop(folder: Path, more: str = "") -> Pipeline:
     file = folder / "shop.yaml"
     file.write_text(
