@@ -253,6 +253,24 @@ def test_changes_of_versions_that_are_not_there_are_refused(run: Run, tmp_path: 
     assert (code, said) == (2, f"versions 7 to 0: {tmp_path} can tell versions 0 to 0.\n")
 
 
+def test_replace_column_takes_names_with_blanks_and_no_null_where_none_may_be(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    columns = pa.schema([pa.field("the total", pa.int64()), pa.field("code", pa.string(), nullable=False)])
+    write_deltalake(path, pa.table({"the total": [1, 2], "code": ["7", "x"]}, schema=columns))
+
+    code, _, said = run("replace", path, "--column", "the total decimal(10, 2)", "--yes")
+    refused, _, why = run("replace", path, "--column", "code long", "--or-null", "--yes")
+
+    assert (code, said) == (0, "")
+    assert str(DeltaTable(path).schema().fields[0].type) == 'PrimitiveType("decimal(10,2)")'
+    assert refused == 1
+    assert '1 value of code cannot become long, such as "x"' in why
+    assert "choose json: it is not null" in why
+    assert DeltaTable(path).version() == 1
+
+
 def test_replace_where_repairs_exactly_those_rows(run: Run, tmp_path: Path) -> None:
     path = small_files(tmp_path / "t", positions="shop/clicks/0")
     write_deltalake(tmp_path / "fix", pa.table({"day": ["2026-11-02"] * 2, "id": [11, 13]}))

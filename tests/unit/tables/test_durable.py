@@ -126,8 +126,7 @@ def test_a_checkpoint_is_synced_when_it_takes_the_place_of_entries(tmp_path: Pat
 
 def test_a_checkpoint_of_a_table_that_has_moved_on_is_synced_too(tmp_path: Path, steps: Steps) -> None:
     table = make_table(tmp_path / "t", properties={"delta.checkpointInterval": "2"})
-    with open(entry(tmp_path / "t", 2), "w") as other:
-        other.write('{"commitInfo": {"operation": "WRITE"}}')
+    Path(entry(tmp_path / "t", 2)).write_text('{"commitInfo": {"operation": "WRITE"}}')
 
     # The other entry is read together with the one that the checkpoint is due for.
     append(table, position(0), retries=0)

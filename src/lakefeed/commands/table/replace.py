@@ -141,10 +141,10 @@ def _types(
 
     columns = {}
     for text in texts:
-        name, _, kind = text.strip().partition(" ")
-        if not kind.strip():
+        name, kind = _name_and_type(text.strip(), table.schema.names)
+        if not kind:
             raise UsageError(f"--column {text!r}: expected a name and a type, such as 'total double'")
-        columns[name] = kind.strip()
+        columns[name] = kind
     plan = retyping.plan(table, columns)
     lines = [f"{at.path}, version {plan.layout.version}: {plan.layout.table}"]
     for one in plan.declared:
@@ -152,13 +152,15 @@ def _types(
     for name, lost in plan.misfits.items():
         values = counted(lost.count, "value")
         lines.append(f"  {values} of {name} would become null, such as {lost.example[:80]}")
-    if plan.misfits and not or_null:
-        (name, lost), *_ = plan.misfits.items()
+    for name, lost in plan.misfits.items():
+        column = plan.declared.field(name)
+        if or_null and column.nullable:
+            continue
+        more = ", choose json, or add --or-null" if column.nullable else " or choose json: it is not null"
         raise TableError(
-            f"{at.path}: {counted(lost.count, 'value')} of {name} cannot become "
-            f"{type_text(plan.declared.field(name).type)}, such as {lost.example[:80]}.\n"
-            "Nothing was changed. Take these rows out with `lakefeed table delete`, choose json, or add "
-            "--or-null."
+            f"{at.path}: {counted(lost.count, 'value')} of {name} cannot become {type_text(column.type)}, "
+            f"such as {lost.example[:80]}.\n"
+            f"Nothing was changed. Take these rows out with `lakefeed table delete`{more}."
         )
     lines.append("Every row is written again in one commit, and streaming readers see all of them anew.")
     if table.transactions:
@@ -173,6 +175,13 @@ def _types(
     nothing = "Nothing to do: the columns have these types already." if plan.nothing else None
     account = operation_account("replace", by="command", reason=reason)
     return Told(lines, data, nothing), lambda: retyping.run(table, plan, account)
+
+
+def _name_and_type(text: str, names: list[str]) -> tuple[str, str]:
+    """The parts of `total double`; the name of a column may have blanks too."""
+    known = [name for name in names if text.startswith(f"{name} ")]
+    name = max(known, key=len, default=text.partition(" ")[0])
+    return name, text.removeprefix(name).strip()
 
 
 def _listed(names: tuple[str, ...]) -> str:
