@@ -51,7 +51,7 @@ class FramedDecoder(Decoder):
         made, misfits = self._avro.read([payloads[index] for index in others])
         for each in made:
             part = _about_rows(each) if self._unwrap else each
-            skipped += [others[place] for place in each.indexes if place not in part.indexes]
+            skipped += [others[place] for place in {*each.indexes} - {*part.indexes}]
             fitted = decoded(len(part.indexes), [(range(len(part.indexes)), self._fitted(part))], {})
             parts.append(([others[place] for place in part.indexes], fitted))
         refused = {others[place]: misfit for place, misfit in misfits.items()}
