@@ -298,7 +298,11 @@ class Flow:
             return True
         self._bear(outcome.failures)
         failures: dict[str, LakefeedError] = {}
+        # Another task of the batch may have failed for a table of the same route, which is not here any more.
+        gone = {group_of(name) for name in outcome.failures}
         for name, proposal in sorted(outcome.proposals.items()):
+            if group_of(name) in gone:
+                continue
             try:
                 self._refuse_to_be_asked_again(name, proposal)
                 if group_of(name) in self._routes:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -17,12 +18,13 @@ from lakefeed import GaveUp, Pipeline, TableError
 from lakefeed.engine import inline
 from lakefeed.engine.inline import InlineFlow
 from lakefeed.engine.lake import Lake
-from lakefeed.engine.landing import Landing
+from lakefeed.engine.landing import Landing, Outcome
 from lakefeed.engine.manifest import Manifest
 from lakefeed.engine.plan import FlowPlan
 from lakefeed.engine.report import Quiet
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task import run_task
+from lakefeed.errors import StoreUnavailable
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.sources.clickstream import payloads
 from lakefeed.sources.generate import GenerateClient, GenerateSource
@@ -407,6 +409,29 @@ def test_events_that_ask_for_the_same_column_again_and_again_stop_their_table(
 
     with pytest.raises(TableError, match="events asked 3 times for columns that were added each time"):
         shop.drain()
+
+
+def test_route_that_one_task_failed_for_is_left_to_its_own_flow_whatever_other_tasks_propose(
+    shop: Shop,
+) -> None:
+    shop.write("here")
+    text = shop.file.read_text().replace(
+        "tables:\n", 'tables:\n  kinds: {route: "kinds/{event_type}", from: clicks}\n'
+    )
+    shop.file.write_text(text)
+    flow = InlineFlow(Lake(Pipeline.from_file(shop.file)), "clicks", shop.folder / "state", shop.ears)
+    launched: list[Any] = []
+    flow.launch = launched.append
+    client = GenerateClient(GenerateSource(rows=100), "clicks")
+    outcome = Outcome(
+        {"kinds/view": pa.schema([("event_id", pa.int64())])}, {"kinds": StoreUnavailable("away")}
+    )
+
+    with flow._assignment.living(flow.seat.number) as flow._tables:
+        flow._settle(outcome, client)
+
+    assert [one.seat.tables for one in launched] == [["kinds"]]
+    assert not (shop.folder / "kinds").exists()
 
 
 def test_idle_table_records_its_position_ever_less_often(shop: Shop) -> None:
