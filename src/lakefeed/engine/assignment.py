@@ -16,6 +16,7 @@ from lakefeed.engine.plan import group_of
 from lakefeed.engine.refusals import Refusals
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.routes import RoutedTables
+from lakefeed.engine.tally import Tally
 from lakefeed.errors import LakefeedError
 from lakefeed.sources import Offsets
 from lakefeed.tables.positions import lowest
@@ -50,6 +51,7 @@ class Assignment:
         self.until: Offsets | None = None
         """Where a run that ends by itself ends, for every flow of the source."""
         self.routes = {name: RoutedTables(lake, name) for name in lake.routes if name in tables}
+        self.tally = Tally()
         self.refusals = Refusals(source, lake.pipeline.dead_letters.stop_above)
         self.near = min(flush.rows, max(1, flush.bytes // _BYTES))
         """Events behind the main flow from which on a table may join it: about a batch."""

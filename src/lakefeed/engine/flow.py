@@ -30,7 +30,6 @@ from lakefeed.engine.plan import FlowPlan, RoutedTable, TablePlan, format_of, gr
 from lakefeed.engine.reach import Reach
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.session import has_ended
-from lakefeed.engine.tally import Tally
 from lakefeed.errors import BatchFailed, LakefeedError, TableError
 from lakefeed.pipeline.sightings import sighting_lines
 from lakefeed.pipeline.types import type_text
@@ -79,7 +78,6 @@ class Flow:
         self._watcher = watcher
         self._once = once
         self._shaken = self.seat.failing_since is not None
-        self._tally = Tally()
         self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
         self._beginnings = Beginnings(lake, self._assignment, watcher)
         self._routes = self._assignment.routes
@@ -154,7 +152,7 @@ class Flow:
             stop=self.stop,
             watcher=self._watcher,
             seat=self.seat,
-            tally=self._tally,
+            tally=self._assignment.tally,
             shaken=self._shaken,
         )
         life.landing.tell_positions()

@@ -21,7 +21,7 @@ from lakefeed.engine.lake import Lake
 from lakefeed.engine.landing import Landing, Outcome
 from lakefeed.engine.manifest import Manifest
 from lakefeed.engine.plan import FlowPlan
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.report import BatchDone, Quiet
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task import run_task
 from lakefeed.errors import StoreUnavailable
@@ -45,6 +45,10 @@ class Ears(Quiet):
         self.troubles: list[str] = []
         self.stops: list[str] = []
         self.acknowledged: list[Offsets] = []
+        self.read = 0
+
+    def batch_done(self, event: BatchDone) -> None:
+        self.read += event.new
 
     def moved(self, table: str, source: str, text: str) -> None:
         self.moves.append((table, text))
@@ -184,6 +188,7 @@ def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_j
     shop.write("old", "late")
     shop.slow = {"late"}
     shop.held.clear()
+    shop.ears.read = 0
 
     shop.start()
     shop.rows = 1050
@@ -203,6 +208,7 @@ def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_j
         ("late", "has caught up with the other tables of clicks"),
     ]
     assert len(shop.flows) == 2
+    assert shop.ears.read == 1100
     shop.check("old", "late")
 
 

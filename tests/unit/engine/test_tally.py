@@ -55,6 +55,17 @@ def test_what_a_longer_batch_adds_to_one_that_was_read_is_counted() -> None:
     assert (first, longer, later) == (0, 14, 0)
 
 
+def test_a_flow_that_is_behind_counts_what_no_other_has_read() -> None:
+    tally = Tally()
+    tally.again([OffsetRange("a", 100, 150)], {"a": 50})
+
+    behind = tally.again([OffsetRange("a", 0, 90)], {"a": 90})
+    between = tally.again([OffsetRange("a", 80, 110)], {"a": 30})
+    all_of_it = tally.again([OffsetRange("a", 0, 200)], {"a": 200})
+
+    assert (behind, between, all_of_it) == (0, 20, 150)
+
+
 def test_a_partition_that_begins_anew_is_counted_anew() -> None:
     tally = Tally()
     tally.begin({"topic": 1})
