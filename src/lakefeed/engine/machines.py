@@ -17,7 +17,7 @@ def refuse_unshared_disks(pipeline: Pipeline, master: str) -> None:
     paths = {name: table.neighbour for name, table in pipeline.tables.items()}
     paths["dead letters"] = pipeline.dead_letters_path
     for name, path in paths.items():
-        if "://" not in path or path.startswith("file:"):
+        if "://" not in path:
             raise UsageError(
                 f"table {name}: {path} is a local path, and {master} runs tasks on other machines, which "
                 "would write to disks of their own.\nUse an object store. If every machine has the same disk "

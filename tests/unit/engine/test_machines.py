@@ -35,11 +35,6 @@ def test_local_paths_are_refused_where_tasks_run_on_other_machines(tmp_path: Pat
     )
 
 
-def test_a_local_path_that_is_written_as_a_url_is_refused_too(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="file:///lake/events is a local path"):
-        refuse_unshared_disks(shop(tmp_path, path="file:///lake/events"), "yarn")
-
-
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local-cluster[2,1,1024]"])
 def test_local_paths_are_fine_where_all_tasks_run_here(tmp_path: Path, master: str) -> None:
     refuse_unshared_disks(shop(tmp_path), master)
