@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline, StoreUnavailable, TableError
 from lakefeed.engine.assignment import Assignment
+from lakefeed.engine.blank import Blank
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
 from lakefeed.engine.landing import Landing, Outcome
@@ -79,6 +80,8 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
     watcher.trouble = lambda source, text: troubles.append(text)
     failed = Outcome(failures={"events": StoreUnavailable("the store does not answer")})
     landing: Any = SimpleNamespace(
+        blank=Blank(Quiet()),
+        committed=dict,
         land=lambda spans, manifests, confirm: failed,
         record_positions=lambda at_least: {},
         is_kept=True,

@@ -12,6 +12,7 @@ import pytest
 
 from lakefeed import Fenced, Pipeline, SourceError, TableError
 from lakefeed.engine.assignment import Assignment
+from lakefeed.engine.blank import Blank
 from lakefeed.engine.census import census
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.lake import Lake
@@ -180,7 +181,12 @@ def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> Life:
     """A life that finds so many events waiting, and is told to stop when it rests."""
     client = GenerateSource(rows=waiting).client("shop", "clicks")
     landing: Any = SimpleNamespace(
-        record_positions=dict, committed=dict, is_kept=True, close=lambda: None, tell_positions=lambda: None
+        blank=Blank(ears),
+        record_positions=dict,
+        committed=dict,
+        is_kept=True,
+        close=lambda: None,
+        tell_positions=lambda: None,
     )
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
     pace = Pace(Flush(interval=60))
