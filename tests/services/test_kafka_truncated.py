@@ -86,7 +86,9 @@ def test_a_partition_that_was_cut_short_and_has_grown_again_is_noticed_by_its_le
     assert_each_once([*range(100), *range(1000, 1050)], table_ids(tmp_path / "events"))
 
 
-def test_a_leader_that_lost_nothing_is_no_loss(lossy: LossyBroker, tmp_path: Path) -> None:
+def test_a_leader_that_lost_nothing_is_no_loss_and_keeps_nobody_from_rewinding(
+    lossy: LossyBroker, tmp_path: Path
+) -> None:
     lossy.create_topic("restarted")
     lossy.produce("restarted", events(0, 10))
     file = pipeline(tmp_path, lossy, "restarted")
@@ -98,6 +100,9 @@ def test_a_leader_that_lost_nothing_is_no_loss(lossy: LossyBroker, tmp_path: Pat
     drain(file)
 
     assert_each_once(range(20), table_ids(tmp_path / "events"))
+    code, said, error = lakefeed.run("rewind", str(file), "--table", "events", "--to-version", "1")
+    assert (code, error) == (0, "")
+    assert "10 offsets to read again" in said
 
 
 def test_a_partition_that_is_cut_short_during_a_run_stops_its_source(

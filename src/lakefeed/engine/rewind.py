@@ -14,7 +14,7 @@ from lakefeed.engine.settling import from_account, grouped, members, settle, to_
 from lakefeed.errors import DataLoss, TableError, UsageError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.wording import suggestion
-from lakefeed.sources import Offsets, Source, source_of
+from lakefeed.sources import Offsets, Source, identities, source_of
 from lakefeed.tables.log import Log
 from lakefeed.tables.positions import marks_of, replay_id
 from lakefeed.tables.rewind import plan_rewind, restore
@@ -145,7 +145,8 @@ class _Rewinding:
             try:
                 marks = marks_of(self._rewind.then.transactions, self._pipeline.name, source)
                 served = client.check(wanted, marks)
-                anew = [name for name, mark in client.marks().items() if marks.get(name, mark) != mark]
+                now = identities(client.marks())
+                anew = [name for name, mark in now.items() if marks.get(name, mark) != mark]
             except DataLoss as error:
                 raise DataLoss(
                     f"the events cannot be read again, so nothing is rewound: {str(error).splitlines()[0]}\n"
@@ -155,8 +156,9 @@ class _Rewinding:
                 client.close()
             if anew:
                 raise DataLoss(
-                    f"source {source}: {anew[0]} was made anew since version {self._rewind.to_version}: its "
-                    "events cannot be read again, so nothing is rewound.\nChoose a newer version."
+                    f"source {source}: topic {anew[0]!r} was deleted and created again since version "
+                    f"{self._rewind.to_version}: its events cannot be read again, so nothing is rewound.\n"
+                    "Choose a newer version."
                 )
             for partition, at in wanted.items():
                 if served.get(partition) != at:

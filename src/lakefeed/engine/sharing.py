@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from lakefeed.engine.lake import Place
 from lakefeed.errors import TableError
 from lakefeed.pipeline.model import Pipeline
-from lakefeed.sources import source_of
+from lakefeed.sources import identities, source_of
 from lakefeed.tables.positions import feeders_of, marks_of
 
 
@@ -26,10 +26,11 @@ def refuse_second_copy(
     if not place.exists or place.spec.share:
         return
     transactions, spec = dict(place.table.transactions), source_of(pipeline, source)
+    marks = identities(marks)
     for (other, fed_by), positions in sorted(feeders_of(transactions).items()):
         if other == pipeline.name and fed_by in place.spec.from_:
             continue
-        known = marks_of(transactions, other, fed_by)
+        known = identities(marks_of(transactions, other, fed_by))
         for partition in sorted(positions.keys() & set(partitions)):
             stream = spec.stream_of(partition)
             names = [stream] if stream and stream in marks else list(marks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
-from lakefeed.sources import OffsetRange
+from lakefeed.sources import OffsetRange, identities
 
 Counted = list[tuple[int, int]]
 """Ranges of offsets that were counted, in order, with gaps between them."""
@@ -22,8 +22,8 @@ class Tally:
     def begin(self, marks: Mapping[str, int]) -> None:
         """Start a life of a flow; with other `marks` than before, offsets stand for other events."""
         with self._lock:
-            if marks != self._marks:
-                self._marks, self._counted = dict(marks), {}
+            if identities(marks) != self._marks:
+                self._marks, self._counted = identities(marks), {}
 
     def again(self, spans: Iterable[OffsetRange], read: Mapping[str, int]) -> int:
         """Count a batch that read so many events of each partition; how many had been counted before.

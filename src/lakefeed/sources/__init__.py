@@ -39,6 +39,18 @@ ORIGIN = pa.schema(
 """Where an event came from: what metadata columns and dead letters are made of."""
 
 
+EPOCH = "@epoch"
+"""Ends the name of a mark that holds the epoch of a partition's leader; no topic's name has this sign."""
+
+
+def identities(marks: Mapping[str, int]) -> dict[str, int]:
+    """The marks that stay for as long as a name stands for the same events, such as a topic's id.
+
+    The epoch of a leader does not: it changes whenever a broker is restarted.
+    """
+    return {name: number for name, number in marks.items() if not name.endswith(EPOCH)}
+
+
 @dataclass(frozen=True)
 class OffsetRange:
     """The events of one partition from `start` up to and without `end`."""

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
 from lakefeed.pipeline.wording import counted
-from lakefeed.sources import Offsets, SourceClient
+from lakefeed.sources import EPOCH, Offsets, SourceClient
 from lakefeed.sources.kafka import partition_name, topic_and_number
 from lakefeed.sources.kafka_epochs import cut_short
 from lakefeed.sources.kafka_group import ConsumerGroup
@@ -32,8 +32,6 @@ _SAY_AFTER = 2.0
 _LOOK_FOR_PARTITIONS_EVERY = 5.0
 _LOOK_EVERY = 0.1
 _NOISE = re.compile(r"^\S+/\w+: | \(after [^)]* in state \w+[^)]*\)$")
-_EPOCH = "@epoch"
-"""Ends the name of a mark that holds the epoch of a partition's leader; no topic's name has this sign."""
 _log = logging.getLogger("lakefeed")
 
 
@@ -139,7 +137,7 @@ class KafkaClient(SourceClient):
         self._ends()
         changed = [name for name, number in self.marks().items() if before.get(name, number) != number]
         if changed:
-            partition = changed[0].removesuffix(_EPOCH)
+            partition = changed[0].removesuffix(EPOCH)
             what = (
                 f"topic {partition!r} was created again"
                 if partition == changed[0]
@@ -152,7 +150,7 @@ class KafkaClient(SourceClient):
     def marks(self) -> dict[str, int]:
         """The id of each topic, cut to 63 bits, and the epoch of each partition's leader."""
         topics = {name: _number(topic.topic_id) for name, topic in self._topics.items()}
-        return topics | {partition + _EPOCH: epoch for partition, epoch in self._epochs.items()}
+        return topics | {partition + EPOCH: epoch for partition, epoch in self._epochs.items()}
 
     def retention(self) -> dict[str, float]:
         """What the brokers say of each topic that they delete from; nothing where they refuse to tell."""
@@ -186,7 +184,7 @@ class KafkaClient(SourceClient):
         """Where partitions that got another leader hold other events than were read, and from where on."""
         asked = {}
         for partition, epoch in self._epochs.items():
-            at, read_under = positions.get(partition, 0), marks.get(partition + _EPOCH)
+            at, read_under = positions.get(partition, 0), marks.get(partition + EPOCH)
             known = self._whole.get((partition, read_under or 0), 0)
             if read_under is not None and read_under != epoch and at > known:
                 asked[partition] = at, read_under

@@ -8,7 +8,7 @@ from itertools import combinations
 from lakefeed.engine.lake import Place
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.wording import counted
-from lakefeed.sources import source_of
+from lakefeed.sources import identities, source_of
 from lakefeed.tables.finding import Finding
 from lakefeed.tables.positions import feeders_of, marks_of
 from lakefeed.tables.proof import Proof
@@ -62,7 +62,7 @@ def copied(pipeline: Pipeline, place: Place, proof: Proof) -> list[Copied]:
         if meant.issuperset(pair):
             continue
         ours = next((source for name, source in pair if (name, source) in meant), None)
-        marks, others = (marks_of(transactions, *feeder) for feeder in pair)
+        marks, others = (identities(marks_of(transactions, *feeder)) for feeder in pair)
         chains = [
             {
                 name.split("/")[2]: chain
