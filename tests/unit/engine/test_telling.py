@@ -258,7 +258,7 @@ class Doomed:
     """A flow that ends with an error after a while."""
 
     def __init__(self, pipeline: Pipeline, source: str, error: Exception, after: float) -> None:
-        self.source, self.landed = source, 0
+        self.source, self.landed, self.is_stranded = source, 0, False
         self.seat = Assignment(Lake(pipeline), "clicks", Quiet()).main()
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
         self._error, self._after = error, after
