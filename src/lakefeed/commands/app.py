@@ -66,7 +66,7 @@ def _last_words(error: LakefeedError) -> str:
 def main() -> None:
     """Run the command line.
 
-    Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong, 3 a check found something.
+    Exit codes: 0 success, 1 the work failed, 2 the command or the file is wrong, 3 a check found a problem.
     """
     try:
         app()

@@ -76,7 +76,7 @@ def show(
     offset: Offset = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many at most, the newest first.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most, the newest first.")] = 10,
     as_json: Json = False,
 ) -> None:
     """Show dead letters one by one, with their payloads, the newest first."""
@@ -109,7 +109,7 @@ def replay(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Send dead letters through today's pipeline into their tables, exactly once; also while it runs."""
+    """Send dead letters through the current pipeline file into their tables, exactly once."""
     from lakefeed.engine.replay import replay as send
 
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
@@ -134,13 +134,13 @@ def discard(
     since: Since = None,
     until: Until = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="Why; it is kept in the commit, with your user name.")
+        str | None, typer.Option("--reason", help="Why; the commit records it with your user name.")
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete dead letters for good; needs --yes, and a --reason that the commit keeps."""
+    """Delete dead letters for ever; needs --yes, and a --reason that the commit records."""
     from lakefeed.commands.output import operator
     from lakefeed.engine.discard import discard as drop
     from lakefeed.errors import UsageError

@@ -44,12 +44,12 @@ _COLUMNS = ["event_id", "event_time", "event_type", "product_id", "brand", "pric
 
 
 def demo(
-    directory: Annotated[Path, typer.Argument(metavar="[DIRECTORY]", help="Where the demo goes.")] = Path(
-        "lakefeed-demo"
-    ),
-    rows: Annotated[int, typer.Option(min=1, help="How many events to make.")] = 1_000_000,
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIRECTORY]", help="The directory of the demo.")
+    ] = Path("lakefeed-demo"),
+    rows: Annotated[int, typer.Option(min=1, help="How many events to generate.")] = 1_000_000,
 ) -> None:
-    """Stream generated shop events into a Delta table and show what landed. Needs no service."""
+    """Stream generated shop events into a Delta table and show the rows. Needs no service."""
     from lakefeed.commands.run import run_pipeline
     from lakefeed.pipeline.http import Http
     from lakefeed.pipeline.model import Pipeline

@@ -18,10 +18,10 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Look for what keeps a pipeline from running; starts no JVM.
+    """Find what prevents a pipeline from running; starts no JVM.
 
-    Java, Python, packages and memory of this machine, then the sources, stores and tables of the file. Each
-    line is ok, warn or fail, with what to do about it. The exit code is 3 when something fails.
+    Checks Java, Python, packages and memory of this machine, then the sources, stores and tables of the file.
+    Each line is ok, warn or fail, and says how to repair the problem. The exit code is 3 if a check fails.
     """
     from dataclasses import asdict, replace
 

@@ -16,7 +16,7 @@ from lakefeed.pipeline.wording import did_you_mean, listed
 
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where the files go; the pipeline gets its name.")
+        Path, typer.Argument(metavar="[DIR]", help="The directory for the files; the pipeline gets its name.")
     ] = Path(),
     template: Annotated[str, typer.Option(help="What to start from: kafka or generate.")] = "kafka",
 ) -> None:

@@ -13,9 +13,9 @@ Every command with its arguments and options. This page is generated from the co
 them shows the same.
 
 - `lakefeed --debug COMMAND` shows tracebacks and debug lines, `lakefeed --version` the version.
-- Exit codes: 0 fine, 1 the work failed, 2 the command or the file is wrong, 3 a check found something.
-- A command that changes something shows its plan and changes nothing; with `--yes` it does it. `--dry-run`
-  only shows the plan, also beside `--yes`.
+- Exit codes: 0 success, 1 the work failed, 2 the command or the file is wrong, 3 a check found a problem.
+- A command that changes something only shows its plan; with `--yes` it executes it. With `--dry-run` it
+  only shows the plan, even with `--yes`.
 - Errors and log lines go to stderr, results to stdout.
 """
 

@@ -16,12 +16,12 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show the plan and change nothing, also with --yes.")
 ]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why, recorded in the commit.")]
-ToVersion = Annotated[int | None, typer.Option("--to-version", min=0, help="The version that comes back.")]
+ToVersion = Annotated[int | None, typer.Option("--to-version", min=0, help="The version to go back to.")]
 ToTime = Annotated[
     str | None,
     typer.Option(
         "--to-time",
-        help="The newest version at that time comes back: 2026-11-15T10:00:00Z, or 2h for two hours ago.",
+        help="Go back to the newest version at that time: 2026-11-15T10:00:00Z, or 2h for two hours ago.",
     ),
 ]
 

@@ -18,8 +18,8 @@ def plan(
 ) -> None:
     """Show what a run would create, alter and read.
 
-    Tells where each source goes on and how far behind it is, and warns of what may hurt. Changes nothing.
-    The exit code is 1 where a source does not answer within some seconds: then the plan is incomplete.
+    Shows where each source continues and its lag, and warns about likely problems. Changes nothing. The exit
+    code is 1 if a source does not answer within some seconds: the plan is incomplete then.
     """
     from lakefeed.commands.output import json_text
     from lakefeed.pipeline.model import Pipeline

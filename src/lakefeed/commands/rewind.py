@@ -22,11 +22,11 @@ def rewind(
     dry_run: DryRun = False,
     undo_others: Annotated[
         bool,
-        typer.Option("--undo-others", help="Also undo what others wrote, and deletions on purpose."),
+        typer.Option("--undo-others", help="Also undo commits of other writers, and deletions."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring a table and its positions back to an older version.
+    """Take a table and its positions back to an older version.
 
     The next run reads the events since then again. Refused while the pipeline runs.
     """

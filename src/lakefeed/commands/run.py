@@ -33,13 +33,15 @@ class LogFormat(StrEnum):
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then exit.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Read the events that are there now, then exit.")
+    ] = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the file: --set flush.interval=1s"),
     ] = None,
     master: Annotated[
-        str | None, typer.Option("--master", help="The Spark master, in place of the file's.")
+        str | None, typer.Option("--master", help="The Spark master; overrides the file's.")
     ] = None,
     log_format: Annotated[
         LogFormat | None,
@@ -48,11 +50,9 @@ def run(
             help="Write log lines, as text or as JSON. Left out: a live table on a terminal, else text.",
         ),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but warnings and errors.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
 ) -> None:
-    """Run a pipeline until it is stopped; Ctrl-C or SIGTERM end it after the running batch."""
+    """Run a pipeline until you stop it; Ctrl-C or SIGTERM ends it after the current batch."""
     from lakefeed.pipeline.model import Pipeline
 
     if log_format is LogFormat.json:

@@ -17,8 +17,8 @@ _IN_AN_EDITOR = (
 def schema() -> None:
     """Print the JSON Schema of the pipeline file, for editors.
 
-    With it, an editor completes keys, explains them and marks mistakes. How to use it in VS Code is told on
-    stderr.
+    With it, an editor completes keys, explains them and marks mistakes. How to use it in VS Code is printed
+    on stderr.
     """
     typer.echo(json.dumps(json_schema(), indent=2))
     typer.echo(_IN_AN_EDITOR, err=True)

@@ -26,12 +26,14 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Look again every two seconds until Ctrl-C; JSON is a line each time."),
+        typer.Option(
+            "--watch", help="Repeat every two seconds until Ctrl-C; with --json, one line each time."
+        ),
     ] = False,
 ) -> None:
     """Show version, rows, files, last commit, offsets and lag of every table. Starts no JVM.
 
-    The exit code is 1 where a source does not answer within some seconds, or a table cannot be read.
+    The exit code is 1 if a source does not answer within some seconds, or a table cannot be read.
     """
     from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor

@@ -21,9 +21,9 @@ def test(
 ) -> None:
     """Check a pipeline with sample events; connects to nothing.
 
-    The events are sent through the pipeline and what lands is compared with what is expected. Tests are in
-    the file under `tests`, or beside it: shop.test.yaml for shop.yaml. The exit code is 3 when something
-    differs.
+    Sends the events through the pipeline and compares the rows and dead letters with the expected ones. Tests
+    are in the file under `tests`, or in shop.test.yaml next to shop.yaml. The exit code is 3 when a test
+    fails.
     """
     from lakefeed.errors import UsageError
     from lakefeed.pipeline.companion import companion_of

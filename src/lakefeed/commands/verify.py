@@ -18,7 +18,7 @@ def verify(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Prove that nothing is lost and nothing is there twice.
+    """Prove that no event is lost and none is there twice.
 
     Reads the tables' own logs. Each finding names version and offsets, and the exit code is 3.
     """

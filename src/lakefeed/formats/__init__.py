@@ -101,13 +101,13 @@ class Format(Connector):
     room: ClassVar[str] = "format"
     decompress: Literal["gzip", "zstd"] | None = Field(
         default=None,
-        description="How each payload is compressed by its producer; left out: not at all. "
-        "What a Kafka client compresses by itself is not meant.",
+        description="How the producer has compressed each payload; left out: not compressed. Do not set it "
+        "for the compression of the Kafka client.",
         examples=["gzip"],
     )
     max_payload: Size | None = Field(
         default=None,
-        description="With `decompress`: the most bytes of a payload when it is decompressed; larger ones are "
+        description="With `decompress`: the maximum size of a decompressed payload; larger ones are "
         "refused. Left out: 64MB.",
         examples=["1MB"],
     )

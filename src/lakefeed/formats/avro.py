@@ -50,8 +50,9 @@ class AvroFormat(Format):
     )
     encoding: Literal["plain", "single_object", "container"] | None = Field(
         default=None,
-        description="Without a registry, what payloads are: `plain` records of the one schema, records in "
-        "the `single_object` encoding, or `container` files of one record. Left out: `plain`.",
+        description="Without a registry, the encoding of payloads: `plain` records of the one schema, "
+        "records in the `single_object` encoding, or `container` files of one record. Left out: "
+        "`plain`.",
     )
 
     _texts: tuple[str, ...] = PrivateAttr(())

@@ -67,15 +67,16 @@ class CsvFormat(Format):
         "table's `schema`; a column that is not declared there is a string.",
         examples=[["event_id", "price", "event_time"]],
     )
-    delimiter: Character = Field(default=",", description="Stands between two fields.", examples=[";"])
+    delimiter: Character = Field(default=",", description="The character between two fields.", examples=[";"])
     quote: Character = Field(
         default='"',
-        description="Stands around a field that holds delimiters or line breaks; twice, it is itself.",
+        description="The character around a field that contains delimiters or line breaks. Written twice, "
+        "it is a part of the field.",
         examples=["'"],
     )
     null: str = Field(
         default="",
-        description="A field with this text is null, in quotes as well. Left out: an empty field is null.",
+        description="A field with this text is null, also in quotes. Left out: an empty field is null.",
         examples=["\\N"],
     )
 

@@ -41,7 +41,7 @@ class DebeziumFormat(Format):
     registry: RegistryField | None = Field(
         default=None,
         description="The schema registry of events in Confluent's wire format, Avro or JSON: its URL, or a "
-        "mapping. Left out: events are JSON from the first byte.",
+        "mapping. Left out: events are plain JSON.",
         examples=["http://localhost:8081"],
     )
 

@@ -40,7 +40,7 @@ class JsonFormat(Format):
     registry: RegistryField | None = Field(
         default=None,
         description="The schema registry of payloads in Confluent's wire format: its URL, or a mapping. "
-        "Left out: payloads are JSON from the first byte.",
+        "Left out: payloads are plain JSON.",
         examples=["http://localhost:8081"],
     )
 

@@ -48,13 +48,13 @@ class ProtobufFormat(Format):
     )
     message: str | None = Field(
         default=None,
-        description="The full name of the message. With a `registry`, messages of other names are refused; "
-        "left out there, each payload says itself which message it is.",
+        description="The full name of the message. With a `registry`, other messages are refused; left out, "
+        "each payload names its own message.",
         examples=["shop.v1.Click"],
     )
     registry: RegistryField | None = Field(
         default=None,
-        description="The schema registry, in place of `descriptor`: payloads are in Confluent's wire format, "
+        description="The schema registry, instead of `descriptor`: payloads are in Confluent's wire format, "
         "and each names its schema. A mapping, or its URL alone.",
         examples=["http://localhost:8081"],
     )

@@ -16,13 +16,13 @@ RESCUED = "_rescued"
 
 
 class Evolve(Section):
-    """What becomes of fields that the table has no column for, and of values that do not fit theirs."""
+    """What happens to fields without a column in the table, and to values that do not fit their column."""
 
     new_column: NewColumn = Field(
         default="add",
-        description="A field that the table has no column for: `add` the column, `ignore` the field, "
-        "`rescue` it as JSON in the column `_rescued`, make the event a `dead_letter`, or `fail`: stop the "
-        "table.",
+        description="A field without a column in the table: `add` the column, `ignore` the field, `rescue` "
+        "it as JSON in the column `_rescued`, make the event a `dead_letter`, or `fail`: stop "
+        "the table.",
     )
     type_change: TypeChange = Field(
         default="dead_letter",

@@ -40,25 +40,27 @@ class Http(Section):
 
     listen: Annotated[str, AfterValidator(_checked)] = Field(
         default="127.0.0.1:8088",
-        description="The address to listen on. Port 0 takes a free one, which the log tells.",
+        description="The address to listen on. With port 0 the system chooses a free port, and the log "
+        "names it.",
         examples=["127.0.0.1:8088", "0.0.0.0:8088"],
     )
     token: str | None = Field(
         default=None,
         min_length=8,
-        description="Whoever asks for anything but `/healthz` must know it: `Authorization: Bearer ...`, or "
-        "`?token=...` once in a browser. Left out: everybody who reaches the address may look.",
+        description="A request for anything except `/healthz` must have this token: `Authorization: Bearer "
+        "...`, or `?token=...` once in a browser. Left out: everybody who can connect to the "
+        "address has access.",
         examples=["${LAKEFEED_TOKEN}"],
     )
 
 
 class Ready(Section):
-    """When `/readyz` says no, apart from what is broken."""
+    """When `/readyz` returns 503, in addition to failures."""
 
     max_lag: int | None = Field(
         default=None,
         gt=0,
-        description="The most events of one source that may wait before the pipeline is not ready. "
-        "Left out: any number.",
+        description="The pipeline is not ready while the lag of a source is higher than this. Left out: no "
+        "limit.",
         examples=[1_000_000],
     )

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class DeadLetters(Section):
-    """Where records go that could not become rows."""
+    """The table for records that could not become rows."""
 
     path: Location | None = Field(
         default=None,
-        description="Where the dead-letter table lies. Left out: beside the first table, "
-        "named `<pipeline>_dead_letters`.",
+        description="The path of the dead-letter table. Left out: in the directory of the first table, with "
+        "the name `<pipeline>_dead_letters`.",
         examples=["s3://lake/shop_dead_letters"],
     )
     storage: Options | None = Field(
@@ -43,13 +43,14 @@ class DeadLetters(Section):
     )
     upkeep: UpkeepField | None = Field(
         default=None,
-        description="Its own upkeep: each key that is given takes the place of the pipeline's, or `off`. "
-        "The pipeline's `delete_after` is not for dead letters.",
+        description="Its own upkeep: each key overrides the same key of the pipeline; `off` turns upkeep "
+        "off. The pipeline's `delete_after` is not for dead letters.",
     )
     stop_above: Share | None = Field(
         default=None,
         description="A table stops when more than this share of its events would become dead letters, "
-        "counted over the last 1,000 events or more, of 20 at least. Left out: it never stops for that.",
+        "counted over the last 1,000 events or more, and over at least 20. Left out: dead "
+        "letters never stop a table.",
         examples=["50%"],
     )
 
@@ -65,8 +66,8 @@ class Spark(Section):
     )
     shared_disk: bool = Field(
         default=False,
-        description="Whether local paths of tables are the same disk on every machine of the cluster. With "
-        "a master that runs tasks elsewhere, they are refused otherwise.",
+        description="Whether local paths of tables are the same disk on every machine of the cluster. "
+        "Without it, local paths are refused if the master runs tasks on other machines.",
     )
     conf: Options = Field(
         default_factory=dict,
@@ -76,10 +77,11 @@ class Spark(Section):
 
 
 class Pipeline(Section):
-    """One pipeline: where events come from, and which tables they land in."""
+    """One pipeline: where events come from, and which tables they go to."""
 
     name: PipelineName = Field(
-        description="The pipeline's name. It scopes exactly-once: a renamed pipeline starts anew.",
+        description="The pipeline's name. Positions belong to this name: a renamed pipeline starts from the "
+        "beginning.",
         examples=["shop"],
     )
     sources: dict[PartName, SourceField] = Field(
@@ -91,7 +93,8 @@ class Pipeline(Section):
     )
     flush: Flush = Field(default=Flush(), description="When a batch ends; a source may have its own.")
     dead_letters: DeadLetters = Field(
-        default=DeadLetters(), description="Where the table of dead letters lies."
+        default=DeadLetters(),
+        description="The path of the dead-letter table, and when many dead letters stop a table.",
     )
     storage: Options = Field(
         default_factory=dict,
@@ -101,14 +104,14 @@ class Pipeline(Section):
     http: Http | None = Field(
         default=None,
         description="Serves the status page, `/metrics`, `/healthz`, `/readyz` and `/api/status` while the "
-        "pipeline runs. Left out: nothing listens.",
+        "pipeline runs. Left out: no port is opened.",
         examples=[{"listen": "127.0.0.1:8088"}],
     )
-    ready: Ready = Field(default=Ready(), description="When `/readyz` says that the pipeline is not ready.")
+    ready: Ready = Field(default=Ready(), description="When `/readyz` returns 503.")
     upkeep: UpkeepField = Field(
         default=Upkeep(),
-        description="How tables are kept fit to be read while they are written; a table may have its own. "
-        "`off` for none.",
+        description="Maintenance of the tables while the pipeline runs; a table may have its own. `off` "
+        "turns it off.",
         examples=["off"],
     )
     spark: Spark = Field(default=Spark(), description="Which Spark runs the pipeline, and its settings.")
@@ -120,25 +123,26 @@ class Pipeline(Section):
     )
     sync: bool = Field(
         default=True,
-        description="Whether what is committed to a local disk outlives a power cut: data files and entries "
-        "of the log are synced. `false` is a little faster. Object stores need none of it.",
+        description="Whether a commit on a local disk survives a power cut: data files and entries of the "
+        "log are synced. `false` is a little faster. Object stores do not need it.",
     )
     stop_timeout: Duration = Field(
         default=30.0,
-        description="How long a stop waits for the running batch before dropping it whole.",
+        description="How long a stop waits for the current batch before dropping it.",
         examples=["30s"],
     )
     give_up_after: Duration = Field(
         default=600.0,
-        description="How long a source or a store may be away before the run, or the tables on it, stop.",
+        description="How long a source or a store may be down before the source, or the tables on the "
+        "store, stop.",
         examples=["10m"],
     )
     tests: dict[str, Case] = Field(
         default_factory=dict,
         exclude=True,
         repr=False,
-        description="Tests by name, for `lakefeed test`: events, and what must be in the tables then. They "
-        "may also stand in a file beside this one: `shop.test.yaml` for `shop.yaml`.",
+        description="Tests by name, for `lakefeed test`: events, and the rows that must be in the tables "
+        "then. They may also be in a file next to this one: `shop.test.yaml` for `shop.yaml`.",
     )
 
     _option_paths_from_variables: frozenset[KeyPath] = PrivateAttr(frozenset())

@@ -140,7 +140,7 @@ def _column_types() -> str:
     return """\
 ## Column types
 
-Names are read in any case. `not null` may follow a column's type, a struct field's and an array element's.
+Names have any case. `not null` may follow a column's type, a struct field's and an array element's.
 
 | write | stored as | payload holds |
 |---|---|---|

@@ -27,7 +27,7 @@ class Registry(Section):
     """A schema registry, and how to log in to it."""
 
     url: Annotated[str, AfterValidator(_http_url)] = Field(
-        description="Where the registry listens, with the path of its Confluent API if it has one.",
+        description="The URL of the registry, with the path of its Confluent API if there is one.",
         examples=["http://localhost:8081"],
     )
     user: str | None = Field(default=None, description="The user, for basic authentication.")
@@ -35,15 +35,17 @@ class Registry(Section):
         default=None, description="The user's password.", examples=["${REGISTRY_PASSWORD}"]
     )
     token: str | None = Field(
-        default=None, description="A bearer token, in place of `user`.", examples=["${REGISTRY_TOKEN}"]
+        default=None,
+        description="A bearer token, instead of `user` and `password`.",
+        examples=["${REGISTRY_TOKEN}"],
     )
     ca: LocalPath | None = Field(
         default=None,
-        description="A file with the certificates (PEM) that the registry's own is checked against. "
-        "Left out: those of the system.",
+        description="A file with the CA certificates (PEM) that sign the registry's certificate. Left out: "
+        "those of the system.",
     )
     certificate: LocalPath | None = Field(
-        default=None, description="A file with a client certificate (PEM), for registries that ask for one."
+        default=None, description="A file with a client certificate (PEM), if the registry requires one."
     )
     key: LocalPath | None = Field(
         default=None, description="The file of its private key (PEM), if that is not in `certificate`."

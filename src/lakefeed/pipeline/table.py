@@ -61,21 +61,21 @@ class Table(Section):
 
     path: Location = Field(
         default="",
-        description="Where the table lies: a local path, `file://` or `s3://`. Required, unless there is a "
+        description="The path of the table: a local path, `file://` or `s3://`. Required, unless there is a "
         "`route`.",
         examples=["s3://lake/clicks"],
     )
     route: RouteText | None = Field(
         default=None,
-        description="In place of `path`: a path with columns in braces, one table for each of their values. "
-        "The tables have the columns that their own events fill.",
+        description="Instead of `path`: a path with columns in braces. Each value gets its own table, with "
+        "the columns of its own events.",
         examples=["lake/events_{event_type}"],
     )
     max_tables: int | None = Field(
         default=None,
         gt=0,
-        description="With `route`: the most tables; events of further values are dead letters. "
-        "Left out: 100.",
+        description="With `route`: the maximum number of tables; events with further values are dead "
+        "letters. Left out: 100.",
     )
     from_: From = Field(
         validation_alias="from",
@@ -88,9 +88,9 @@ class Table(Section):
     )
     share: bool = Field(
         default=False,
-        description="Let pipelines of other names feed the table from the same topics, each with a copy of "
-        "the events. Otherwise such a pipeline is refused, as one that was renamed would write all events "
-        "again.",
+        description="Let pipelines with other names feed the table from the same topics, each with its own "
+        "copy of the events. Without it such a pipeline is refused, because a renamed pipeline "
+        "would write all events again.",
     )
     columns: Columns = Field(
         default=None,
@@ -101,29 +101,29 @@ class Table(Section):
     )
     evolve: EvolveField = Field(
         default=Evolve(),
-        description="What becomes of events that do not fit the columns; a word alone is the rule for new "
+        description="What happens to events that do not fit the columns; a single word is the rule for new "
         "columns.",
         examples=[{"new_column": "rescue", "type_change": "rescue"}, "ignore"],
     )
     drop: Annotated[tuple[str, ...], AfterValidator(_without_repeats)] = Field(
         default=(),
-        description="Fields of the events that the table does not take, whatever they hold.",
+        description="Fields of the events that are left out.",
         examples=[["debug"]],
     )
     rename: dict[str, ColumnName] = Field(
         default_factory=dict,
-        description="Fields of the events that have another name in the table: `old: new`.",
+        description="Fields of the events that get another name in the table: `old: new`.",
         examples=[{"ts": "event_time"}],
     )
     partition_by: tuple[PartitionText, ...] = Field(
         default=(),
-        description="Columns, or year, month, day, hour or strftime of a timestamp, that lay out the table; "
-        "`as NAME` names the column.",
+        description="Columns, or year, month, day, hour or strftime of a timestamp, that partition the "
+        "table; `as NAME` names the column.",
         examples=[["country", "day(event_time)", "strftime(event_time, '%Y-%m') as month"]],
     )
     cluster_by: tuple[ColumnName, ...] = Field(
         default=(),
-        description="Columns that readers filter by: upkeep orders rows by them, so that a filter opens few "
+        description="Columns that readers filter by: upkeep sorts rows by them, so that a filter opens few "
         "files.",
         examples=[["user_id", "product_id"]],
     )
@@ -138,13 +138,13 @@ class Table(Section):
     )
     target_file_size: Size = Field(
         default=128 * 1024**2,
-        description="A data file is closed when it has reached this size.",
+        description="A data file is closed when it reaches this size.",
         examples=["128MB"],
     )
     max_rows_per_file: int | None = Field(
         default=None,
         gt=0,
-        description="A data file is closed when it has so many rows. Left out: only the size counts.",
+        description="A data file is closed when it has this many rows. Left out: only the size counts.",
     )
     properties: Properties = Field(
         default_factory=dict,
@@ -162,7 +162,8 @@ class Table(Section):
 
     upkeep: UpkeepField | None = Field(
         default=None,
-        description="Its own upkeep: each key that is given takes the place of the pipeline's, or `off`.",
+        description="Its own upkeep: each key overrides the same key of the pipeline; `off` turns upkeep "
+        "off.",
     )
 
     @property

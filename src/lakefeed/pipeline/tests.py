@@ -85,7 +85,9 @@ class Sample(Section):
         examples=["user-7"],
     )
     headers: dict[str, Bytes | None] | None = Field(
-        default=None, description="The event's headers, each written as a key is.", examples=[{"trace": "a1"}]
+        default=None,
+        description="The event's headers, each in the same form as `key`.",
+        examples=[{"trace": "a1"}],
     )
     timestamp: dt.datetime | None = Field(
         default=None,
@@ -125,7 +127,7 @@ class Sample(Section):
 
 
 class ExpectedLetter(Section):
-    """A record that must be refused. Only what is given is compared."""
+    """A record that must be refused. Only the keys that you give are compared."""
 
     code: str | None = Field(
         default=None, description="The code, as the page of the format lists it.", examples=["bad_json"]
@@ -143,11 +145,11 @@ class ExpectedLetter(Section):
 
 
 class ExpectedTable(Section):
-    """What a table must hold in the end: these rows and dead letters, in any order, and no others."""
+    """The expected content of a table: these rows and dead letters, in any order, and no others."""
 
     rows: tuple[dict[str, JsonValue], ...] = Field(
         default=(),
-        description="The rows, with the columns that matter; the others are not compared.",
+        description="The rows, with the columns to compare; other columns are not compared.",
         examples=[[{"event_id": 1, "price": 9.99}]],
     )
     dead_letters: tuple[ExpectedLetter, ...] = Field(
@@ -156,7 +158,7 @@ class ExpectedTable(Section):
 
 
 class Case(Section):
-    """One test: events, and what must be in the tables that it names."""
+    """One test: events, and the expected content of the tables that it names."""
 
     events: dict[str, tuple[Sample, ...]] = Field(
         min_length=1,
@@ -165,6 +167,6 @@ class Case(Section):
     )
     tables: dict[str, ExpectedTable] = Field(
         min_length=1,
-        description="What must be in the tables, by name. A table that is not named is not compared.",
+        description="The expected content of the tables, by name. A table that is not named is not compared.",
         examples=[{"clicks": {"rows": [{"event_id": 1}]}}],
     )

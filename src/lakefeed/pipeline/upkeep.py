@@ -23,19 +23,19 @@ Off = Literal["off"]
 
 
 class Compact(Section):
-    """Small files become large ones, partition by partition, oldest first."""
+    """Compacts small files into large ones, partition by partition, the oldest first."""
 
     every: Duration = Field(default=600.0, description="How often to look for small files.", examples=["10m"])
     target_file_size: Size | None = Field(
         default=None,
-        description="The size that files are made to have. Left out: the table's `target_file_size`.",
+        description="The size of the new files. Left out: the table's `target_file_size`.",
         examples=["128MB"],
     )
     min_files: int = Field(
         default=8,
         ge=2,
-        description="So many small files of a partition are worth a rewrite. A partition that gets no more "
-        "files is rewritten from two on.",
+        description="A partition is compacted when it has at least this many small files. If it gets no "
+        "more files, two are enough.",
     )
     where: str | None = Field(
         default=None,
@@ -46,15 +46,15 @@ class Compact(Section):
 
 
 class Cluster(Section):
-    """Rows that are near each other in `cluster_by` come to lie in the same files."""
+    """Sorts rows, so that rows with similar values in `cluster_by` are in the same files."""
 
     every: Duration = Field(
-        default=DAY, description="How often partitions with new files are put in order.", examples=["1d"]
+        default=DAY, description="How often partitions with new files are sorted.", examples=["1d"]
     )
 
 
 class Vacuum(Section):
-    """Files that no version within the retention needs are deleted."""
+    """Deletes files that no version within the retention needs."""
 
     every: Duration = Field(default=DAY, description="How often to look for such files.", examples=["1d"])
     retain: Duration | None = Field(
@@ -64,7 +64,8 @@ class Vacuum(Section):
         examples=["7d"],
     )
     allow_short_retention: bool = Field(
-        default=False, description="Let `retain` be shorter than 7 days or than the table's own retention."
+        default=False,
+        description="Allow a `retain` that is shorter than 7 days or than the table's own retention.",
     )
 
     @model_validator(mode="after")
@@ -78,29 +79,29 @@ class Vacuum(Section):
 
 
 class DeleteAfter(Section):
-    """Rows older than an age are deleted."""
+    """Deletes rows that are older than an age."""
 
     column: ColumnName = Field(
-        description="The timestamp or date that tells a row's age.", examples=["event_time"]
+        description="The timestamp or date column for the age of a row.", examples=["event_time"]
     )
-    age: Duration = Field(description="How old a row may become.", examples=["90d"])
+    age: Duration = Field(description="Rows older than this are deleted.", examples=["90d"])
     every: Duration = Field(default=DAY, description="How often old rows are deleted.", examples=["1d"])
 
 
 class Log(Section):
-    """How long the table's log grows; kept as properties of the table, which every writer follows."""
+    """The length of the table's log. Stored as properties of the table, which every writer follows."""
 
     checkpoint_every: int | None = Field(
         default=None,
         gt=0,
-        description="Commits between two checkpoints, as `delta.checkpointInterval`. "
-        "Left out: what the table says, else 100.",
+        description="Commits between two checkpoints, as `delta.checkpointInterval`. Left out: the table's "
+        "property, or 100.",
         examples=[100],
     )
     retain: Duration | None = Field(
         default=None,
         description="How long the entries before a checkpoint are kept, as `delta.logRetentionDuration`. "
-        "Left out: what the table says, else 30 days.",
+        "Left out: the table's property, or 30 days.",
         examples=["30d"],
     )
 
@@ -117,28 +118,32 @@ class Log(Section):
 
 
 class Upkeep(Section):
-    """What is done for a table while it is written, beside the stream."""
+    """Maintenance of a table while the pipeline runs."""
 
     engine: Literal["delta-rs", "spark"] = Field(
         default="delta-rs",
         description="What rewrites files: delta-rs on the driver, or the Spark of the pipeline for tables "
-        "that outgrow one machine.",
+        "that are too large for one machine.",
     )
     compact: Annotated[Compact | Off, BeforeValidator(_off)] = Field(
-        default=Compact(), description="Make large files of small ones."
+        default=Compact(), description="Compact small files into large ones."
     )
     cluster: Annotated[Cluster | Off, BeforeValidator(_off)] = Field(
-        default=Cluster(), description="Order rows by the table's `cluster_by`, if it has one."
+        default=Cluster(), description="Sort rows by the table's `cluster_by`, if it has one."
     )
     vacuum: Annotated[Vacuum | Off, BeforeValidator(_off)] = Field(
-        default=Vacuum(), description="Delete files that are needed no more."
+        default=Vacuum(), description="Delete files that no version needs any more."
     )
     delete_after: Annotated[DeleteAfter | Off, BeforeValidator(_off)] = Field(
         default="off", description="Delete rows that are too old."
     )
     log: Log = Field(default=Log(), description="Checkpoints and the length of the log.")
     max_share: float = Field(
-        default=0.2, gt=0, le=1, description="The largest share of time that upkeep may take.", examples=[0.2]
+        default=0.2,
+        gt=0,
+        le=1,
+        description="The maximum share of the time that upkeep may use.",
+        examples=[0.2],
     )
 
 

@@ -20,7 +20,7 @@ _AHEAD = 1_000_000
 
 
 class GenerateSource(Source):
-    """Made-up shop events. Row n is the event at offset n // partitions of partition n % partitions."""
+    """Generated shop events. Row n is the event at offset n // partitions of partition n % partitions."""
 
     type: Literal["generate"] = "generate"
     rows: int | None = Field(
@@ -30,7 +30,7 @@ class GenerateSource(Source):
         None,
         gt=0,
         le=10**9,
-        description="Rows per second, over all partitions; left out: as fast as they can be written.",
+        description="Rows per second, over all partitions; left out: no limit.",
         examples=[1000],
     )
     partitions: int = Field(1, ge=1, le=10_000, description="How many partitions the rows are spread over.")
@@ -39,7 +39,7 @@ class GenerateSource(Source):
         0,
         ge=0,
         le=1,
-        description="The share of rows whose payload is cut off in the middle: 0.01 is one row in a hundred.",
+        description="The share of rows with a truncated payload: 0.01 is one row in a hundred.",
         examples=[0.01],
     )
     format: FormatField = Field(

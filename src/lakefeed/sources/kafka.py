@@ -30,26 +30,27 @@ class KafkaSource(Source):
     )
     topic_pattern: str | None = Field(
         None,
-        description="A regular expression; every topic whose whole name matches is read, new ones too.",
+        description="A regular expression; all topics with a matching full name are read, also new ones.",
         examples=["ecomm\\..*"],
     )
     start: Start = Field(
         "earliest",
-        description="Where a table that has read nothing begins: `earliest`, `latest`, a timestamp (in UTC "
-        "unless it names a zone), or offsets by topic and partition (partitions that are not named begin at "
-        "the earliest).",
+        description="Where a table without a position begins: `earliest`, `latest`, a timestamp (in UTC "
+        "unless it names a zone), or offsets by topic and partition (partitions that are not "
+        "named begin at the earliest).",
         examples=["latest", "2026-11-01T00:00:00Z", {"clicks": {"0": 123}}],
     )
     on_data_loss: Literal["fail", "skip"] = Field(
         "fail",
-        description="What to do when offsets that a table wants next are gone: `fail` stops and names them, "
-        "`skip` goes on with the earliest that are left and tells how many were lost.",
+        description="What to do when the source has lost the offsets that a table needs next: `fail` stops "
+        "and names them, `skip` continues with the earliest event that is left and logs how "
+        "many were lost.",
     )
     group: str | None = Field(
         default=None,
         min_length=1,
-        description="The consumer group whose offsets are committed after each batch, for lag tools; nothing "
-        "is read from it. Left out: `lakefeed-` and the pipeline's name.",
+        description="The consumer group whose offsets are committed after each batch, for lag tools; "
+        "Lakefeed never reads them. Left out: `lakefeed-` and the pipeline's name.",
         examples=["shop-lake"],
     )
     options: Options = Field(

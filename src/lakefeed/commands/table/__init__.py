@@ -22,7 +22,7 @@ from lakefeed.commands.table.vacuum import vacuum
 table = typer.Typer(
     name="table",
     cls=Group,
-    help="Look at one Delta table, Lakefeed's own or not, and look after it. Starts no JVM.",
+    help="Inspect and maintain one Delta table, of Lakefeed or of another engine. Starts no JVM.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

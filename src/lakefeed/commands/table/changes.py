@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def changes(
     path: At,
-    from_version: Annotated[int | None, typer.Option(min=0, help="The first version to tell.")] = None,
+    from_version: Annotated[int | None, typer.Option(min=0, help="The first version to show.")] = None,
     from_time: Annotated[
-        str | None, typer.Option(help="The first version since that time: as for --to-time.")
+        str | None, typer.Option(help="The first version at or after that time: as for --to-time.")
     ] = None,
     to_version: Annotated[
         int | None, typer.Option(min=0, help="The last one; by default the newest.")
@@ -36,7 +36,7 @@ def changes(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Show what changed from version to version: the change data feed, or the appends where it is off.
+    """Show the rows that each version changed: the change data feed, or the appended rows if it is off.
 
     With --json, one object for each row.
     """

@@ -15,7 +15,7 @@ def checkpoint(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Write a checkpoint of the log, so that readers need not read every entry. Makes no version."""
+    """Write a checkpoint of the log, so that readers need not read every entry. Adds no version."""
     from lakefeed.commands.table.desk import Told, desk
     from lakefeed.tables import checkpoint as operation
 

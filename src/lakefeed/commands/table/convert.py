@@ -26,7 +26,7 @@ def convert(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Make a Delta table of a directory of Parquet files, where it lies. No file is rewritten or moved."""
+    """Turn a directory of Parquet files into a Delta table, in place. No file is rewritten or moved."""
     from lakefeed.commands.table.desk import Told, desk, plain
     from lakefeed.files.stats import footer_statistics
     from lakefeed.pipeline.types import type_text

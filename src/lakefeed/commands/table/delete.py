@@ -11,7 +11,7 @@ from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Stor
 
 def delete(
     path: At,
-    where: Annotated[str, typer.Option(help="A SQL condition; rows for which it is true go.")],
+    where: Annotated[str, typer.Option(help="A SQL condition; rows for which it is true are removed.")],
     yes: Yes = False,
     dry_run: DryRun = False,
     reason: Reason = None,
@@ -19,7 +19,7 @@ def delete(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Delete the rows that meet a condition. Old versions keep them until a vacuum."""
+    """Delete the rows that match a condition. Old versions keep them until a vacuum."""
     from lakefeed.commands.table.desk import Told, desk, plain
     from lakefeed.pipeline.wording import counted
     from lakefeed.tables import deletion

@@ -17,13 +17,13 @@ def detail(
     path: At,
     filters: Annotated[
         str | None,
-        typer.Option(help="Columns that queries filter by, such as user_id,country: asks for advice."),
+        typer.Option(help="Columns that queries filter by, such as user_id,country: adds advice."),
     ] = None,
     file: File = None,
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Show schema, partitions, files, features, properties, owner, last commits, and what could be better."""
+    """Show schema, partitions, files, features, properties, owner, last commits, and advice."""
     from lakefeed.commands.table.desk import desk, names, plain
     from lakefeed.tables.description import describe
 

@@ -16,7 +16,7 @@ def drop(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Delete a table: data of all versions and the log, and nothing else that lies there."""
+    """Delete a table: the data of all versions and the log, and no other files."""
     from lakefeed.commands.table.desk import Told, desk, plain
     from lakefeed.tables import drop as operation
 

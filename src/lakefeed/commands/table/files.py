@@ -12,7 +12,7 @@ from lakefeed.commands.table.options import At, File, Json, Storage
 def files(
     path: At,
     where: Annotated[
-        str | None, typer.Option(help="A SQL condition: only files that may hold such rows.")
+        str | None, typer.Option(help="A SQL condition: only files that may have matching rows.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many files, smallest first.")] = 50,
     file: File = None,

@@ -19,7 +19,7 @@ def history(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Show the versions that the log still tells about: when, what, by whom and why."""
+    """Show the versions that are still in the log: when, what, who and why."""
     from lakefeed.commands.table.desk import desk, plain
     from lakefeed.tables.description import history as look
 

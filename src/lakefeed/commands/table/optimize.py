@@ -23,14 +23,15 @@ def optimize(
     path: At,
     where: Annotated[str | None, typer.Option(help="A SQL condition on the partition columns.")] = None,
     min_size: Annotated[
-        str | None, typer.Option(help="Files below this size are small; by default half of the target.")
+        str | None,
+        typer.Option(help="Files smaller than this are small; by default half of the target size."),
     ] = None,
     target_size: Annotated[
-        str | None, typer.Option(help="How large files become; by default delta.targetFileSize or 128MB.")
+        str | None, typer.Option(help="The size of the new files; by default delta.targetFileSize or 128MB.")
     ] = None,
     z_order: Annotated[
         str | None,
-        typer.Option(help="Cluster by these columns, such as user_id,product_id, in place of compacting."),
+        typer.Option(help="Cluster by these columns, such as user_id,product_id, instead of compacting."),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -39,7 +40,7 @@ def optimize(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Put small files together, partition by partition, or cluster rows with --z-order. Every row stays."""
+    """Compact small files, partition by partition, or cluster rows with --z-order. Every row stays."""
     from lakefeed.commands.table.desk import desk, names
 
     if z_order and min_size:

@@ -13,7 +13,7 @@ At = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
-        help="Where the table lies: a local path or s3://...; with --file, its name in that file.",
+        help="The path of the table: a local path or s3://...; with --file, its name in that file.",
         show_default=False,
     ),
 ]

@@ -12,11 +12,11 @@ from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Stor
 def properties(
     path: At,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property; may be repeated.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Take a property away; may be repeated."),
+        typer.Option("--unset", metavar="KEY", help="Remove a property."),
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,

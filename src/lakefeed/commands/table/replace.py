@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 def replace(
     path: At,
-    where: Annotated[str | None, typer.Option(help="A SQL condition; rows for which it is true go.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="A SQL condition; rows for which it is true are removed.")
+    ] = None,
     from_: Annotated[
-        str | None, typer.Option("--from", help="A Delta table or Parquet files whose rows take their place.")
+        str | None, typer.Option("--from", help="A Delta table or Parquet files with the new rows.")
     ] = None,
     partition_by: Annotated[
         str | None,
-        typer.Option(
-            help="Lay the table out anew: columns, or day(column) as in a pipeline file; '' for none."
-        ),
+        typer.Option(help="New partition columns, or day(column) as in a pipeline file; '' for none."),
     ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(help="Give a column another type: 'total double'; may be given several times."),
+        typer.Option(help="Give a column another type: 'total double'."),
     ] = None,
     or_null: Annotated[
         bool, typer.Option("--or-null", help="With --column: a value that does not fit becomes null.")
@@ -42,7 +42,7 @@ def replace(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Replace rows (--where, --from) to repair a table, its layout (--partition-by), or types (--column)."""
+    """Replace rows, the partitioning or the types of columns."""
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
 

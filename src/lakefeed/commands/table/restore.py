@@ -29,7 +29,9 @@ def restore(
     to_time: ToTime = None,
     keep_positions: Annotated[
         bool,
-        typer.Option("--keep-positions", help="Restore a pipeline's table though positions do not go back."),
+        typer.Option(
+            "--keep-positions", help="Restore the rows of a pipeline's table, but keep its positions."
+        ),
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -38,7 +40,7 @@ def restore(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Bring back an older version as a new one. A pipeline's table is better taken back with rewind."""
+    """Restore an older version as a new one. For a pipeline's table, use rewind."""
     from lakefeed.commands.moments import moment
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError

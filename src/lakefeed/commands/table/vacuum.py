@@ -20,11 +20,11 @@ def vacuum(
     retain: Annotated[
         str | None,
         typer.Option(
-            help="How long old files are kept, such as 30d; by default as the table says, at least 7d."
+            help="How long old files are kept, such as 30d; by default the table's retention, at least 7d."
         ),
     ] = None,
     allow_short_retention: Annotated[
-        bool, typer.Option("--allow-short-retention", help="Let --retain be shorter than that.")
+        bool, typer.Option("--allow-short-retention", help="Allow a shorter --retain.")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -33,7 +33,7 @@ def vacuum(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Delete files that have been unneeded for as long as the retention. Shows them first."""
+    """Delete files that no version within the retention needs. Shows them first."""
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
     from lakefeed.pipeline.units import parse_duration
