@@ -13,9 +13,9 @@ from lakefeed.commands.options import DryRun, Json, Yes, nothing_changed
 
 if TYPE_CHECKING:
     from lakefeed.engine.discard import Discard
+    from lakefeed.engine.lake import Lake
     from lakefeed.engine.letters import LetterFilter, LetterSummary
     from lakefeed.engine.replay import TableReplay
-    from lakefeed.pipeline.model import Pipeline
 
 dead_letters = typer.Typer(
     name="dead-letters",
@@ -31,7 +31,9 @@ Source = Annotated[str | None, typer.Option("--source", help="Only letters of th
 Stage = Annotated[str | None, typer.Option("--stage", help="Only letters of this stage, such as decode.")]
 Code = Annotated[str | None, typer.Option("--code", help="Only letters with this code.")]
 Topic = Annotated[str | None, typer.Option("--topic", help="Only letters of this topic.")]
-Partition = Annotated[int | None, typer.Option("--partition", help="Only letters of this partition.")]
+Partition = Annotated[
+    str | None, typer.Option("--partition", help="Only letters of this partition: 0, or orders-0.")
+]
 Offset = Annotated[int | None, typer.Option("--offset", help="Only letters of this offset.")]
 Since = Annotated[
     str | None,
@@ -57,11 +59,10 @@ def list_letters(
     as_json: Json = False,
 ) -> None:
     """Count dead letters by table, source, stage and code."""
-    from lakefeed.engine.lake import Lake
     from lakefeed.engine.letters import summaries
 
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
-    _answer(file, lambda pipeline: summaries(Lake(pipeline), wanted), _list_lines, as_json)
+    _answer(file, wanted, lambda lake: summaries(lake, wanted), _list_lines, as_json)
 
 
 @dead_letters.command("show")
@@ -81,14 +82,14 @@ def show(
 ) -> None:
     """Show dead letters one by one, with their payloads, the newest first."""
     from lakefeed.commands.letters import letter_lines, letter_records
-    from lakefeed.engine.lake import Lake
     from lakefeed.engine.letters import newest_letters
 
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
     _answer(
         file,
-        lambda pipeline: letter_records(newest_letters(Lake(pipeline), wanted, limit)),
-        lambda found: [line for one in found for line in letter_lines(one)] or ["no dead letters"],
+        wanted,
+        lambda lake: letter_records(newest_letters(lake, wanted, limit)),
+        lambda found: [line for one in found for line in letter_lines(one)],
         as_json,
     )
 
@@ -115,7 +116,8 @@ def replay(
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
     _answer(
         file,
-        lambda pipeline: send(pipeline, wanted, dry_run=dry_run or not yes),
+        wanted,
+        lambda lake: send(lake.pipeline, wanted, dry_run=dry_run or not yes),
         lambda found: _replay_lines(found, not yes, dry_run),
         as_json,
     )
@@ -151,8 +153,9 @@ def discard(
     only_shown = dry_run or not yes
     _answer(
         file,
-        lambda pipeline: drop(
-            pipeline, wanted, who=operator(), reason=(reason or "").strip(), dry_run=only_shown
+        wanted,
+        lambda lake: drop(
+            lake.pipeline, wanted, who=operator(), reason=(reason or "").strip(), dry_run=only_shown
         ),
         lambda found: _discard_lines(found, only_shown, dry_run),
         as_json,
@@ -165,7 +168,7 @@ def _filter(
     stage: str | None,
     code: str | None,
     topic: str | None,
-    partition: int | None,
+    partition: str | None,
     offset: int | None,
     since: str | None,
     until: str | None,
@@ -174,21 +177,57 @@ def _filter(
     from lakefeed.engine.letters import LetterFilter
 
     first, last = moment(since, "--since"), moment(until, "--until")
-    return LetterFilter(table, source, stage, code, topic, partition, offset, first, last)
+    topic, number = _topic_and_number(topic, partition)
+    return LetterFilter(table, source, stage, code, topic, number, offset, first, last)
+
+
+def _topic_and_number(topic: str | None, partition: str | None) -> tuple[str | None, int | None]:
+    """The parts of `orders-0`, as messages name a partition; a number alone is one of any topic."""
+    from lakefeed.errors import UsageError
+
+    if partition is None:
+        return topic, None
+    named, _, number = partition.rpartition("-")
+    if not (number.isascii() and number.isdigit()) or (named == "" and partition != number):
+        raise UsageError(
+            f"--partition: {partition!r} is no partition; expected a number, or a topic and a number such as "
+            "orders-0"
+        )
+    if named and topic not in (None, named):
+        raise UsageError(f"--partition {partition} is of topic {named}, but --topic is {topic}")
+    return named or topic, int(number)
 
 
 def _answer(
-    file: Path, work: Callable[[Pipeline], Any], lines: Callable[[Any], list[str]], as_json: bool
+    file: Path,
+    wanted: LetterFilter,
+    work: Callable[[Lake], Any],
+    lines: Callable[[Any], list[str]],
+    as_json: bool,
 ) -> None:
+    """Do the work; `lines` are none where no letter was found, which is told with how many there are."""
     from lakefeed.commands.output import json_text
+    from lakefeed.engine.lake import Lake
+    from lakefeed.engine.letters import count_letters, refuse_unknown_table
     from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor
 
     pipeline = Pipeline.from_file(file)
     redactor = Redactor.of(pipeline)
     with redactor.guarding():
-        found = work(pipeline)
-    typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(lines(found))))
+        lake = Lake(pipeline)
+        refuse_unknown_table(lake, wanted.table)
+        found = work(lake)
+        said = [] if as_json else lines(found) or [_none_of(count_letters(lake))]
+    typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(said)))
+
+
+def _none_of(letters: int) -> str:
+    from lakefeed.pipeline.wording import counted
+
+    if not letters:
+        return "no dead letters"
+    return f"none of {counted(letters, 'dead letter')} match" + ("es" if letters == 1 else "")
 
 
 def _list_lines(found: list[LetterSummary]) -> list[str]:
@@ -203,7 +242,7 @@ def _list_lines(found: list[LetterSummary]) -> list[str]:
         )
         lines.append(f"  such as: {printable(one.example)}")
     total = sum(one.letters for one in found)
-    return [*lines, f"{counted(total, 'dead letter')}" if total else "no dead letters"]
+    return [*lines, counted(total, "dead letter")] if total else []
 
 
 def _replay_lines(found: list[TableReplay], shown: bool, dry_run: bool) -> list[str]:
@@ -211,10 +250,12 @@ def _replay_lines(found: list[TableReplay], shown: bool, dry_run: bool) -> list[
     from lakefeed.pipeline.wording import counted
 
     lines = []
-    for one in found:
+    for one in found if any(one.letters for one in found) else ():
         again = sum(refusal.letters for refusal in one.again)
-        became = "would become rows" if shown or dry_run else "became rows"
-        lines.append(f"{one.table}: {counted(one.rows, 'dead letter')} {became}, {again:,} failed again")
+        tried = shown or dry_run
+        became = ("would become " if tried else "became ") + ("a row" if one.rows == 1 else "rows")
+        failed = "would fail again" if tried else "failed again"
+        lines.append(f"{one.table}: {counted(one.rows, 'dead letter')} {became}, {again:,} {failed}")
         lines += [f"  new column {text}" for text in one.new_columns]
         for refusal in one.again:
             told = printable(refusal.example)
@@ -232,13 +273,14 @@ def _replay_lines(found: list[TableReplay], shown: bool, dry_run: bool) -> list[
             lines.append(f"  {one.of_route:,} are of a route: discard them, then rewind a table of the route")
         if one.stranded:
             lines.append(f"  {one.stranded:,} are of a source that no longer feeds this table")
-    lines = lines or ["no dead letters"]
-    return [*lines, *([nothing_changed(dry_run)] if shown or dry_run else [])]
+    return [*lines, *([nothing_changed(dry_run)] if lines and (shown or dry_run) else [])]
 
 
 def _discard_lines(found: Discard, only_shown: bool, dry_run: bool) -> list[str]:
     from lakefeed.pipeline.wording import counted
 
+    if not found.letters and not found.waiting:
+        return []
     letters = counted(found.letters, "dead letter")
     lines = [f"{letters} would be discarded" if only_shown else f"{letters} discarded"]
     if found.waiting:

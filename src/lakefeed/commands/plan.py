@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +18,8 @@ def plan(
     """Show what a run would create, alter and read.
 
     Shows where each source continues and its lag, and warns about likely problems. Changes nothing. The exit
-    code is 1 if a source does not answer within some seconds: the plan is incomplete then.
+    code is 1 if a run would stop at a table, or if a source does not answer within some seconds: the plan is
+    incomplete then.
     """
     from lakefeed.commands.output import json_text
     from lakefeed.pipeline.model import Pipeline
@@ -31,7 +31,7 @@ def plan(
     with redactor.guarding():
         found = forecast(pipeline)
     typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(_lines(found))))
-    if any(found.sources.values()):
+    if any(found.sources.values()) or any(one.refused for one in found.tables):
         raise typer.Exit(1)
 
 
@@ -52,7 +52,7 @@ def _table(one: TableForecast) -> list[str]:
         lines.append(f"  {'columns' if one.action == 'create' else 'new columns'}{seen}:")
         lines += _columns(one)
     elif one.action == "create" and not one.refused:
-        lines.append("  columns: as the first events show them" + ("; none wait yet" if one.resumes else ""))
+        lines.append("  columns: as the first events show them" + _waiting(one))
     lines += [f"  property {name} = {value}" for name, value in one.properties.items()]
     for source, partitions in one.resumes.items():
         lines += [_resume(source, name, at) for name, at in partitions.items()]
@@ -62,15 +62,23 @@ def _table(one: TableForecast) -> list[str]:
     return lines + [f"  warning: {text}" for text in one.warnings]
 
 
+def _waiting(one: TableForecast) -> str:
+    """Why no event shows a column."""
+    from lakefeed.pipeline.wording import counted
+
+    if one.resumes and not one.lag:
+        return "; none wait yet"
+    waits = "waits" if one.lag == 1 else "wait"
+    return f"; {counted(one.lag, 'event')} {waits}, none has a column with a value" if one.sampled else ""
+
+
 def _columns(one: TableForecast) -> list[str]:
     """Each column, with what the events hold where nobody declared it; what is inside comes below."""
-    seen: dict[str, list[str]] = {}
-    for line in one.seen:
-        top = re.split(r"[ .\[]", line, maxsplit=1)[0]
-        seen.setdefault(top, []).append(line)
+    seen = [(f"{line.partition(' ')[0].replace('[]', '')}.", line) for line in one.seen]
     lines = []
     for column in one.columns:
-        found = seen.get(column.partition(" ")[0], [column])
+        name = column.partition(" ")[0]
+        found = [line for place, line in seen if place.startswith(f"{name}.")] or [column]
         lines += [f"    {'+' if at == 0 else ' '} {line}" for at, line in enumerate(found)]
     return lines
 

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefeed.engine.lake import Lake
-from lakefeed.errors import TableError
+from lakefeed.errors import TableError, UsageError
 from lakefeed.pipeline.types import TIMESTAMP
+from lakefeed.pipeline.wording import suggestion
 from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
 from lakefeed.sources import ORIGIN, Events
 from lakefeed.stores import store_errors
@@ -155,11 +156,29 @@ def summaries(lake: Lake, wanted: LetterFilter) -> list[LetterSummary]:
     return sorted(found.values(), key=lambda one: -one.letters)
 
 
+def refuse_unknown_table(lake: Lake, table: str | None) -> None:
+    """Raise UsageError for a table that neither the file has nor any dead letter; old names may have some."""
+    lake.find_routed()
+    names = {**lake.places, **lake.routes}
+    if table is None or table in names:
+        return
+    for batch in read_letters(lake, LetterFilter(), ["table"]):
+        names |= dict.fromkeys(batch.column("table").to_pylist())
+    if table not in names:
+        raise UsageError(f"--table: there is no table {table!r}{suggestion(table, names)}")
+
+
+def count_letters(lake: Lake) -> int:
+    """How many dead letters the pipeline has, of all tables."""
+    return sum(batch.num_rows for batch in read_letters(lake, LetterFilter(), ["offset"]))
+
+
 def newest_letters(lake: Lake, wanted: LetterFilter, limit: int) -> pa.Table:
     """The dead letters that came last, newest first."""
     kept = DEAD_LETTER_SCHEMA.empty_table()
-    order = [("dead_at", "descending"), ("topic", "ascending"), ("partition", "ascending")]
+    order = [(name, "descending") for name in ("dead_at", "timestamp", "offset")]
+    order += [("topic", "ascending"), ("partition", "ascending")]
     for batch in read_letters(lake, wanted):
         rows = pa.Table.from_batches([batch]).cast(DEAD_LETTER_SCHEMA)
-        kept = pa.concat_tables([kept, rows]).sort_by([*order, ("offset", "ascending")]).slice(0, limit)
+        kept = pa.concat_tables([kept, rows]).sort_by(order).slice(0, limit)
     return kept

@@ -74,6 +74,12 @@ class TableReplay:
     new_columns: list[str] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
 
+    @property
+    def letters(self) -> int:
+        """All that were looked at."""
+        again = sum(one.letters for one in self.again)
+        return self.rows + again + self.left_out + self.waiting + self.stranded + self.of_route
+
 
 def replay(pipeline: Pipeline, wanted: LetterFilter, *, dry_run: bool = False) -> list[TableReplay]:
     """Send dead letters through the pipeline again; may run while the pipeline runs.

@@ -13,7 +13,7 @@ from lakefeed.formats.csv import CONVERSIONS as TEXT_CONVERSIONS
 from lakefeed.formats.fitting import Fitting
 from lakefeed.formats.fitting_values import is_text
 from lakefeed.formats.rescue import json_text
-from lakefeed.pipeline.types import JSON, MEANT, column, stored, type_text
+from lakefeed.pipeline.types import JSON, MEANT, column, meant_text, stored, type_text
 from lakefeed.pipeline.wording import suggestion
 from lakefeed.stores import store_errors
 from lakefeed.tables import layout
@@ -56,7 +56,7 @@ def plan(table: LakeTable, columns: Mapping[str, str]) -> Plan:
         fitting = stored(pa.schema([new])).field(0)
         if not old.type.equals(fitting.type) or _meant(old) != _meant(fitting):
             declared.append(new)
-            was[name] = type_text(old.type)
+            was[name] = meant_text(old)
     target = layout.plan(table, table.partition_columns)
     found = Plan(replace(target, retyped=_kept(table, declared)), pa.schema(declared), was)
     _count(table, found)
@@ -93,9 +93,7 @@ def _declared(table: LakeTable, name: str, text: str) -> pa.Field:
             f"--column {name}: {type_text(old.type)} cannot become {text}: a column with fields or elements "
             "becomes json, or stays.\nMove the table instead: read its events again into a new path."
         )
-    return pa.field(
-        name, JSON if new.type == pa.string() and not is_text(old.type) else new.type, old.nullable
-    )
+    return pa.field(name, new.type, old.nullable)
 
 
 def _kept(table: LakeTable, declared: Sequence[pa.Field]) -> pa.Schema:
@@ -135,9 +133,11 @@ class _Retyper:
 
     def __init__(self, declared: pa.Field) -> None:
         self.name = declared.name
-        nullable = pa.schema([declared.with_nullable(True)])
-        self._values = Fitting(nullable, _RULES)
-        self._texts = Fitting(nullable, _RULES, TEXT_CONVERSIONS)
+        nullable = declared.with_nullable(True)
+        # What is no text becomes a string as its JSON text.
+        values = nullable.with_type(JSON) if declared.type == pa.string() else nullable
+        self._values = Fitting(pa.schema([values]), _RULES)
+        self._texts = Fitting(pa.schema([nullable]), _RULES, TEXT_CONVERSIONS)
 
     def take(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
         """The values in the new type, null where they do not fit, and the places where that is."""

@@ -60,14 +60,19 @@ def sighting_lines(proposal: pa.Schema, type_change: str = "dead_letter") -> lis
 
 
 def to_declare(proposal: pa.Schema, errors: Iterable[str]) -> str:
-    """What to write in `schema` so that no value of these events is of the wrong type: `total: json`.
+    """What to write in `schema` so that no value of these events is of the wrong type: `total: json`."""
+    return ", ".join(f"{name}: json" for name in mixed(proposal, errors))
+
+
+def mixed(proposal: pa.Schema, errors: Iterable[str]) -> list[str]:
+    """The proposed columns that do not take all values of these events.
 
     `errors` are what refused events were told: they name columns too.
     """
     odd = [one.column for one in sightings(proposal) if one.odd]
     named = [error.partition(":")[0] for error in errors]
     tops = dict.fromkeys(re.split(r"[.\[]", path, maxsplit=1)[0] for path in (*odd, *named))
-    return ", ".join(f"{name}: json" for name in tops if name in proposal.names)
+    return [name for name in tops if name in proposal.names]
 
 
 def _sightings(path: str, evidence: Evidence) -> Iterator[Sighting]:

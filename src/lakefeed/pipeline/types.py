@@ -296,6 +296,11 @@ def type_text(kind: pa.DataType) -> str:
     return _WORDS.get(kind, str(kind))
 
 
+def meant_text(field: pa.Field) -> str:
+    """The type of a column that a table has, in the words of the pipeline file: `json` where it is meant."""
+    return type_text(meant(field).type)
+
+
 def _field_text(field: pa.Field) -> str:
     return type_text(field.type) + ("" if field.nullable else " not null")
 
@@ -314,6 +319,7 @@ __all__ = [
     "declared_schema",
     "depth",
     "meant",
+    "meant_text",
     "stored",
     "stored_type",
     "type_names",

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from lakefeed.pipeline.types import type_text
+from lakefeed.pipeline.types import meant_text
 from lakefeed.stores import store_errors
 from lakefeed.tables import entries
 from lakefeed.tables.advice import advice
@@ -90,7 +90,7 @@ def describe(
             version=table.version,
             created=instant(told.created_time),
             schema={
-                field.name: type_text(field.type) + ("" if field.nullable else " not null")
+                field.name: meant_text(field) + ("" if field.nullable else " not null")
                 for field in table.schema
             },
             partition_by=table.partition_columns,

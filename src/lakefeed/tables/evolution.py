@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from shlex import quote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.errors import Conflict, TableError
-from lakefeed.pipeline.types import DEEPEST, depth, type_text
+from lakefeed.pipeline.types import DEEPEST, JSON, depth, meant, meant_text, type_text
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
 
 _ALTER_ATTEMPTS = 10
@@ -28,13 +29,16 @@ class OtherType(TableError):
 
     def told_of(self, table: str, place: str, declared: pa.Schema | None) -> TableError:
         """The same with what to run so that the table has the declared type, where that can be done."""
-        if declared is None or self.path not in declared.names or pa.types.is_nested(self.have):
+        new = declared.field(self.path).type if declared and self.path in declared.names else None
+        # What has fields or elements becomes JSON text, and nothing else.
+        if new is None or (pa.types.is_nested(self.have) and new not in (JSON, pa.string())):
             return TableError(f"table {table}: {place}: {self}")
-        wanted, have = type_text(declared.field(self.path).type), type_text(self.have)
+        wanted, have = type_text(new), type_text(self.have)
         return TableError(
             f"table {table}: {place}: column {self.path} is {have} in the table and {wanted} in the pipeline "
-            f"file.\nStop the pipeline, then `lakefeed table replace {place} --column '{self.path} {wanted}' "
-            f"--yes` and `lakefeed dead-letters replay FILE --table {table} --yes`.\n"
+            f"file.\nStop the pipeline, then `lakefeed table replace {quote(place)} --column "
+            f"{quote(f'{self.path} {wanted}')} --yes` and `lakefeed dead-letters replay FILE --table {table} "
+            "--yes`.\n"
             f"Or declare `{self.path}: {have}`."
         )
 
@@ -60,10 +64,20 @@ def _missing(have: list[pa.Field], want: list[pa.Field], where: str) -> list[pa.
                 f"column {path} differs from the table's column {there.name} only in case; rename one."
             )
         else:
-            inner = _missing_inside(there.type, field.type, path)
+            inner = _lacking(there, field, path)
             if inner is not None:
                 found.append(pa.field(field.name, inner, field.nullable))
     return found
+
+
+def _lacking(have: pa.Field, want: pa.Field, path: str) -> pa.DataType | None:
+    """What a column lacks of another; one of another type is told with the types that people wrote."""
+    try:
+        return _missing_inside(have.type, want.type, path)
+    except OtherType as error:
+        if error.path != path:
+            raise
+        raise OtherType(path, meant(have).type, meant(want).type) from None
 
 
 def _missing_inside(have: pa.DataType, want: pa.DataType, path: str) -> pa.DataType | None:
@@ -90,7 +104,7 @@ def additions(have: pa.Schema, added: list[pa.Field]) -> Iterator[str]:
     known = {field.name: field.type for field in have}
     for field in added:
         if field.name not in known:
-            yield f"new column {field.name} {type_text(field.type)}"
+            yield f"new column {field.name} {meant_text(field)}"
         else:
             yield from _additions_inside(known[field.name], field.type, field.name)
 
@@ -103,7 +117,7 @@ def _additions_inside(have: pa.DataType, added: pa.DataType, path: str) -> Itera
             if field.name in known:
                 yield from _additions_inside(known[field.name], field.type, inner)
             else:
-                yield f"new field {inner} {type_text(field.type)}"
+                yield f"new field {inner} {meant_text(field)}"
     elif pa.types.is_list(added):
         yield from _additions_inside(have.value_type, added.value_type, path)
     elif pa.types.is_map(added):

@@ -16,9 +16,10 @@ from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.partitioning import check_partitioning
 from lakefeed.pipeline.sightings import sighting_lines
-from lakefeed.pipeline.types import stored, type_text
+from lakefeed.pipeline.types import meant_text, stored
 from lakefeed.pipeline.widening import merge_fields, merge_proposals
 from lakefeed.sources import Offsets, SourceClient, source_of
+from lakefeed.tables.evolution import additions
 from lakefeed.tables.positions import lowest, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 from lakefeed.watch.asking import Asked, asking, named
@@ -44,7 +45,7 @@ class TableForecast:
     path: str
     action: str = "nothing"
     columns: list[str] = field(default_factory=list)
-    """All columns of a table to create, else those to add."""
+    """All columns of a table to create, else those to add, also as a field of one: `customer.vip boolean`."""
     inferred: bool = False
     """Whether the columns are what a sample of the events shows."""
     seen: list[str] = field(default_factory=list)
@@ -178,7 +179,7 @@ def _foresee(place: Place, told: TableForecast, samples: list[Sample]) -> None:
     lacking = place.changes(table)
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []
-    told.columns = [_column(column) for column in (*lacking, *seen)]
+    told.columns = _added(table, [*lacking, *seen])
     told.inferred = bool(seen)
     told.properties = _changed(place, table)
     told.action = "alter" if told.columns or told.properties else "nothing"
@@ -214,8 +215,16 @@ def _changed(place: Place, table: LakeTable) -> dict[str, str]:
     return {key: value for key, value in place.spec.properties.items() if have.get(key) != value}
 
 
+def _added(table: LakeTable, columns: list[pa.Field]) -> list[str]:
+    """Columns to add; of one that the table has, the fields that are new: `customer.vip boolean`."""
+    there = set(table.schema.names)
+    fields = additions(table.schema, [column for column in columns if column.name in there])
+    new = [_column(column) for column in columns if column.name not in there]
+    return [*new, *(text.removeprefix("new field ") for text in fields)]
+
+
 def _column(column: pa.Field) -> str:
-    return f"{column.name} {type_text(column.type)}" + ("" if column.nullable else " not null")
+    return f"{column.name} {meant_text(column)}" + ("" if column.nullable else " not null")
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -31,6 +33,8 @@ class Sample:
     """By code."""
     errors: list[str] = field(default_factory=list)
     """What some of the events were told that do not fit the columns."""
+    misfits: Counter[str] = field(default_factory=Counter)
+    """By the column that refused them."""
     new_columns: pa.Schema | None = None
     partitions: int = 0
     """Different values of `partition_by` among the rows."""
@@ -85,8 +89,9 @@ def take_sample(place: Place, source: Source, payloads: list[list[bytes | None]]
 def _refuse(sample: Sample, refused: list[Refused]) -> None:
     for one in refused:
         sample.dead_letters[one.code] = sample.dead_letters.get(one.code, 0) + 1
-        if one.stage == "schema" and len(sample.errors) < _MOST_ERRORS:
-            sample.errors.append(one.error)
+        if one.stage == "schema":
+            sample.misfits[re.split(r"[.\[:]", one.error, maxsplit=1)[0]] += 1
+            sample.errors += [one.error] if len(sample.errors) < _MOST_ERRORS else []
 
 
 def _take_again(
@@ -98,7 +103,7 @@ def _take_again(
         raise TableError(f"table {place.name}: events have no column for `partition_by`.")
     decoder = format_of(source).decoder(as_in_events(columns, place.rename), place.rules(columns))
     values: set[tuple[object, ...]] = set()
-    sample.dead_letters, sample.errors = {}, []
+    sample.dead_letters, sample.errors, sample.misfits = {}, [], Counter()
     for portion in payloads:
         decoded = decoder.decode(portion)
         _refuse(sample, decoded.refused)

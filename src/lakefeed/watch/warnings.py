@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from shlex import quote
 
 from lakefeed.engine.lake import Place
-from lakefeed.pipeline.sightings import to_declare
+from lakefeed.pipeline.sightings import mixed
 from lakefeed.pipeline.units import format_duration
 from lakefeed.sources import Offsets
 from lakefeed.tables.advice import advice
@@ -95,11 +96,14 @@ class Warnings:
         if not events or refused < _SAMPLE_SHARE * events:
             return
         errors = [error for one in samples for error in one.errors]
-        lines = [to_declare(one.new_columns, errors) for one in samples if one.new_columns is not None]
-        if any(lines):
+        proposals = [one.new_columns for one in samples if one.new_columns is not None]
+        names = list(dict.fromkeys(name for new in proposals for name in mixed(new, errors)))
+        taken = sum(one.misfits[name] for one in samples for name in names)
+        if taken:
             self._found[place.name].append(
                 f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead "
-                f"letters; to take them all, declare `schema: {{{', '.join(filter(None, lines))}}}`"
+                f"letters; to take {'them all' if taken == refused else f'{taken:,} of them'}, "
+                f"{_as_json(place, names)}"
             )
 
     def _memory(self, name: str, table: LakeTable) -> None:
@@ -127,6 +131,18 @@ class Warnings:
                 "the table is there, but knows nothing of this pipeline: it begins at `start`, and events "
                 "that are in the table already land again"
             )
+
+
+def _as_json(place: Place, names: list[str]) -> str:
+    """What makes columns `json`: a line of `schema`, and a command for those that the table has by now."""
+    there = place.table.schema.names if place.exists else []
+    declared = place.spec.declared.names if place.spec and place.spec.declared is not None else []
+    new = [f"{name}: json" for name in names if name not in there or name in declared]
+    old = " ".join(f"--column {quote(f'{name} json')}" for name in names if name in there)
+    steps = (
+        [f"stop the pipeline and run `lakefeed table replace {quote(place.path)} {old} --yes`"] if old else []
+    )
+    return " and ".join([*steps, *([f"declare `schema: {{{', '.join(new)}}}`"] if new else [])])
 
 
 def _seconds(text: str | None) -> float | None:

@@ -14,8 +14,12 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.commands import app as line
+from lakefeed.commands.dead_letters import _topic_and_number
 from lakefeed.commands.letters import letter_lines, printable
+from lakefeed.commands.plan import _table
+from lakefeed.errors import UsageError
 from lakefeed.pipeline.wording import counted
+from lakefeed.watch.forecast import PartitionForecast, TableForecast
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import drain
 
@@ -162,7 +166,7 @@ def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path)
     json_code, json_out, _ = lakefeed("dead-letters", "replay", shop, "--json", "--yes")
 
     assert (code, said, json_code) == (0, "", 0)
-    assert "events: 90 dead letters would become rows, 10 failed again\n" in shown
+    assert "events: 90 dead letters would become rows, 10 would fail again\n" in shown
     assert shown.endswith("Nothing was changed (--dry-run).\n")
     assert out.startswith("events: 90 dead letters became rows, 10 failed again\n")
     assert "  new column brand string\n" in out
@@ -278,7 +282,7 @@ def test_list_counts_letters_and_show_prints_their_payloads(lakefeed: Lakefeed, 
     (record,) = json.loads(records)
     assert record["payload"].startswith('{"event_id":')
     assert record["code"] == "bad_json"
-    assert none == "no dead letters\n"
+    assert none == "none of 100 dead letters match\n"
 
 
 def test_plan_prints_what_a_run_would_do(lakefeed: Lakefeed, tmp_path: Path) -> None:
@@ -373,3 +377,65 @@ def test_payload_is_shown_readably_and_cannot_drive_the_terminal(
 
 def test_text_without_oddities_is_printed_as_it_is() -> None:
     assert printable("größe = 5 €") == "größe = 5 €"
+
+
+@pytest.mark.parametrize("command", [["list"], ["show"], ["replay"], ["discard"]], ids=" ".join)
+def test_filter_for_a_table_that_nobody_has_is_a_mistake_of_typing(
+    lakefeed: Lakefeed, shop: Path, command: list[str]
+) -> None:
+    code, out, said = lakefeed("dead-letters", *command, shop, "--table", "event")
+    _, none, _ = lakefeed("dead-letters", *command, shop, "--code", "no_such_code")
+
+    assert (code, out) == (2, "")
+    assert "--table: there is no table 'event', did you mean 'events'?" in said
+    assert none == "none of 100 dead letters match\n"
+
+
+def test_letters_of_a_table_that_the_file_has_no_more_are_still_found(lakefeed: Lakefeed, shop: Path) -> None:
+    shop.write_text(shop.read_text().replace("events: {path", "visits: {path"))
+
+    code, out, _ = lakefeed("dead-letters", "list", shop, "--table", "events")
+    new_code, none, _ = lakefeed("dead-letters", "list", shop, "--table", "visits")
+
+    assert (code, out.splitlines()[-1]) == (0, "100 dead letters")
+    assert (new_code, none) == (0, "none of 100 dead letters match\n")
+
+
+def test_letters_that_died_together_are_shown_from_the_last_offset_on(lakefeed: Lakefeed, shop: Path) -> None:
+    _, out, _ = lakefeed("dead-letters", "show", shop, "--partition", "0", "--limit", "3", "--json")
+
+    assert [one["offset"] for one in json.loads(out)] == [49, 48, 47]
+
+
+def test_partition_may_be_named_as_messages_name_it() -> None:
+    assert _topic_and_number(None, "my-orders-12") == ("my-orders", 12)
+    assert _topic_and_number("orders", "3") == ("orders", 3)
+    for wrong in ("orders", "-1", "orders-x"):
+        with pytest.raises(UsageError, match="expected a number, or a topic and a number such as orders-0"):
+            _topic_and_number(None, wrong)
+    with pytest.raises(UsageError, match="is of topic orders, but --topic is clicks"):
+        _topic_and_number("clicks", "orders-1")
+
+
+def test_plan_of_a_run_that_would_stop_fails(lakefeed: Lakefeed, tmp_path: Path) -> None:
+    drain(write(tmp_path))
+
+    code, out, _ = lakefeed("plan", write(tmp_path, time="date"))
+
+    assert "events: would stop: " in out
+    assert code == 1
+
+
+def test_plan_says_why_waiting_events_show_no_column() -> None:
+    told = TableForecast("events", "lake/events", "create")
+    told.resumes = {"clicks": {"0": PartitionForecast(0, 3, 3, True)}}
+
+    told.lag = told.sampled = 3
+    waiting = _table(told)[1]
+    told.lag = told.sampled = 0
+    none = _table(told)[1]
+
+    assert (
+        waiting == "  columns: as the first events show them; 3 events wait, none has a column with a value"
+    )
+    assert none == "  columns: as the first events show them; none wait yet"

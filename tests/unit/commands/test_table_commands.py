@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lakefeed.commands.app import main
 from support.delta_tables import content, ids, make_old, write_table
@@ -452,13 +452,23 @@ def test_what_cannot_become_one_table_is_refused(
 
 def test_drop_deletes_the_table_and_nothing_else(run: Run, tmp_path: Path) -> None:
     path = small_files(tmp_path / "t", positions="shop/clicks/0")
+    marks = [Transaction("shop/clicks/#topic", 7), Transaction("shop/#replay", 1)]
+    write_deltalake(
+        path,
+        DeltaTable(path).to_pyarrow_table(),
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=marks),
+    )
     write_deltalake(path / "nested", pa.table({"id": [1]}))
     (path / "README").write_text("mine")
 
     _, planned, _ = run("drop", path)
     code, _, _ = run("drop", path, "--yes")
 
-    assert "The positions of 1 source partitions go with them" in planned
+    assert (
+        "The positions of 1 source partition go with them: a pipeline that still has this path would make"
+        in planned
+    )
     assert "Left alone: nested, README" in planned
     assert code == 0
     assert sorted(file.name for file in path.iterdir()) == ["README", "nested"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from lakefeed.pipeline.tests import Case
 from lakefeed.pipeline.types import type_text
 from lakefeed.testing import Landed, Sample, check, run_samples
 from lakefeed.testing.landed import _moved
-from lakefeed.watch.forecast import forecast
+from lakefeed.watch.forecast import TableForecast, forecast
 
 ORDERS = """\
 name: shop
@@ -140,6 +140,50 @@ def test_plan_warns_loudly_when_inferred_columns_refuse_a_tenth_of_the_events(tm
         "12 of 100 sampled events (12.0%) would become dead letters; to take them all, declare "
         "`schema: {a: json, b: json, c: json}`"
     ]
+
+
+def waiting(folder: Path, have: pa.Table, events: list[Any], text: str = ORDERS) -> TableForecast:
+    """What is foretold for a table that has these rows."""
+    (folder / "shop.yaml").write_text(text)
+    pipeline = Pipeline.from_file(folder / "shop.yaml")
+    moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, folder / "run")
+    write_deltalake(Lake(moved).places["orders"].path, have)
+    (told,) = forecast(moved).tables
+    return told
+
+
+HAVE = pa.table({"id": [1], "customer": [{"name": "Ada"}]})
+
+
+def test_plan_names_the_field_that_is_new_and_says_how_a_column_of_the_table_becomes_json(
+    tmp_path: Path,
+) -> None:
+    odd = {2: "x", 3: {"name": "Ada", "vip": 1.5}}
+    events = [
+        {"id": "wrong" if n >= 80 else n, "customer": odd.get(n % 10, {"name": "Ada", "vip": True})}
+        for n in range(100)
+    ]
+
+    told = waiting(tmp_path, HAVE, events)
+
+    (warning,) = (text for text in told.warnings if "sampled" in text)
+    assert told.columns == ["customer.vip json"]
+    assert "declare" not in warning
+    assert warning.startswith(
+        "28 of 100 sampled events (28.0%) would become dead letters; to take 8 of them, stop the pipeline "
+        "and run `lakefeed table replace "
+    )
+    assert warning.endswith("/orders --column 'customer json' --yes`")
+
+
+def test_json_that_is_declared_for_a_struct_of_the_table_tells_the_command(tmp_path: Path) -> None:
+    declared = ORDERS.replace("from: orders}", "from: orders, schema: {customer: json}}")
+
+    told = waiting(tmp_path, HAVE, [], declared)
+
+    assert told.refused is not None
+    assert "is struct<name: string> in the table and json in the pipeline file" in told.refused
+    assert "--column 'customer json' --yes`" in told.refused
 
 
 values = st.sampled_from([1, 2.5, "x", "2026-11-15T10:00:00Z", True, None, [], [1], ["x", 1], {"a": 1}])

@@ -10,9 +10,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import UsageError
 from lakefeed.engine import retyping
-from lakefeed.pipeline.types import type_text
+from lakefeed.pipeline.types import meant_text, type_text
 from lakefeed.stores import open_store
 from lakefeed.tables.commit import Append, append
+from lakefeed.tables.description import describe
 from lakefeed.tables.table import LakeTable
 
 
@@ -52,7 +53,7 @@ def test_values_that_fit_keep_their_meaning(
     assert not plan.misfits
     assert [row if isinstance(row, (bool, float, int, type(None))) else str(row) for row in rows] == made
     assert new.transaction_version("shop/clicks/0") == 9
-    assert type_text(pa.schema(new.schema().to_arrow()).field("v").type) == kind.replace("json", "string")
+    assert meant_text(pa.schema(new.schema().to_arrow()).field("v")) == kind
 
 
 def test_values_that_do_not_fit_are_counted_first_and_become_null(tmp_path: Path) -> None:
@@ -82,3 +83,15 @@ def test_what_cannot_be_is_refused(tmp_path: Path, column: dict[str, str], probl
 
 def test_a_column_that_has_the_type_already_is_left_alone(tmp_path: Path) -> None:
     assert retyping.plan(table(tmp_path / "t", ["x"]), {"v": "string"}).nothing
+
+
+def test_a_column_is_called_json_where_it_is_meant(tmp_path: Path) -> None:
+    old = table(tmp_path / "t", [1, 2])
+    retyping.run(old, retyping.plan(old, {"v": "json"}), {"kind": "replace"})
+
+    plan = retyping.plan(old, {"v": "string"})
+    shown = describe(old).schema["v"]
+    retyping.run(old, plan, {"kind": "replace"})
+
+    assert shown == plan.was["v"] == "json"
+    assert type_text(plan.declared.field("v").type) == describe(old).schema["v"] == "string"

@@ -19,6 +19,7 @@ def drop(
     """Delete a table: the data of all versions and the log, and no other files."""
     from lakefeed.commands.table.desk import Told, desk, plain
     from lakefeed.tables import drop as operation
+    from lakefeed.tables.positions import named_partition
 
     with desk(path, file, storage, as_json) as at:
         table = at.table()
@@ -27,10 +28,10 @@ def drop(
             f"{at.path}, version {plan.version}: {plan.table}",
             f"{counted(plan.deleted.files, 'file')}, all versions and the log, would be deleted for good",
         ]
-        if plan.positions:
+        if held := sum(named_partition(name) is not None for name in plan.positions):
             lines.append(
-                f"The positions of {len(plan.positions)} source partitions go with them: the next run of the "
-                "pipeline makes the table anew and reads from its start."
+                f"The positions of {counted(held, 'source partition')} go with them: a pipeline that still "
+                "has this path would make the table anew and read from its start."
             )
         if plan.left_alone:
             lines.append(f"Left alone: {', '.join(plan.left_alone[:10])}, which are not the table's.")
