@@ -245,6 +245,8 @@ flush: {interval: 500ms}
 
     left = shown_by("".join(sent))
     assert left[0].startswith("events: created at ")
-    assert re.fullmatch(r"shop: [\d,]+ rows, [\d,]+ dead letters?, \d+ commits? in \d+ s", left[1])
-    assert left[2].startswith("  lakefeed status shop.yaml")
+    assert left[1] == "events: columns as events show them:"
+    end = next(at for at, line in enumerate(left) if line.startswith("shop: "))
+    assert re.fullmatch(r"shop: [\d,]+ rows, [\d,]+ dead letters?, \d+ commits? in \d+ s", left[end])
+    assert left[end + 1].startswith("  lakefeed status shop.yaml")
     assert not any("rows/s" in line for line in left)

@@ -83,6 +83,9 @@ class Tidier(Quiet):
                 self.messages.append(text)
                 ballast.unlink()
 
+    def delayed(self, table: str, source: str, text: str) -> None:
+        self.trouble(source, text)
+
 
 @pytest.mark.usefixtures("spark")
 def test_disk_that_is_full_at_each_step_is_waited_out_and_nothing_is_lost(tmp_path: Path) -> None:

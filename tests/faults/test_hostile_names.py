@@ -72,7 +72,7 @@ tables:
         if number in landed:
             assert {key: landed[number][key] for key in event} == event
             assert landed[number]["_topic"] == topics[number % len(topics)]
-    assert {letter["code"] for letter in refused.values()} <= {"bad_name"}
+    assert {letter["code"] for letter in refused.values()} <= {"bad_name", "bad_partition"}
     assert {path.name for path in tmp_path.iterdir()} == {"lake", "shop.yaml", ".lakefeed"}
     assert {path.name for path in lake.iterdir()} <= {"events", "shop_dead_letters"}
     assert not [path for path in lake.rglob("*") if not path.resolve().is_relative_to(lake)]

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.engine.rewriting import file_writer
 from lakefeed.errors import UsageError
+from lakefeed.files.stats import footer_statistics
 from lakefeed.stores import open_store
 from lakefeed.tables import compaction, conversion, deletion, drop, settings, vacuum
 from lakefeed.tables import restore as restoring
@@ -80,7 +81,7 @@ def test_parquet_files_on_s3_become_a_table_and_get_properties(s3: S3Server, buc
     body = sink.getvalue().to_pybytes()
     s3.client.put_object(Bucket=bucket, Key="old/day=2026-11-15/a.parquet", Body=body)
 
-    plan = conversion.plan(path, open_store(path, storage), {"day": pa.date32()})
+    plan = conversion.plan(path, open_store(path, storage), {"day": pa.date32()}, footer_statistics)
     conversion.run(plan, storage, ACCOUNT)
     table = open_any(path, storage)
     settings.run(table, settings.plan(table, {"delta.checkpointInterval": "5"}), ACCOUNT)
