@@ -112,7 +112,7 @@ def _table(found: PipelineStatus, redactor: Redactor) -> Table:
             f"{one.version:,}",
             f"{one.rows:,}",
             f"{one.files:,}",
-            f"{one.small_files:,}",
+            "" if one is found.dead_letters else f"{one.small_files:,}",
             readable_size(one.bytes),
         )
         table.add_row(one.name, *numbers, one.last_commit or "", _lag(one))

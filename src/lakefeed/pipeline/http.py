@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.wording import shown
@@ -35,10 +35,17 @@ def _checked(text: str) -> str:
     return text.strip()
 
 
+def _no_number(value: object) -> object:
+    # A port alone would be told to be text, and not what else belongs to it.
+    if isinstance(value, int) and not isinstance(value, bool):
+        split_address(str(value))
+    return value
+
+
 class Http(Section):
     """The page of a running pipeline, its metrics and its health."""
 
-    listen: Annotated[str, AfterValidator(_checked)] = Field(
+    listen: Annotated[str, BeforeValidator(_no_number), AfterValidator(_checked)] = Field(
         default="127.0.0.1:8088",
         description="The address to listen on. With port 0 the system chooses a free port, and the log "
         "names it.",

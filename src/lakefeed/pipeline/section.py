@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from lakefeed.pipeline.secrets import for_repr
+from lakefeed.pipeline.wording import shown
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,13 @@ class InAWord:
         return {"anyOf": [{"type": "string", "enum": list(self.meaning)}, handler(inner)]}
 
     def _read(self, value: Any) -> Any:
-        return self.meaning[value] if isinstance(value, str) and value in self.meaning else value
+        if not isinstance(value, str):
+            return value
+        if value not in self.meaning:
+            words = ", ".join(self.meaning)
+            one_of = f"one of {words}" if len(self.meaning) > 1 else words
+            raise ValueError(f"expected {one_of}, or keys and values, got {shown(value)}")
+        return self.meaning[value]
 
 
 class Section(BaseModel):

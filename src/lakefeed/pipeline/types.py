@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakefeed.pipeline.grammar import Cursor, TypeSyntaxError
 from lakefeed.pipeline.names import column_name_problem
-from lakefeed.pipeline.wording import did_you_mean
+from lakefeed.pipeline.wording import did_you_mean, listed
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 """The only timestamp that tables hold: every engine reads it alike."""
@@ -96,9 +96,17 @@ _REFUSED = {
 def column(name: str, text: str) -> pa.Field:
     """The declared column for a type such as `decimal(10,2) not null`; ValueError says what is wrong."""
     cursor = Cursor(text)
-    declared = _type(cursor, 0)
-    nullable = not cursor.take_not_null()
-    cursor.expect_end()
+    try:
+        declared = _type(cursor, 0)
+        nullable = not cursor.take_not_null()
+        cursor.expect_end()
+    except TypeSyntaxError as error:
+        whole = text.count("(") <= text.count(")") and text.count("<") <= text.count(">")
+        if whole or not any(name in text.lower() for name in ("decimal(", "map<", "struct<")):
+            raise
+        # Within braces, YAML ends a value at its comma.
+        hint = 'within { } a type with a comma needs quotes, such as "decimal(10,2)"'
+        raise TypeSyntaxError(f"{error}; {hint}") from None
     return pa.field(name, declared, nullable)
 
 
@@ -121,7 +129,12 @@ def _type(cursor: Cursor, level: int) -> pa.DataType:
         if level >= DEEPEST:
             raise cursor.error(f"a column may be nested at most {DEEPEST} levels deep", start)
         return _NESTED[folded](cursor, level + 1)
-    raise cursor.error(f"unknown type '{name}'{did_you_mean(name, type_names())}", start)
+    raise cursor.error(f"unknown type '{name}'{did_you_mean(name, type_names()) or _known()}", start)
+
+
+def _known() -> str:
+    words = [*dict.fromkeys(_WORDS.values()), "decimal", "array", "map", "struct"]
+    return f"; known are {listed(words)}"
 
 
 def type_names() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
@@ -13,6 +14,7 @@ from pydantic import Field, NonNegativeInt, StringConstraints, field_validator, 
 from lakefeed.pipeline.options import Options
 from lakefeed.sources import Events, OffsetRange, Source, SourceClient
 
+_PORT = re.compile(r":\d+$")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 PartitionNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]+$")]
 Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[PartitionNumber, NonNegativeInt]]
@@ -22,7 +24,10 @@ class KafkaSource(Source):
     """Topics of a Kafka cluster. A partition is named `topic-number`, as Kafka itself does."""
 
     type: Literal["kafka"] = "kafka"
-    brokers: str = Field(description="Bootstrap brokers, separated by commas.", examples=["localhost:9092"])
+    brokers: str = Field(
+        description="Bootstrap brokers, separated by commas; without a port, 9092.",
+        examples=["localhost:9092"],
+    )
     topics: tuple[str, ...] = Field(
         (),
         description="The topics to read. Give either this or `topic_pattern`.",
@@ -63,6 +68,13 @@ class KafkaSource(Source):
     @classmethod
     def _one_topic_is_a_list(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
+
+    @field_validator("brokers")
+    @classmethod
+    def _port_of_kafka(cls, value: str) -> str:
+        """Add the port that a client would take in silence, so that messages name it."""
+        brokers = [one.strip() for one in value.split(",")]
+        return ",".join(one if not one or _PORT.search(one) else f"{one}:9092" for one in brokers)
 
     @field_validator("start")
     @classmethod

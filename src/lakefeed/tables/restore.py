@@ -12,7 +12,8 @@ from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import store_errors
-from lakefeed.tables.entries import versions
+from lakefeed.tables.description import instant
+from lakefeed.tables.entries import read, versions
 from lakefeed.tables.operation import Account, Extent, Report, change, place
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.snapshot import data_files, extent, refuse_respelled
@@ -94,9 +95,23 @@ def _old_version(table: LakeTable, to: int | dt.datetime) -> DeltaTable:
         raise UsageError(
             f"{place(table)} cannot be read as of {to}; its log holds versions {there[0]} to {there[-1]}."
         ) from error
-    if isinstance(to, int) and old.version() != to:
+    if isinstance(to, dt.datetime):
+        _refuse_before_the_first(table, old, to)
+    elif old.version() != to:
         raise UsageError(f"{place(table)} has no version {to}; the newest is {table.version}.")
     return old
+
+
+def _refuse_before_the_first(table: LakeTable, old: DeltaTable, to: dt.datetime) -> None:
+    """Raise UsageError for a moment before the log begins: what is found for it is the first version."""
+    oldest, written = next(iter(versions(table.store).items()))
+    said = read(table.store, oldest).info.get("timestamp")
+    made = min(written, said) if isinstance(said, int) else written
+    if old.version() == oldest and made > to.timestamp() * 1000:
+        raise UsageError(
+            f"{place(table)}: there was no version at {to.isoformat()}: the oldest that the log tells is "
+            f"{oldest}, of {instant(made)}.\nGive a later time, or --to-version."
+        )
 
 
 def _refuse_missing(table: LakeTable, version: int, paths: list[str]) -> None:

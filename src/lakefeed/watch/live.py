@@ -130,7 +130,7 @@ def _tables(view: RunView, room: int) -> Table:
     shown = sorted(view.tables, key=_interest)[:room]
     for table in view.tables:
         if table in shown:
-            drawn.add_row(*_cells(table, view.now))
+            drawn.add_row(*_cells(table, view))
     if len(view.tables) > len(shown):
         drawn.add_row(Text(f"and {len(view.tables) - len(shown)} more", style="dim"))
     return drawn
@@ -141,17 +141,21 @@ def _interest(table: TableView) -> tuple[bool, int, float]:
     return not table.stopped, -(table.lag or 0), -table.rate
 
 
-def _cells(table: TableView, now: float) -> list[Text | str]:
+def _cells(table: TableView, view: RunView) -> list[Text | str]:
     if table.stopped:
         return [Text(table.name, style="red"), "", f"{table.written:,}", "", Text("stopped", style="red"), ""]
-    last = "" if table.last_commit is None else f"{ago(now - table.last_commit)} ago"
-    lag = "?" if table.lag is None else f"{table.lag:,}"
+    only_created = table.version == 0 and not table.commits
+    last = "" if table.last_commit is None or only_created else f"{ago(view.now - table.last_commit)} ago"
+    # What a source said before it fell silent is no longer true.
+    silent = {one.name for one in view.sources if one.trouble}
+    lag = "?" if table.lag is None or silent & set(table.sources) else f"{table.lag:,}"
     letters = Text(f"{table.letters:,}", style="yellow" if table.letters else "dim")
     return [table.name, f"{table.rate:,.0f}", f"{table.written:,}", lag, last, letters]
 
 
 def _sum(view: RunView) -> Text:
-    letters, lag = view.dead_letters, "?" if view.lag is None else f"{view.lag:,}"
+    silent = any(one.trouble and not one.stopped for one in view.sources)
+    letters, lag = view.dead_letters, "?" if view.lag is None or silent else f"{view.lag:,}"
     return Text.assemble(
         (f"{view.pipeline}  ", "bold"),
         (counted(view.rows, "row"), "green"),

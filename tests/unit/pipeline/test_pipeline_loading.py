@@ -178,6 +178,7 @@ tables:
   two: {path: u, from: a, evolve: {new_column: rescued}, metadata: {_topik: x}}
   three: {path: v, from: a, metadata: {as: a b}, rename: {a: "b c"}, drop: [a, a]}
   four: {path: w, from: a, metadata: {_topic: x, _key: X}, schema: guess, evolve: {type_change: add}}
+  five: {path: x, from: a, evolve: append}
 """
 
     assert problems(text) == [
@@ -198,7 +199,9 @@ tables:
         "shop.yaml:16: tables.three.rename.a: 'a' is in `drop` as well; remove it from one of them",
         "shop.yaml:17: tables.four.evolve.type_change: expected 'dead_letter', 'rescue' or 'fail', got 'add'",
         "shop.yaml:17: tables.four.metadata: makes two columns 'X', which are one in a table",
-        "shop.yaml:17: tables.four.schema: expected keys and values, got 'guess'",
+        "shop.yaml:17: tables.four.schema: expected infer, or keys and values, got 'guess'",
+        "shop.yaml:18: tables.five.evolve: expected one of add, ignore, rescue, dead_letter, fail, or keys "
+        "and values, got 'append'",
     ]
 
 

@@ -131,3 +131,14 @@ def test_a_type_in_words_is_read_back_as_the_same_type(text: str) -> None:
 
     assert column("c", type_text(declared)).type == declared
     assert stored_type(stored_type(declared)) == stored_type(declared)
+
+
+@pytest.mark.parametrize("text", ["decimal(10", "map<string"])
+def test_type_that_a_comma_has_cut_asks_for_quotes(text: str) -> None:
+    with pytest.raises(ValueError, match=r'within \{ \} a type with a comma needs quotes, such as "decimal'):
+        column("price", text)
+
+
+def test_unknown_type_lists_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match=r"unknown type 'number'; known are string, long, .* and struct"):
+        column("price", "number")

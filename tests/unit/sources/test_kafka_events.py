@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lakefeed.sources.kafka import KafkaEvents
+from lakefeed.sources.kafka import KafkaEvents, KafkaSource
 
 _NOT_AVAILABLE, _CREATED = 0, 1
 
@@ -51,3 +51,9 @@ def test_timestamp_that_no_calendar_holds_is_null_and_stops_nothing(
 
     assert origin.column("timestamp").cast("int64").to_pylist() == [microseconds]
     assert newest == (None if microseconds is None else microseconds / 1_000_000)
+
+
+def test_broker_without_a_port_has_that_of_kafka() -> None:
+    source = KafkaSource(brokers="localhost, other:9093,[::1]", topics=("orders",), format="json")
+
+    assert source.brokers == "localhost:9092,other:9093,[::1]:9092"

@@ -157,3 +157,10 @@ def test_restore_gives_way_to_a_commit_that_came_between(
         restore.run(table, plan, RESTORE)
 
     assert ids(tmp_path) == [1, 2, 3]
+
+
+def test_moment_before_the_table_was_there_is_no_version_to_restore(tmp_path: Path) -> None:
+    table = write_table(tmp_path, [{"id": [1]}, {"id": [2]}])
+
+    with pytest.raises(UsageError, match=r"there was no version at .*: the oldest that the log tells is 0"):
+        restore.plan(table, dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))

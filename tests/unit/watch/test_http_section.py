@@ -34,7 +34,10 @@ def test_nothing_listens_unless_http_is_given_and_then_on_loopback(tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("http: {listen: 8088}", "http.listen: "),
+        (
+            "http: {listen: 8088}",
+            "http.listen: expected an address such as 127.0.0.1:8088 or 0.0.0.0:8088, got '8088'",
+        ),
         (
             "http: {listen: localhost}",
             "http.listen: expected an address such as 127.0.0.1:8088 or 0.0.0.0:8088, got 'localhost'",

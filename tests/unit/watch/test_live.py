@@ -9,7 +9,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from lakefeed.engine.report import Upkept
+from lakefeed.engine.report import Counted, Upkept
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.watch.live import LiveProgress
 from support.screen import shown_by
@@ -42,11 +42,11 @@ def test_each_table_has_a_line_with_rate_rows_lag_last_commit_and_dead_letters()
 
     assert lines[0] == ["table", "rows/s", "rows", "lag", "last commit", "dead letters"]
     assert lines[1] == ["clicks", "20", "100", "0", "5 s ago", "1"]
-    assert lines[2] == ["orders", "20", "100", "0", "5 s ago", "0"]
+    assert lines[2] == ["orders", "20", "100", "?", "5 s ago", "0"]
     assert lines[3] == ["refunds", "200", "stopped"]
     refused = "source orders: broker:9092 does not answer: Connection refused"
     assert lines[4] == [f"{refused}; trying again for 10 min more"]
-    assert lines[5] == ["shop", "400 rows", "80 rows/s", "lag 0", "4 commits", "1 dead letter", "5 s"]
+    assert lines[5] == ["shop", "400 rows", "80 rows/s", "lag ?", "4 commits", "1 dead letter", "5 s"]
 
 
 def test_fifty_tables_fit_a_small_terminal_the_broken_and_the_late_first() -> None:
@@ -167,3 +167,14 @@ def test_terminal_page_and_metrics_mean_the_same_by_rows_commits_and_dead_letter
     assert terminal == "shop  400 rows  80 rows/s  lag 0  4 commits  3 dead letters  5 s"
     assert (figures["rows a second"], figures["commits"], figures["dead letters"]) == ("80/s", "4", "3")
     assert counted == {"records_written_total": 400, "commits_total": 4, "dead_letters_total": 3}
+
+
+def test_creation_of_a_table_is_no_commit() -> None:
+    run = WatchedRun()
+    run.tell.started()
+    run.tell.counted(Counted("clicks", 0, 0, 0, 0, 0, run.clock.now))
+    run.clock.now += 18
+
+    (line,) = [line for line in plain(drawn(run)).splitlines() if line.startswith("clicks ")]
+
+    assert "ago" not in line
