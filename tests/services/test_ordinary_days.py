@@ -84,7 +84,7 @@ class Shop:
 
 def _has_ended_a_batch(checkpoints: Path) -> bool:
     try:
-        return any(checkpoints.glob("*/commits/0"))
+        return any(checkpoints.glob("**/commits/0"))
     except FileNotFoundError:
         # A new life deletes what the last one has left, also under our eyes.
         return False
