@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated
 
@@ -63,11 +64,21 @@ def _last_words(error: LakefeedError) -> str:
     return str(error) if error.exit_code == 2 else f"error: {error}"
 
 
+class _Leveled(logging.Formatter):
+    """`warning: ...` for what is logged where no log was set up, as commands that only look do."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        return f"{record.levelname.lower()}: {super().format(record)}"
+
+
 def main() -> None:
     """Run the command line.
 
     Exit codes: 0 success, 1 the work failed, 2 the command or the file is wrong, 3 a check found a problem.
     """
+    if logging.lastResort:
+        logging.lastResort.setFormatter(_Leveled())
     try:
         app()
     except LakefeedError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,6 +60,8 @@ def rewind(
 
 
 def _lines(report: RewindReport, file: Path, undo_others: bool, dry_run: bool) -> list[str]:
+    from lakefeed.pipeline.wording import counted
+
     done = report.version is not None
     of_time = f" of {report.to_time}" if report.to_time else ""
     lines = [
@@ -68,15 +71,17 @@ def _lines(report: RewindReport, file: Path, undo_others: bool, dry_run: bool) -
         f"  rows: {_number(report.rows_now)} -> {_number(report.rows_then)}",
     ]
     for one in report.partitions:
-        again = f"{one.events:,} offsets to read again" if one.events else "nothing to read again"
+        again = f"{counted(one.events, 'offset')} to read again" if one.events else "nothing to read again"
         lines.append(f"  {one.partition}: next {one.now} -> {one.then}, {again}")
-    if report.letters_kept:
+    if kept := report.letters_kept:
+        stays = "stays a dead letter" if kept == 1 else "stay dead letters"
         lines.append(
-            f"  {report.letters_kept:,} dead letters of these offsets stay dead letters; after the next run, "
-            f"`lakefeed dead-letters replay {file} --table {report.table} --yes` sends them again"
+            f"  {counted(kept, 'dead letter')} of these offsets {stays}; after the next run, "
+            f"`lakefeed dead-letters replay {quote(str(file))} --table {report.table} --yes` sends them again"
         )
-    if report.letters_returned:
-        lines.append(f"  {report.letters_returned:,} replayed dead letters become dead letters again")
+    if back := report.letters_returned:
+        become = "becomes a dead letter" if back == 1 else "become dead letters"
+        lines.append(f"  {counted(back, 'replayed dead letter')} {become} again")
     lines += [f"  undone: {text}" for text in report.undone]
     lines += [f"  note: {text}" for text in report.notes]
     if done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -73,19 +74,19 @@ def _retention(table: LakeTable) -> Iterator[str]:
     if files < DAY:
         yield (
             f"{DELETED_FILES} is {format_duration(files)}: a query or a stream that takes longer finds its "
-            f"files gone after a vacuum. lakefeed table properties {place(table)} "
+            f"files gone after a vacuum. lakefeed table properties {quote(place(table))} "
             f'--set "{DELETED_FILES}=interval 7 days" --yes'
         )
     if log < files:
         yield (
             f"{LOG_ENTRIES} is {format_duration(log)}, but old files are kept for {format_duration(files)}: "
             "a streaming reader that rests for longer cannot go on, though the files are there. "
-            f'lakefeed table properties {place(table)} --set "{LOG_ENTRIES}=interval 30 days" --yes'
+            f'lakefeed table properties {quote(place(table))} --set "{LOG_ENTRIES}=interval 30 days" --yes'
         )
     if table.transactions and "delta.setTransactionRetentionDuration" in properties:
         yield (
             "delta.setTransactionRetentionDuration lets positions expire: events would be repeated after a "
-            f"pause. lakefeed table properties {place(table)} "
+            f"pause. lakefeed table properties {quote(place(table))} "
             "--unset delta.setTransactionRetentionDuration --yes"
         )
 
@@ -112,7 +113,7 @@ def _better_layout(table: LakeTable, names: list[str], groups: dict[Any, list[Da
     rest = [name for name in names if name != widest]
     return (
         f"{widest} alone has {counts[widest]:,} values: cluster by it instead. "
-        f'lakefeed table replace {place(table)} --partition-by "{",".join(rest)}" --yes'
+        f'lakefeed table replace {quote(place(table))} --partition-by "{",".join(rest)}" --yes'
     )
 
 
@@ -127,7 +128,7 @@ def _compaction(table: LakeTable, files: list[DataFile]) -> Iterator[str]:
     yield (
         f"{crowded:,} of {counted(len(files), 'file')} are small (below "
         f"{readable_size(int(target * SMALL_SHARE))}) and would become {left:,}. "
-        f"lakefeed table optimize {place(table)} --yes"
+        f"lakefeed table optimize {quote(place(table))} --yes"
     )
 
 
@@ -145,14 +146,15 @@ def _clustering(table: LakeTable, files: list[DataFile], filters: Sequence[str])
         if share is None:
             yield (
                 f"Files do not tell which values of {name} they hold, so a filter on it reads all of them. "
-                f"lakefeed table properties {place(table)} --set delta.dataSkippingStatsColumns=... --yes"
+                f"lakefeed table properties {quote(place(table))} "
+                "--set delta.dataSkippingStatsColumns=... --yes"
             )
     poor = [name for name, share in shares.items() if share is not None and share > _READS_TOO_MUCH]
     if poor:
         told = listed(f"{name} reads {shares[name]:.0%}" for name in poor)
         yield (
             f"Of {len(files):,} files, a filter on one value of {told}. "
-            f"lakefeed table optimize {place(table)} --z-order {','.join(poor)} --yes"
+            f"lakefeed table optimize {quote(place(table))} --z-order {','.join(poor)} --yes"
         )
 
 
@@ -162,5 +164,5 @@ def _log(table: LakeTable) -> Iterator[str]:
     if since >= _LONG_LOG:
         yield (
             f"The log has {since:,} entries since its last checkpoint; every reader reads them all. "
-            f"lakefeed table checkpoint {place(table)} --yes"
+            f"lakefeed table checkpoint {quote(place(table))} --yes"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -51,7 +52,7 @@ def plan(
     """
     with store_errors(path):
         if store.get_file_info(LOG).type == pafs.FileType.Directory:
-            raise UsageError(f"{path} is a Delta table already: lakefeed table detail {path}")
+            raise UsageError(f"{path} is a Delta table already: lakefeed table detail {quote(path)}")
         names = _partition_names(path, store)
         found = listing(store, names)
         hidden = [name for name in found.strange if name.endswith(".parquet")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from shlex import quote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -52,5 +53,6 @@ def _missing(store: pafs.FileSystem, gone: list[str]) -> MissingFile:
     more = f", and {counted(len(gone) - 1, 'file')} more" if len(gone) > 1 else ""
     return MissingFile(
         f"{place}: {gone[0]}{more}: the log names it, and it is not there. Nothing was changed.\n"
-        f"Bring it back from a backup, or go back to a version without it: lakefeed table history {place}"
+        "Bring it back from a backup, or go back to a version without it: "
+        f"lakefeed table history {quote(place)}"
     )

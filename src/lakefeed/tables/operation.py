@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from lakefeed.tables.table import LakeTable, account_of, commit_properties
 
 Account = Mapping[str, Any]
 """What a commit says about itself, under `lakefeed` in its information."""
+
+_LAYERS = re.compile(r"^((External|Generic( DeltaTable)?|Schema|sql parser) error: )+")
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,15 @@ def reading(where: str, option: str = "--where") -> Iterator[None]:
         yield
     except (DeltaError, ValueError) as error:
         raise UsageError(
-            f"{option} {where!r} cannot be read: {_first_line(error)}\n"
+            f"{option} {where!r} cannot be read: {_complaint(error)}\n"
             "Write a SQL condition on the table's columns, such as \"day >= '2026-11-01' AND price > 10\"."
         ) from error
+
+
+def _complaint(error: Exception) -> str:
+    """What is wrong with a condition, without the layers of delta-rs that have passed it on."""
+    text = " ".join(line.strip() for line in str(error).splitlines()) or "no reason given"
+    return _LAYERS.sub("", text)[:200]
 
 
 def _first_line(error: Exception) -> str:

@@ -29,10 +29,11 @@ _WITHOUT = {
 
 
 class Unfit(Exception):
-    """A column that not every reader could read: the way to it, and why."""
+    """A column that not every reader could read: the way to it, why, and what to do."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, remedy: str = "Write the file again without it") -> None:
         super().__init__(f"column {path} {reason}")
+        self.remedy = remedy
 
 
 def columns_of(store: pafs.FileSystem, path: str) -> tuple[pq.FileMetaData, pa.Schema]:
@@ -51,7 +52,7 @@ def columns_of(store: pafs.FileSystem, path: str) -> tuple[pq.FileMetaData, pa.S
             next(reader.iter_batches(batch_size=1, use_threads=False), None)
             return reader.metadata, columns
     except Unfit as error:
-        raise _refused(store, path, f"{error}", "Write the file again without it") from None
+        raise _refused(store, path, f"{error}", error.remedy) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = (str(error).splitlines() or ["no reason given"])[0][:120]
         raise _refused(store, path, f"it cannot be read: {reason}", "Move it away, or mend it") from error
@@ -92,7 +93,10 @@ def _type(kind: pa.DataType, path: str, stored: Iterator[str]) -> pa.DataType:
     leaf = kind.value_type if types.is_dictionary(kind) else kind
     found = None if types.is_nested(kind) else _plain(leaf, next(stored, ""))
     if found is None:
-        raise Unfit(path, _WITHOUT.get(leaf, f"is {leaf}, which not every reader of Delta has"))
+        reason = _WITHOUT.get(leaf, f"is {leaf}, which not every reader of Delta has")
+        if types.is_timestamp(leaf):
+            raise Unfit(path, reason, "Write the file again with microseconds")
+        raise Unfit(path, reason)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from shlex import quote
 
 from deltalake import DeltaTable
 
@@ -96,7 +97,8 @@ def refuse_append_only(table: LakeTable, operation: str) -> None:
     if table.properties.get("delta.appendOnly", "").lower() == "true":
         raise TableError(
             f"{place(table)}: delta.appendOnly is true, and `table {_command(operation)}` takes rows away.\n"
-            f"If that is meant: lakefeed table properties {place(table)} --set delta.appendOnly=false --yes"
+            f"If that is meant: lakefeed table properties {quote(place(table))} "
+            "--set delta.appendOnly=false --yes"
         )
 
 

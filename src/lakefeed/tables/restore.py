@@ -59,10 +59,11 @@ def plan(table: LakeTable, to: int | dt.datetime) -> Plan:
     )
 
 
-def refuse_moved(table: LakeTable, plan: Plan) -> None:
+def refuse_moved(table: LakeTable, plan: Plan, file: str = "FILE") -> None:
     """Raise TableError when positions have moved since: a restore takes back the rows and not the positions.
 
-    The events between would be in no version, and would never be read again.
+    The events between would be in no version, and would never be read again. `file` is the pipeline file, as
+    a hint names it.
     """
     if not plan.moved:
         return
@@ -71,7 +72,7 @@ def refuse_moved(table: LakeTable, plan: Plan) -> None:
     raise TableError(
         f"{place(table)}: version {plan.to_version} had read {held} of {name!r}, the log says up to {now}.\n"
         "A restore takes back rows and not positions: the events between would be lost.\n"
-        f"To move both: lakefeed rewind FILE --table NAME --to-version {plan.to_version}. "
+        f"To move both: lakefeed rewind {file} --table NAME --to-version {plan.to_version}. "
         "To leave positions as they are: --keep-positions."
     )
 

@@ -143,7 +143,8 @@ class LogLines(Quiet):
     def stopped(self, what: str, text: str) -> None:
         """An error that ends a part of the run."""
         kind, _, name = what.partition(" ")
-        _log.error("%s stopped: %s", what, text, extra={"fields": {"event": "stopped", kind: name}})
+        said = text.removeprefix(f"{what}: ")
+        _log.error("%s stopped: %s", what, said, extra={"fields": {"event": "stopped", kind: name}})
 
     def changed(self, table: str, text: str) -> None:
         """A table was created or changed."""

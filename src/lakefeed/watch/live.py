@@ -71,7 +71,9 @@ class LiveProgress(Quiet):
 
     def stopped(self, what: str, text: str) -> None:
         """Print an error above the table."""
-        self._console.print(Text(self._redact(f"{what} stopped: {text}"), style="red"))
+        self._console.print(
+            Text(self._redact(f"{what} stopped: {text.removeprefix(f'{what}: ')}"), style="red")
+        )
 
     def changed(self, table: str, text: str) -> None:
         """Print a change above the table."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import ago
 from lakefeed.watch.view import RunView
@@ -19,7 +21,7 @@ def summary(view: RunView) -> str:
 
 def where_to_look(view: RunView, file: str) -> list[tuple[str, str]]:
     """Commands that tell more of what a run of this file has done, each with what it tells."""
-    found = [(f"lakefeed status {file}", "what the tables hold, and how far they are")]
+    found = [(f"lakefeed status {quote(file)}", "what the tables hold, and how far they are")]
     if view.dead_letters:
-        found.append((f"lakefeed dead-letters list {file}", "which records were refused, and why"))
+        found.append((f"lakefeed dead-letters list {quote(file)}", "which records were refused, and why"))
     return found

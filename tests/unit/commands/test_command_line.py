@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ import yaml
 
 from lakefeed import TableError, __version__
 from lakefeed.commands import demo
-from lakefeed.commands.app import _last_words, app
+from lakefeed.commands.app import _last_words, _Leveled, app
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.instance import only_instance
 from lakefeed.pipeline.model import Pipeline
@@ -437,3 +438,9 @@ def test_installed_command_and_module_are_the_same() -> None:
     done = subprocess.run([str(command), "--version"], capture_output=True, text=True)
 
     assert done.stdout == f"lakefeed {__version__}\n"
+
+
+def test_what_is_logged_without_a_log_says_its_level() -> None:
+    record = logging.LogRecord("lakefeed", logging.WARNING, "", 0, "%s", ("a secret is in the file",), None)
+
+    assert _Leveled().format(record) == "warning: a secret is in the file"

@@ -61,6 +61,7 @@ def test_condition_that_cannot_be_read_is_told_with_an_example(tmp_path: Path, w
         deletion.plan(table, where)
 
     assert f"--where {where!r} cannot be read" in str(refused.value)
+    assert " error: " not in str(refused.value)
     assert len(str(refused.value).splitlines()) == 2
 
 
@@ -108,6 +109,8 @@ def test_restore_that_would_part_rows_from_positions_is_refused_and_points_to_re
     assert "version 1 had read up to 1 of 'shop/clicks/0', the log says up to 2" in str(refused.value)
     assert "the events between would be lost" in str(refused.value)
     assert "lakefeed rewind FILE --table NAME --to-version 1" in str(refused.value)
+    with pytest.raises(TableError, match=r"lakefeed rewind shop\.yaml --table"):
+        restore.refuse_moved(table, plan, "shop.yaml")
     assert len(str(refused.value).splitlines()) == 3
 
 

@@ -178,3 +178,16 @@ def test_creation_of_a_table_is_no_commit() -> None:
     (line,) = [line for line in plain(drawn(run)).splitlines() if line.startswith("clicks ")]
 
     assert "ago" not in line
+
+
+def test_what_has_stopped_is_named_once_and_files_with_blanks_are_quoted() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    screen = io.StringIO()
+    console = Console(file=screen, width=200)
+
+    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console, file="my shop.yaml") as live:
+        live.stopped("source orders", "source orders: gone")
+
+    assert "source orders stopped: gone" in plain(screen.getvalue())
+    assert "lakefeed status 'my shop.yaml'" in plain(screen.getvalue())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,7 +56,7 @@ def restore(
         table = at.table()
         plan = operation.plan(table, then)
         if not keep_positions:
-            operation.refuse_moved(table, plan)
+            operation.refuse_moved(table, plan, quote(str(file)) if file else "FILE")
         account = operation_account("restore", by="command", reason=reason)
         at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, account))
 
