@@ -60,6 +60,7 @@ def test_a_column_that_not_every_reader_has_is_named_with_its_file(name: str, tm
     assert str(refused.value).startswith(f"{tmp_path}: b.parquet: {told}")
     remedy = "with microseconds" if "[ns]" in told else "without it"
     assert str(refused.value).endswith(f".\nWrite the file again {remedy}, then convert.")
+    assert not (tmp_path / "_delta_log").exists()
 
 
 def test_lists_in_the_old_form_are_refused(tmp_path: Path) -> None:
