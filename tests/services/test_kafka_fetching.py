@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -96,3 +97,36 @@ def test_events_are_handed_over_in_chunks_of_bounded_bytes(
 
     assert [len(payload) for chunk in chunks for payload in chunk if payload] == sizes
     assert all(len(chunk) == 1 or sum(map(len, filter(None, chunk))) <= 200_000 for chunk in chunks)
+
+
+def test_a_client_that_fetches_no_more_is_replaced(
+    backlog: tuple[KafkaSource, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients: list[Consumer] = []
+
+    class Deaf(Consumer):
+        """The first one hears its first events, and nothing after them."""
+
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self.heard = 0
+            clients.append(self)
+
+        def consume(self, *args: Any, **more: Any) -> list[Any]:
+            if self is clients[0] and self.heard:
+                time.sleep(0.05)
+                return []
+            found = super().consume(*args, **more)
+            self.heard += len(found)
+            return found
+
+    monkeypatch.setattr("lakefeed.sources.kafka_fetch.Consumer", Deaf)
+    monkeypatch.setattr("lakefeed.sources.kafka_fetch._RENEW_AFTER", 0.5)
+    while kafka_fetch._kept:
+        kafka_fetch._kept.popitem()[1].close()
+
+    found = read(*backlog, 0, 100)
+
+    wanted = [f"{number}:{at}" for number in range(PARTITIONS) for at in range(100)]
+    assert sorted(found) == sorted(wanted)
+    assert len(clients) == 2

@@ -23,6 +23,9 @@ _CHUNK_BYTES = 16 * 2**20
 _FIRST_GUESS = 16 * 1024
 """Bytes of an event, until some have shown how large they are."""
 _WAIT = 0.1
+_RENEW_AFTER = 10.0
+"""Seconds without progress after which the client is replaced: one that was kept over a broker's restart may
+never fetch again. The driver has seen that the events are there."""
 _PATIENCE = 60.0
 """Seconds without a single event or any progress after which the task gives the range back."""
 
@@ -76,15 +79,19 @@ class _Reader:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._stands: dict[Place, int] = {}
-        try:
-            self._consumer = Consumer({**settings, "stats_cb": self._see})
-        except (KafkaException, ValueError) as error:
-            raise SourceError(f"the Kafka client refuses its options: {error}") from error
+        self._settings = settings
+        self._consumer = self._connect()
         self._strayed = True
         self._let_go_of: set[Place] = set()
         self._bytes_per_event = float(_FIRST_GUESS)
         self._quiet_since = 0.0
         self._fetched_to: dict[Place, int] = {}
+
+    def _connect(self) -> Consumer:
+        try:
+            return Consumer({**self._settings, "stats_cb": self._see})
+        except (KafkaException, ValueError) as error:
+            raise SourceError(f"the Kafka client refuses its options: {error}") from error
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[KafkaEvents]:
         """Small ranges together, as a round trip for each would cost more than they.
@@ -107,6 +114,7 @@ class _Reader:
         only = spans[0].partition if len(spans) == 1 else None
         sort_out = self._sort_out_one if only else self._sort_out_many
         self._quiet_since = time.monotonic()
+        renewed_at = self._quiet_since
         waiting: list[Message] = []
         size = 0
         while left := self._left(ends):
@@ -127,6 +135,9 @@ class _Reader:
             elif time.monotonic() - self._quiet_since > _PATIENCE:
                 where = ", ".join(f"{topic}-{number} at {at}" for (topic, number), at in self._stands.items())
                 raise SourceUnavailable(f"no event came from {where} for {_PATIENCE:.0f} s")
+            elif time.monotonic() - max(self._quiet_since, renewed_at) > _RENEW_AFTER:
+                self._renew(ends)
+                renewed_at = time.monotonic()
         if waiting:
             yield from _chunks(waiting, size, only)
 
@@ -154,6 +165,14 @@ class _Reader:
     def _left(self, ends: dict[Place, int]) -> list[int]:
         """How many events are missing of each partition that is not complete."""
         return [ends[place] - at for place, at in self._stands.items() if at < ends[place]]
+
+    def _renew(self, ends: dict[Place, int]) -> None:
+        """Go on with a new client, from where the old one stood."""
+        self._consumer.close()
+        self._consumer = self._connect()
+        left = {place: at for place, at in self._stands.items() if at < ends[place]}
+        self._consumer.assign([TopicPartition(topic, number, at) for (topic, number), at in left.items()])
+        self._let_go_of = set(self._stands) - set(left)
 
     def _go_to(self, starts: dict[Place, int]) -> None:
         if self._strayed or starts != self._stands:
