@@ -132,7 +132,7 @@ def test_the_reference_names_every_key_with_its_default() -> None:
     text = reference_markdown()
 
     assert (
-        "| `interval` | duration | `5s` | The longest time that an event waits for its batch to end." in text
+        "| `interval` | duration | `5s` | The longest time that an event waits until its batch ends." in text
     )
     assert "| `from` | text or list of text | required |" in text
     assert "## Source: queue" in text
