@@ -158,7 +158,7 @@ def test_days_of_a_pipeline_whose_topic_is_missing_then_empty_then_drained(
 
     code, _, said = run("run", str(shop.file))
     assert code == 1
-    assert f"source orders: topic 'orders' does not exist on {own_broker.address}." in said
+    assert f"source orders stopped: topic 'orders' does not exist on {own_broker.address}." in said
     assert "Create the topic" in said
 
     own_broker.create_topic("orders")

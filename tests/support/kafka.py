@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import IsolationLevel, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from support.jars import BROKER, BROKER_LOG, fetch, java
@@ -281,8 +281,23 @@ class Broker:
         admin = self._admin()
         found = admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         wanted = {TopicPartition(topic, partition): spec for partition in found.partitions}
-        answers = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-        return {at.partition: answer.result(ANSWER_SECONDS).offset for at, answer in answers.items()}
+        found_offsets: dict[int, int] = {}
+
+        def answered() -> bool:
+            answers = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+            try:
+                found_offsets.update(
+                    {at.partition: answer.result(ANSWER_SECONDS).offset for at, answer in answers.items()}
+                )
+            except KafkaException as error:
+                # The metadata names the leader of a new partition a moment before that leader knows.
+                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                    raise
+                return False
+            return True
+
+        wait_until(answered, ANSWER_SECONDS, lambda: f"no broker leads every partition of topic {topic}")
+        return found_offsets
 
     def _wait_for_partitions(self, topic: str, count: int) -> None:
         admin = self._admin()
