@@ -57,7 +57,7 @@ class _Reader:
     def column(self) -> Column:
         """One value of the message for each span."""
         if self._message.form is Form.JSON:
-            return json_texts(self._message, self._spans, self._buffer)
+            return json_texts(self._message, self._spans, self._buffer, self._strict_numbers)
         self._walk()
         columns = []
         for field in self._message.fields:

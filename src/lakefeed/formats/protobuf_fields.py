@@ -14,6 +14,7 @@ from lakefeed.formats import protobuf_message as pb
 from lakefeed.formats.json_times import FIRST_US, LAST_US
 from lakefeed.formats.protobuf_json import json_text
 from lakefeed.formats.protobuf_message import Field, Form, Message
+from lakefeed.formats.protobuf_walk import Walk
 from lakefeed.formats.protobuf_wire import Buffer, Flags, Places, Spans, Words
 from lakefeed.formats.refusal import Misfit
 
@@ -51,7 +52,8 @@ class Column:
     def spread(self, rows: Places, count: int) -> tuple[pa.Array, Flags]:
         """The values in a column of so many rows, null in those that have none."""
         doubt = _lifted(rows, self.doubt, count)
-        if len(rows) == count:
+        # As many values as rows: yet one row may have two of them, and another none.
+        if len(rows) == count and bool((rows[1:] != rows[:-1]).all()):
             return self.values, doubt
         places = np.full(count, -1, np.int64)
         places[rows] = np.arange(len(rows))
@@ -213,13 +215,16 @@ def assembled(message: Message, columns: list[pa.Array], doubt: Flags) -> Column
     return Column(pa.array(values).view(message.type), doubt | ~inside)
 
 
-def json_texts(message: Message, spans: Spans, buffer: Buffer) -> Column:
+def json_texts(message: Message, spans: Spans, buffer: Buffer, strict_numbers: bool) -> Column:
     """The JSON of messages whose fields are no columns, one by one."""
     texts: list[str | None] = []
     doubt = np.zeros(len(spans), np.bool_)
     for place, (start, end) in enumerate(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)):
+        walk = Walk(buffer.data)
         try:
+            walk.message(message, start, end, ())
             texts.append(json_text(message, buffer.data[start:end]))
+            doubt[place] = strict_numbers and bool(walk.unknown)
         except Misfit:
             texts.append(None)
             doubt[place] = True

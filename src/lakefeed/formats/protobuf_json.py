@@ -28,3 +28,19 @@ def json_text(message: Message, content: Any) -> str:
     except (json_format.Error, TypeError, ValueError) as error:
         raise Misfit("bad_protobuf", f"a message {message.name} that JSON cannot hold: {error}") from None
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def as_written(message: Message, content: bytes) -> bool:
+    """Whether Protobuf writes the message that it reads here with the same bytes.
+
+    Then it has left out nothing and cut no number. Others may be sound too: fields have no order.
+    """
+    from google.protobuf.message import DecodeError
+    from google.protobuf.message_factory import GetMessageClass
+
+    try:
+        parsed = GetMessageClass(message.descriptor).FromString(content)
+    except DecodeError:
+        return False
+    parsed.DiscardUnknownFields()
+    return bool(parsed.SerializePartialToString(deterministic=True) == content)

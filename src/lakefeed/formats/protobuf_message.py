@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -62,6 +63,9 @@ class Form(Enum):
     JSON = "the text of its JSON, as its shape has no end"
 
 
+FREE = frozenset(f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue"))
+"""Protobuf's own messages for any JSON."""
+
 _FORMS = {
     "google.protobuf.Timestamp": Form.TIMESTAMP,
     "google.protobuf.Duration": Form.DURATION,
@@ -72,7 +76,7 @@ _FORMS = {
         ),
         Form.WRAPPED,
     ),
-    **dict.fromkeys((f"google.protobuf.{kind}" for kind in ("Struct", "Value", "ListValue")), Form.JSON),
+    **dict.fromkeys(FREE, Form.JSON),
 }
 
 
@@ -138,17 +142,23 @@ def message_of(descriptor: Descriptor) -> Message:
     return _struct(descriptor, (descriptor.full_name,))
 
 
-def _struct(descriptor: Descriptor, path: tuple[str, ...]) -> Message:
+@lru_cache(1024)
+def opened(descriptor: Descriptor) -> Message:
+    """The fields of a message that becomes JSON, for a look at its bytes; messages in it are JSON again."""
+    return _struct(descriptor, None)
+
+
+def _struct(descriptor: Descriptor, path: tuple[str, ...] | None) -> Message:
     fields = tuple(_field(each, path) for each in descriptor.fields)
     columns = pa.struct([each.column for each in fields])
     entry = descriptor.GetOptions().map_entry
     return Message(descriptor.full_name, Form.STRUCT, fields, columns, entry, descriptor)
 
 
-def _message(descriptor: Descriptor, path: tuple[str, ...]) -> Message:
+def _message(descriptor: Descriptor, path: tuple[str, ...] | None) -> Message:
     name = descriptor.full_name
     form = _FORMS.get(name)
-    if form is Form.JSON or name in path:
+    if form is Form.JSON or path is None or name in path:
         return Message(name, Form.JSON, (), pa.string(), descriptor=descriptor)
     if len(path) > _DEEPEST:
         raise TooDeep(f"messages are nested more than {_DEEPEST} levels deep at {name}")
@@ -159,7 +169,7 @@ def _message(descriptor: Descriptor, path: tuple[str, ...]) -> Message:
     return Message(name, form, inner.fields, kinds.get(form) or inner.fields[0].value)
 
 
-def _field(descriptor: FieldDescriptor, path: tuple[str, ...]) -> Field:
+def _field(descriptor: FieldDescriptor, path: tuple[str, ...] | None) -> Field:
     in_entry = descriptor.containing_type.GetOptions().map_entry
     holder = descriptor.containing_oneof
     message = None

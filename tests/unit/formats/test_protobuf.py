@@ -363,6 +363,103 @@ def test_a_number_of_more_than_64_bits_is_refused(tmp_path: Path) -> None:
         ] == [("bad_protobuf", True)]
 
 
+TREE = """\
+syntax = "proto3";
+package t;
+enum Kind { NONE = 0; ONE = 1; }
+message T {
+  int32 i = 1; uint32 u = 2; sint32 s = 3; Kind k = 4; repeated int32 is = 5; map<int32, int32> m = 6;
+  T child = 7; string name = 8;
+}
+"""
+
+
+def child(*contents: bytes) -> bytes:
+    """A tree whose branches hold one another, with this content in the innermost."""
+    inner = b"".join(contents)
+    for _ in range(2):
+        inner = b"\x3a" + varint(len(inner)) + inner
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "error"),
+    [
+        (
+            b"\x08" + varint(2**32 + 5),
+            "out_of_range",
+            f"i: byte 6: expected a number of 32 bits, got {2**32 + 5}",
+        ),
+        (b"\x10" + varint(2**32), "out_of_range", f"u: byte 6: expected a number of 32 bits, got {2**32}"),
+        (b"\x18" + varint(2**32), "out_of_range", f"s: byte 6: expected a number of 32 bits, got {2**31}"),
+        (
+            b"\x20" + varint(2**32 + 1),
+            "out_of_range",
+            f"k: byte 6: expected a number of 32 bits, got {2**32 + 1}",
+        ),
+        (
+            b"\x2a\x06\x01" + varint(2**31),
+            "out_of_range",
+            f"is: byte 8: expected a number of 32 bits, got {2**31}",
+        ),
+        (
+            b"\x32\x08\x08\x01\x10" + varint(2**31),
+            "out_of_range",
+            f"m.value: byte 10: expected a number of 32 bits, got {2**31}",
+        ),
+        (b"\x0a\x01a", "bad_protobuf", "i: byte 7: expected a varint, got a length and bytes"),
+        (b"\x42\x01\xff", "not_utf8", "name: byte 7: 0xff is not UTF-8"),
+    ],
+)
+def test_a_recursive_message_is_refused_for_what_any_other_is(
+    tmp_path: Path, content: bytes, code: str, error: str
+) -> None:
+    decoded = made(tmp_path, TREE, "t.T", child(content))
+
+    assert [(one.code, one.error) for one in decoded.refused] == [(code, f"child.child.{error}")]
+
+
+def test_a_recursive_message_keeps_the_largest_numbers_of_32_bits_and_any_order_of_its_fields(
+    tmp_path: Path,
+) -> None:
+    content = child(b"\x10" + varint(2**32 - 1), b"\x08" + varint(-(2**31)), b"\x18" + varint(2**32 - 1))
+
+    [found] = made(tmp_path, TREE, "t.T", content).rows.to_pylist()
+
+    assert json.loads(found["child"]) == {"child": {"i": -(2**31), "s": -(2**31), "u": 2**32 - 1}}
+
+
+@pytest.mark.parametrize("kind", get_args(NewColumn))
+def test_a_field_that_a_recursive_message_does_not_have_is_met_as_any_other(
+    tmp_path: Path, kind: NewColumn
+) -> None:
+    file = tmp_path / "t.proto"
+    file.write_text(TREE)
+    schema = declared_schema({"i": "int"})
+    rules = Rules(new_column=kind)
+
+    decoded = (
+        ProtobufFormat(descriptor=str(file), message="t.T")
+        .decoder(schema, rules)
+        .decode([child(b"\x48\x01")])
+    )
+
+    assert [one.error.partition(":")[0] for one in decoded.refused] == (
+        ["`child.child.9`"] if kind == "dead_letter" else []
+    )
+
+
+def test_a_recursive_message_without_end_is_refused(tmp_path: Path) -> None:
+    content = b""
+    for _ in range(5_000):
+        content = b"\x3a" + varint(len(content)) + content
+
+    [refused] = made(tmp_path, TREE, "t.T", content).refused
+
+    assert refused.code == "bad_protobuf"
+    assert "nested more than 100 levels deep" in refused.error
+
+
 def test_of_two_names_of_an_enum_value_the_first_counts(tmp_path: Path) -> None:
     text = """\
 syntax = "proto3";
@@ -500,6 +597,16 @@ def test_many_payloads_keep_their_order_whatever_is_among_them() -> None:
 
     assert [one.index for one in decoded.refused] == [20_000]
     assert decoded.rows.column(0).to_pylist() == [number for number in range(count) if number != 20_000]
+
+
+def test_a_message_that_comes_twice_in_one_payload_moves_no_other_to_another_row() -> None:
+    one, two = (Every(item={"count": count}).SerializeToString() for count in (1, 2))
+
+    decoded = FORMAT.decoder(declared_schema({"item": "struct<count: int>"}), Rules("ignore")).decode(
+        [one, b"", two + two, one]
+    )
+
+    assert decoded.rows.column("item").to_pylist() == [{"count": 1}, None, {"count": 2}, {"count": 1}]
 
 
 MESSAGE = Files(read_files(EVERY)).message("types.v1.Every")
