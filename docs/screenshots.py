@@ -1,6 +1,6 @@
 """Makes the pictures of the status page again: `make screenshots`.
 
-A real run with a broker that is stopped under way, a table that is refused, and one bad record in a hundred.
+A real run with a broker that is stopped under way, a table that is refused, and one bad record in ten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MINUTES = 4
 PIPELINE = """\
 name: shop
 sources:
-  clicks: {{type: generate, rate: 4000, bad_ratio: 0.01, partitions: 4}}
+  clicks: {{type: generate, rate: 4000, bad_ratio: 0.1, partitions: 4}}
   orders: {{type: kafka, brokers: "{broker}", topics: [orders], format: json}}
 tables:
   clicks: {{path: lake/clicks, from: clicks}}

@@ -84,7 +84,7 @@ def test_the_page_of_a_run_with_a_stopped_broker_a_refused_table_and_bad_records
         f"""\
 name: shop
 sources:
-  clicks: {{type: generate, rate: 2000, bad_ratio: 0.01, partitions: 2}}
+  clicks: {{type: generate, rate: 2000, bad_ratio: 0.1, partitions: 2}}
   orders: {{type: kafka, brokers: "{gone}", topics: [orders], format: json}}
 tables:
   clicks: {{path: clicks, from: clicks}}
@@ -110,10 +110,14 @@ http: {{listen: "127.0.0.1:{free_port()}"}}
 
     assert f"{gone} does not answer" in said
     assert f"{tmp_path / 'refunds'} is partitioned by ['day'], the pipeline file says nothing" in said
-    assert re.search(r"1\.\d% of the records of the last hour became dead letters", said)
+    assert re.search(r"of the last [\d,]+ events \(\d+\.\d%\) became dead letters, most often bad_json", said)
     assert "bad_json" in letters
     assert ready.code == 503
-    assert [line.split(":")[0] for line in ready.text.splitlines()] == ["source orders", "table refunds"]
+    assert [line.split(":")[0] for line in ready.text.splitlines()] == [
+        "source orders",
+        "table refunds",
+        "table clicks",
+    ]
     assert status["tables"][0]["offsets"]["clicks"].keys() == {"0", "1"}
     assert (
         0

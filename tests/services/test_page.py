@@ -67,7 +67,7 @@ def test_the_page_alone_tells_what_is_wrong_and_what_to_do(browser: Browser, run
             "Check that it runs, and that this machine reaches it.",
             "is partitioned by ['day'], the pipeline file says nothing",
             "Change `partition_by` or choose another path.",
-            "1.0% of the records of the last hour became dead letters (1 of 101), most often bad_json",
+            "25 of the last 125 events (20.0%) became dead letters, most often bad_json",
             "Each dead letter is in /lake/shop_dead_letters",
         ):
             assert words in said
@@ -189,8 +189,8 @@ def test_dead_letters_are_grouped_by_table_and_reason_and_open_to_their_payload(
 
     with served(run) as site, looking(browser, site) as page:
         assert page.locator(".refusals h3").all_text_contents() == [
-            "clicks9 dead letters, 8.3% of its records",
-            "orders1 dead letter, 1.0% of its records",
+            "clicks9 new dead letters, 8.3% of its records",
+            "orders1 new dead letter, 1.0% of its records",
         ]
         assert page.locator("#letters-clicks .reason > summary b").all_text_contents() == ["7", "2"]
         payload = page.locator("#letters-clicks-decode-bad_json pre")

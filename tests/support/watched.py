@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakefeed import Pipeline
-from lakefeed.engine.report import BatchDone, Committed, Lettered, Sample, Upkept
+from lakefeed.engine.report import BatchDone, Committed, Lettered, Refusing, Sample, Upkept
 from lakefeed.watch.logbook import Logbook
 from lakefeed.watch.metrics import Metrics
 from lakefeed.watch.server import serving
@@ -95,9 +95,12 @@ class WatchedRun:
                 self.commit(name, source, newest=self.clock.now - 1)
 
     def trouble_everywhere(self) -> None:
-        """A stopped broker, a refused table, one record in a hundred bad, and what else can happen."""
+        """A stopped broker, a refused table, a fifth of the records bad, and what else can happen."""
         self.all_is_well()
         self.letters("clicks", "clicks", 1, error="the text ends inside a string at byte 93")
+        share = "25 of the last 125 events (20.0%) became dead letters"
+        why = "most often bad_json: the text ends inside a string"
+        self.tell.refusing(Refusing("clicks", "clicks", share, why))
         self.tell.trouble("orders", "source orders: broker:9092 does not answer: Connection refused")
         self.tell.stopped(
             "table refunds",

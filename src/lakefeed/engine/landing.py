@@ -122,6 +122,7 @@ class Landing:
                     # Dead letters are those of the route, and no table of it counts them.
                     own = TableManifest() if reach.is_routed else landing[name]
                     self._extend(reach, spans, read, own)
+                    reach.refused += sum(own.refusals.values())
             self.blank.add(self._reaches[name].place, landing[name].blank)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
@@ -264,9 +265,8 @@ class Landing:
         try:
             with reach.place.lock:
                 table = reach.place.table
-                letters = sum(span.letters for span in reach.open.values())
                 change = Append(_new(result.files), transactions, expected, account, reach.shape)
-                self._append(reach.place, table, change, result.rows, letters, result.newest)
+                self._append(reach.place, table, change, result.rows, reach.refused, result.newest)
         except LakefeedError as error:
             # The letters beside the rows are committed already.
             self._drop_after(error, [replace(result, letter_files=[])])
@@ -275,7 +275,6 @@ class Landing:
         reach.marks = dict(self._marks)
         for partition in lost:
             del reach.jumps[partition]
-        reach.open.clear()
         reach.rest(idle=not result.files)
         passing("table_committed")
 

@@ -40,6 +40,8 @@ class Reach:
     jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
     open: dict[str, Span] = field(default_factory=dict)
+    refused: int = 0
+    """Events of `open` that became dead letters; those that were before are only among its letters."""
     shape: Shape | None = None
     """What the table was when the flow was planned: files are written for it. None while there is none."""
     _pause: int = 1
@@ -78,6 +80,8 @@ class Reach:
 
     def rest(self, *, idle: bool) -> None:
         """Take note of a commit, with rows or without."""
+        self.open.clear()
+        self.refused = 0
         self._chances, self._pause = 0, min(_LONGEST_PAUSE, 2 * self._pause) if idle else 1
 
     def extend(self, span: OffsetRange, read: int, letters: int, skipped: int = 0) -> None:

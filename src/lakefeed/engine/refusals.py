@@ -1,8 +1,12 @@
 """Refusals: which share of a table's events becomes dead letters, when that is worth a word, and a stop.
 
-The share is that of the last 1,000 events or more, as batches come. It is told when it passes 5%, and once
-more when it is below again. A batch that passes `dead_letters.stop_above` does not land at all: its events
-stay in the source, unread, so that a start after the correction reads them, and one without stops again.
+This is the one rule: the terminal, the log, the page with its dots and `/readyz` all tell what `add` answers.
+The share is that of the last 1,000 events or more, as batches come, and of at least 20. It is told when it
+passes 5%, and once more when it is below again. Events that are dead letters
+already when they are read count for nothing: nobody refuses them now.
+
+A batch that passes `dead_letters.stop_above` does not land at all: its events stay in the source, unread, so
+that a start after the correction reads them, and one without stops again.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ _ENOUGH = 20
 
 @dataclass(frozen=True)
 class Portion:
-    """How many events of a batch a table has read and refused."""
+    """How many events of a batch a table has judged, and how many of them it has refused."""
 
     read: int
     refused: int
@@ -38,7 +42,9 @@ class Portion:
     @classmethod
     def of(cls, read: int, result: TableManifest) -> Portion:
         """What a batch was for a table that has read so many of its events."""
-        return cls(read, sum(result.letters.values()), result.refusals, tuple(result.samples))
+        refused = sum(result.refusals.values())
+        before = sum(result.letters.values()) - refused
+        return cls(read - before, refused, result.refusals, tuple(result.samples))
 
     def exceeds(self, share: float) -> bool:
         """Whether more than this share was refused."""
@@ -89,9 +95,8 @@ class Refusals:
             self._told.add(table)
             loud = fresh is not None and batch.refused >= _LOUD_ABOVE * batch.read
             advice = _advice(fresh, batch) if loud and fresh is not None else ""
-            return Refusing(
-                table, self._source, f"{_share(window)} became dead letters", _most_often(window), advice
-            )
+            share = f"{_share(window, 'of the last')} became dead letters"
+            return Refusing(table, self._source, share, _most_often(window), advice)
         if table in self._told:
             self._told.discard(table)
             return Refusing(table, self._source)
@@ -106,14 +111,12 @@ def _sum(batches: list[Portion] | deque[Portion]) -> Portion:
     return Portion(sum(one.read for one in batches), sum(one.refused for one in batches), reasons, samples)
 
 
-def _share(batch: Portion) -> str:
-    return f"{batch.refused:,} of {batch.read:,} events ({batch.refused / batch.read:.1%})"
+def _share(batch: Portion, of: str = "of") -> str:
+    return f"{batch.refused:,} {of} {batch.read:,} events ({batch.refused / batch.read:.1%})"
 
 
 def _most_often(batch: Portion) -> str:
     """The most frequent reason, with one example of it."""
-    if not batch.reasons:
-        return "which were refused before"
     reason = max(batch.reasons, key=lambda one: (batch.reasons[one], one))
     code = reason.partition("/")[2]
     found = next((one for one in batch.samples if one.code == code), None)

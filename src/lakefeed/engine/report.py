@@ -18,6 +18,7 @@ class Committed:
     files: int
     size: int
     letters: int
+    """Records of its ranges that the table has refused, without those that were dead letters already."""
     seconds: float
     retries: int
     small_files: int = 0
@@ -74,7 +75,7 @@ class Refusing:
     table: str
     source: str
     share: str = ""
-    """`6,000 of 50,000 events (12.0%) became dead letters`."""
+    """`6,000 of the last 50,000 events (12.0%) became dead letters`."""
     reason: str = ""
     advice: str = ""
 

@@ -19,7 +19,7 @@ class Commit:
     files: int
     bytes: int
     dead_letters: int
-    """Records of the batch that the table refused."""
+    """Records of the batch that the table refused, without those that were dead letters already."""
     seconds: float
     """How long the commit took."""
 
@@ -33,7 +33,7 @@ class TableResult:
     rows: int = 0
     """Rows that were committed."""
     dead_letters: Mapping[str, int] = field(default_factory=dict)
-    """Records that the table refused, by the code of the reason."""
+    """Records that the table refused in this run, by the code of the reason."""
     commits: int = 0
     first_version: int | None = None
     """The first version that the run made; None if it made none."""
@@ -52,7 +52,7 @@ class TableResult:
             versions = f"versions {self.first_version} to {self.version}"
         often = sorted(self.dead_letters.items(), key=lambda one: -one[1])
         why = f" ({', '.join(f'{code} {many:,}' for code, many in often)})" if often else ""
-        letters = counted(sum(self.dead_letters.values()), "dead letter")
+        letters = counted(sum(self.dead_letters.values()), "new dead letter")
         took = f"{counted(self.commits, 'commit')} in {self.seconds:.2f} s"
         return f"{self.name}: {counted(self.rows, 'row')}, {versions}, {took}, {letters}{why}"
 
@@ -86,6 +86,6 @@ class RunResult:
 
     def __repr__(self) -> str:
         """A line for the run, and one for each table."""
-        letters = counted(sum(self.dead_letters.values()), "dead letter")
+        letters = counted(sum(self.dead_letters.values()), "new dead letter")
         head = f"{self.pipeline}: {counted(self.rows, 'row')}, {letters} in {self.seconds:.1f} s"
         return "\n".join([head, *(f"  {table}" for table in self.tables.values())])

@@ -64,7 +64,7 @@ def drawing(view: RunView) -> Markup:
 def _draw(view: RunView, frame: _Frame, cls: str) -> Markup:
     sources = [_source_lines(frame, one) for one in view.sources]
     tables = [_table_lines(frame, one) for one in view.tables]
-    letters = _Lines(["dead letters"], short(view.dead_letters), frame.row, beside=True)
+    letters = _Lines(["new dead letters"], short(view.dead_letters), frame.row, beside=True)
     needed = (_needed(tables, _gap(frame)), _needed(sources, _GAP))
     room = max(needed)
     sources_at = _spread([one.height for one in sources], room)

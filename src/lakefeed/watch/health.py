@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
-from lakefeed.pipeline.wording import counted, listed
+from lakefeed.pipeline.wording import counted
 from lakefeed.watch.view import RunView, SourceView, TableView
 
 DOWN = "down"
 WARN = "warn"
-_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
         *(_refused(table) for table in view.tables if table.stopped),
         *(_delayed(table, pipeline) for table in view.tables if table.trouble),
         *(_refusing(table, view.letters.path) for table in view.tables if table.refusing),
-        *_letters([one for one in view.tables if one.letters_hour and not one.refusing], view.letters.path),
     ]
     return sorted(found, key=lambda one: one.level != DOWN)
 
@@ -93,28 +90,6 @@ def _delayed(table: TableView, pipeline: Pipeline) -> Concern:
 def _kept(pipeline: Pipeline) -> str:
     patience = format_duration(pipeline.give_up_after)
     return f"Nothing is lost: it is tried again until it works, for at most {patience}."
-
-
-def _letters(tables: list[TableView], path: str) -> Iterator[Concern]:
-    """One for all tables: what one producer breaks is broken in each of them."""
-    if not tables:
-        return
-    letters, read = sum(one.letters_hour for one in tables), sum(one.read_hour for one in tables)
-    codes = Counter[str]()
-    for one in tables:
-        codes.update(one.codes)
-    often = codes.most_common(1)[0][0]
-    text = (
-        f"{letters / read:.1%} of the records of the last hour became dead letters ({letters:,.0f} of "
-        f"{read:,.0f}), most often {often}"
-    )
-    remedy = (
-        f"The other records land. Each dead letter is in {path} with its bytes, its place and "
-        "the reason; the newest are below. Correct the producer or the table's schema."
-    )
-    names = listed(one.name for one in tables)
-    what = f"{len(tables)} tables" if len(tables) > _MOST_NAMED else f"table{'s' * (len(tables) > 1)} {names}"
-    yield Concern(WARN, what, text, remedy)
 
 
 def _parts(text: str, what: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ def letter_list(view: RunView, opened: Container[str] | None) -> Markup:
     tables = dict.fromkeys(group.table for group in view.letter_groups)
     parts = [_table(view, name, opened) for name in tables]
     body = tag("div", *parts) if parts else tag("p", "None in this run.", cls="quiet")
-    return tag("section", tag("h2", "Dead letters"), body, cls="card letters", id="letters")
+    return tag("section", tag("h2", "New dead letters"), body, cls="card letters", id="letters")
 
 
 def _table(view: RunView, name: str, opened: Container[str] | None) -> Markup:
@@ -28,7 +28,7 @@ def _table(view: RunView, name: str, opened: Container[str] | None) -> Markup:
     share = f", {total / read:.1%} of its records" if read else ""
     return tag(
         "div",
-        tag("h3", name, tag("small", f"{counted(total, 'dead letter')}{share}")),
+        tag("h3", name, tag("small", f"{counted(total, 'new dead letter')}{share}")),
         *(_reason(group, view.now, opened) for group in groups),
         cls="refusals",
         id=f"letters-{name}",

@@ -91,7 +91,7 @@ class LogLines(Quiet):
 
     def committed(self, event: Committed) -> None:
         """One line for a version of a table."""
-        letters = f", {counted(event.letters, 'dead letter')}" if event.letters else ""
+        letters = f", {counted(event.letters, 'new dead letter')}" if event.letters else ""
         retries = f", {counted(event.retries, 'retry', 'retries')}" if event.retries else ""
         _log.info(
             "%s: version %d: %s in %s, %s, from %s%s, committed in %.0f ms%s",

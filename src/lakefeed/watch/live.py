@@ -127,7 +127,7 @@ def _beside(pipeline: str, said: str, seconds: float) -> Text:
 
 def _tables(view: RunView, room: int) -> Table:
     drawn = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("table", "rows/s", "rows", "lag", "last commit", "dead letters"):
+    for name in ("table", "rows/s", "rows", "lag", "last commit", "new dead letters"):
         drawn.add_column(name, justify="left" if name == "table" else "right", no_wrap=True)
     shown = sorted(view.tables, key=_interest)[:room]
     for table in view.tables:
@@ -162,6 +162,6 @@ def _sum(view: RunView) -> Text:
         (f"{view.pipeline}  ", "bold"),
         (counted(view.rows, "row"), "green"),
         f"  {view.rate:,.0f} rows/s  lag {lag}  {counted(view.commits, 'commit')}  ",
-        (counted(letters, "dead letter"), "yellow" if letters else "dim"),
+        (counted(letters, "new dead letter"), "yellow" if letters else "dim"),
         (f"  {view.now - view.began:.0f} s", "dim"),
     )

@@ -97,7 +97,6 @@ class Logbook:
             now, many = self._clock(), sum(event.counts.values())
             table, source = self._table(event.table), self._sources[event.source]
             table.letters += many
-            table.letters_hour.add(now, many)
             source.letters += many
             source.letter_rate.add(now, many)
             for (_, code), count in event.counts.items():

@@ -84,7 +84,6 @@ class TableNotes:
     """By source: the share of events that became dead letters, and why."""
     refusing_since: float = 0.0
     rows_hour: Series = field(default_factory=Series)
-    letters_hour: Series = field(default_factory=Series)
 
     def add(self, event: Committed, now: float) -> None:
         """Count a commit."""
@@ -125,7 +124,6 @@ class TableNotes:
             for source, positions in self.positions.items()
             for partition, at in sorted(positions.items())
         )
-        letters_hour = self.letters_hour.total(now)
         return TableView(
             name=self.name,
             path=self.path,
@@ -143,8 +141,6 @@ class TableNotes:
             commit_seconds=self.commit_seconds,
             letters=self.letters,
             rate=sum(rate.now(now) for rate in self.rates.values()),
-            read_hour=self.rows_hour.total(now) + letters_hour,
-            letters_hour=letters_hour,
             codes=dict(self.codes),
             points=self.rows_hour.points(now, began, span),
             columns=self.columns,

@@ -154,7 +154,7 @@ def _figures(view: RunView) -> Markup:
         _figure(view, "freshness", age, of_what, None),
         _figure(
             view,
-            "dead letters",
+            "new dead letters",
             short(letters),
             "in this run",
             view.letter_points,

@@ -11,7 +11,7 @@ from lakefeed.watch.markup import Markup, join, tag
 from lakefeed.watch.ranges import range_text
 from lakefeed.watch.view import RunView, TableView
 
-_COLUMNS = ("table", "rows/s", "rows", "lag", "fresh", "files", "dead letters", "last commit")
+_COLUMNS = ("table", "rows/s", "rows", "lag", "fresh", "files", "new dead letters", "last commit")
 _MANY = 8
 _ALL_OPEN = 12
 """Up to so many tables, the details of all are there before anybody opens them."""
@@ -60,7 +60,7 @@ def _cells(table: TableView, state: str, view: RunView) -> list[Markup]:
         _cell("lag", "-" if lag is None else short(lag), cls="behind" if lag else ""),
         _cell("fresh", "-" if fresh is None else ago(fresh)),
         _cell("files", files),
-        _cell("dead letters", short(table.letters), cls="letters" if table.letters else ""),
+        _cell("new dead letters", short(table.letters), cls="letters" if table.letters else ""),
         _cell("last commit", last),
     ]
 

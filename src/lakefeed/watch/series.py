@@ -42,7 +42,6 @@ class _Steps:
     width: float
     kept: float
     level: bool
-    sum: float = 0.0
     _steps: deque[tuple[int, float]] = field(default_factory=deque)
     _drawn: tuple[tuple[int, int, int], list[float]] | None = None
 
@@ -53,13 +52,9 @@ class _Steps:
             self._steps[-1] = (at, before + amount)
         else:
             self._steps.append((at, amount))
-        self.sum += amount
-        self.forget(now)
-
-    def forget(self, now: float) -> None:
         oldest = int((now - self.kept) // self.width)
         while self._steps and self._steps[0][0] < oldest:
-            self.sum -= self._steps.popleft()[1]
+            self._steps.popleft()
 
     def points(self, now: float, span: float) -> list[float]:
         end = int(now // self.width)
@@ -98,11 +93,6 @@ class Series:
         """Count into the steps of this moment."""
         self._fine.add(now, amount)
         self._coarse.add(now, amount)
-
-    def total(self, now: float) -> float:
-        """The sum of the last hour."""
-        self._fine.forget(now)
-        return self._fine.sum
 
     def points(self, now: float, began: float, span: float = HOUR) -> list[float]:
         """At most sixty points of the last `span` seconds, or from the beginning of the run, up to now.

@@ -10,10 +10,10 @@ from lakefeed.watch.view import RunView
 
 
 def summary(view: RunView) -> str:
-    """`shop: 999,000 rows, 1,000 dead letters, 8 commits in 13 s`."""
+    """`shop: 999,000 rows, 1,000 new dead letters, 8 commits in 13 s`."""
     did = [
         counted(view.rows, "row"),
-        counted(view.dead_letters, "dead letter"),
+        counted(view.dead_letters, "new dead letter"),
         counted(view.commits, "commit"),
     ]
     return f"{view.pipeline}: {', '.join(did)} in {ago(view.now - view.began)}"

@@ -131,8 +131,6 @@ class TableView:
     """How long the commits of this run took, all together."""
     letters: int
     rate: float
-    read_hour: float
-    letters_hour: float
     codes: dict[str, int]
     """Dead letters of this run by code."""
     points: list[float]

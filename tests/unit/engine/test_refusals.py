@@ -10,8 +10,9 @@ from deltalake import DeltaTable
 
 from lakefeed import Pipeline, TableError
 from lakefeed.engine.inline import run_inline
+from lakefeed.engine.manifest import TableManifest
 from lakefeed.engine.refusals import Portion, Refusals
-from lakefeed.engine.report import Quiet, Refusing
+from lakefeed.engine.report import Committed, Quiet, Refusing
 from lakefeed.engine.report import Sample as Letter
 from lakefeed.testing import Sample
 from lakefeed.testing.landed import _moved
@@ -40,7 +41,7 @@ def test_more_than_a_twentieth_is_told_once_and_again_when_it_is_over() -> None:
     assert told[1] == Refusing(
         "t",
         "orders",
-        "11 of 200 events (5.5%) became dead letters",
+        "11 of the last 200 events (5.5%) became dead letters",
         'most often wrong_type: total: expected double, got "n/a" (partition 0, offset 7)',
     )
     assert told[3] is not None and told[3].text == ""
@@ -62,7 +63,16 @@ def test_old_events_leave_the_count() -> None:
     told = [refusals.add("t", bad(600, 60)) for _ in range(2)]
 
     assert told[0] is None
-    assert told[1] is not None and told[1].share.startswith("120 of 1,200 events")
+    assert told[1] is not None and told[1].share.startswith("120 of the last 1,200 events")
+
+
+def test_what_was_a_dead_letter_before_is_refused_by_nobody_now() -> None:
+    found = TableManifest("t", letters={"0": 60, "1": 10}, refusals={"schema/wrong_type": 8})
+
+    batch = Portion.of(162, found)
+
+    assert (batch.read, batch.refused) == (100, 8)
+    assert Refusals("orders", 0.5).limit("t", batch) is None
 
 
 def test_a_batch_that_passes_the_limit_is_stopped_and_one_below_it_never() -> None:
@@ -87,11 +97,16 @@ def test_a_batch_that_passes_the_limit_is_stopped_and_one_below_it_never() -> No
 class Ears(Quiet):
     def __init__(self) -> None:
         self.refusals: list[Refusing] = []
+        self.letters: list[tuple[str, int]] = []
         self.stops: list[str] = []
         self.columns: dict[str, list[str]] = {}
 
     def refusing(self, event: Refusing) -> None:
         self.refusals.append(event)
+
+    def committed(self, event: Committed) -> None:
+        if event.letters:
+            self.letters.append((event.table, event.letters))
 
     def stopped(self, what: str, text: str) -> None:
         self.stops.append(text)
@@ -128,9 +143,23 @@ def test_a_run_tells_what_it_saw_chose_and_refused(tmp_path: Path) -> None:
     ]
     (told,) = ears.refusals
     assert told.table == "orders"
-    assert told.share == "16 of 100 events (16.0%) became dead letters"
+    assert told.share == "16 of the last 100 events (16.0%) became dead letters"
     assert told.reason.startswith('most often wrong_type: a: expected long, got "x"')
     assert "declare `schema: {a: json, b: json, c: json}`" in told.advice
+
+
+def test_a_table_that_begins_anew_says_nothing_of_the_dead_letters_that_were_there(tmp_path: Path) -> None:
+    pipeline = shop(tmp_path, [{"id": "x" if n % 3 else n} for n in range(90)])
+    first, second = Ears(), Ears()
+
+    run_inline(pipeline, first)
+    moved = pipeline.tables["copies"].model_copy(update={"path": str(tmp_path / "elsewhere")})
+    run_inline(pipeline.model_copy(update={"tables": pipeline.tables | {"copies": moved}}), second)
+
+    assert [one.share for one in first.refusals] == ["60 of the last 90 events (66.7%) became dead letters"]
+    assert first.letters == [("copies", 60)]
+    assert DeltaTable(moved.path).to_pyarrow_table().num_rows == 30
+    assert (second.refusals, second.letters) == ([], [])
 
 
 def test_a_table_stops_before_the_batch_that_passes_the_limit_and_stops_again_at_the_next_start(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lakefeed.engine.report import Refusing
 from lakefeed.watch.health import concerns, reasons, remarks
 from support.watched import NOON, WatchedRun, shop
@@ -28,7 +26,7 @@ def test_a_run_in_which_all_is_well_is_ready() -> None:
     assert concerns(run.logbook.view(), run.pipeline) == []
 
 
-def test_a_stopped_broker_a_refused_table_and_bad_records_each_say_what_to_do() -> None:
+def test_a_stopped_broker_a_refused_table_and_many_bad_records_each_say_what_to_do() -> None:
     run = WatchedRun()
     run.trouble_everywhere()
 
@@ -49,31 +47,21 @@ def test_a_stopped_broker_a_refused_table_and_bad_records_each_say_what_to_do() 
     )
     assert (letters.level, letters.what) == ("warn", "table clicks")
     assert letters.text == (
-        "1.0% of the records of the last hour became dead letters (1 of 101), most often bad_json"
+        "25 of the last 125 events (20.0%) became dead letters, "
+        "most often bad_json: the text ends inside a string"
     )
     assert "/lake/shop_dead_letters" in letters.remedy
 
 
-@pytest.mark.parametrize(("count", "what"), [(2, "tables t0 and t1"), (5, "5 tables")])
-def test_dead_letters_of_several_tables_are_one_concern(count: int, what: str) -> None:
-    tables = {f"t{number}": {"path": f"/lake/t{number}", "from": "clicks"} for number in range(count)}
-    run = WatchedRun(shop(sources={"clicks": {"type": "generate"}}, tables=tables))
-    run.all_is_well()
-    for name in tables:
-        run.letters(name, "clicks", 100)
-
-    (letters,) = concerns(run.logbook.view(), run.pipeline)
-
-    assert letters.what == what
-    assert letters.text.startswith("50.0% of the records of the last hour became dead letters")
-
-
-def test_dead_letters_alone_leave_a_run_ready() -> None:
+def test_dead_letters_are_no_concern_before_the_run_tells_that_they_are_many() -> None:
     run = WatchedRun()
     run.all_is_well()
     run.letters("clicks", "clicks", 50)
+    view = run.logbook.view()
 
-    assert reasons(run.logbook.view(), run.pipeline) == []
+    assert reasons(view, run.pipeline) == []
+    assert (concerns(view, run.pipeline), remarks(view)) == ([], [])
+    assert {table.state for table in view.tables} == {"up"}
 
 
 def test_a_source_that_has_stopped_and_a_batch_that_was_lost_are_told() -> None:

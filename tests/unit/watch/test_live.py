@@ -9,9 +9,12 @@ import threading
 import pytest
 from rich.console import Console
 
+from lakefeed.engine.refusals import Portion, Refusals
 from lakefeed.engine.report import Counted, Upkept
 from lakefeed.pipeline.secrets import Redactor
+from lakefeed.watch.lines import LogLines
 from lakefeed.watch.live import LiveProgress
+from lakefeed.watch.together import Together
 from support.screen import shown_by
 from support.watched import WatchedRun, served, shop
 
@@ -40,13 +43,13 @@ def test_each_table_has_a_line_with_rate_rows_lag_last_commit_and_dead_letters()
 
     lines = [re.split(r" {2,}", line.strip()) for line in plain(drawn(run)).splitlines()]
 
-    assert lines[0] == ["table", "rows/s", "rows", "lag", "last commit", "dead letters"]
+    assert lines[0] == ["table", "rows/s", "rows", "lag", "last commit", "new dead letters"]
     assert lines[1] == ["clicks", "20", "100", "0", "5 s ago", "1"]
     assert lines[2] == ["orders", "20", "100", "?", "5 s ago", "0"]
     assert lines[3] == ["refunds", "200", "stopped"]
     refused = "source orders: broker:9092 does not answer: Connection refused"
     assert lines[4] == [f"{refused}; trying again for 10 min more"]
-    assert lines[5] == ["shop", "400 rows", "80 rows/s", "lag ?", "4 commits", "1 dead letter", "5 s"]
+    assert lines[5] == ["shop", "400 rows", "80 rows/s", "lag ?", "4 commits", "1 new dead letter", "5 s"]
 
 
 def test_fifty_tables_fit_a_small_terminal_the_broken_and_the_late_first() -> None:
@@ -100,7 +103,7 @@ def test_while_spark_starts_that_is_all_that_is_said() -> None:
 
     assert before == "shop  starting Spark  4 s\n"
     assert after.splitlines()[0].startswith("table ")
-    assert after.splitlines()[-1] == ("shop  0 rows  0 rows/s  lag ?  0 commits  0 dead letters  4 s")
+    assert after.splitlines()[-1] == ("shop  0 rows  0 rows/s  lag ?  0 commits  0 new dead letters  4 s")
 
 
 def test_a_run_that_is_told_to_stop_says_what_it_waits_for() -> None:
@@ -122,7 +125,7 @@ def test_one_of_anything_is_not_called_by_its_plural() -> None:
     run.letters("clicks", "clicks", 1)
     run.clock.now += 10
 
-    assert "shop  1 row  0 rows/s  lag ?  1 commit  1 dead letter  10 s" in plain(drawn(run))
+    assert "shop  1 row  0 rows/s  lag ?  1 commit  1 new dead letter  10 s" in plain(drawn(run))
 
 
 def test_the_last_frame_gives_way_to_what_was_done_and_where_to_look() -> None:
@@ -139,7 +142,7 @@ def test_the_last_frame_gives_way_to_what_was_done_and_where_to_look() -> None:
     assert "rows/s" in screen.getvalue()
     assert shown_by(screen.getvalue()) == [
         "clicks: new column referrer string",
-        "shop: 400 rows, 1 dead letter, 4 commits in 13 s",
+        "shop: 400 rows, 1 new dead letter, 4 commits in 13 s",
         "  lakefeed status shop.yaml             what the tables hold, and how far they are",
         "  lakefeed dead-letters list shop.yaml  which records were refused, and why",
     ]
@@ -164,9 +167,32 @@ def test_terminal_page_and_metrics_mean_the_same_by_rows_commits_and_dead_letter
         for name in ("records_written_total", "commits_total", "dead_letters_total")
     }
 
-    assert terminal == "shop  400 rows  80 rows/s  lag 0  4 commits  3 dead letters  5 s"
-    assert (figures["rows a second"], figures["commits"], figures["dead letters"]) == ("80/s", "4", "3")
+    assert terminal == "shop  400 rows  80 rows/s  lag 0  4 commits  3 new dead letters  5 s"
+    assert (figures["rows a second"], figures["commits"], figures["new dead letters"]) == ("80/s", "4", "3")
     assert counted == {"records_written_total": 400, "commits_total": 4, "dead_letters_total": 3}
+
+
+def test_terminal_log_page_dot_and_readyz_speak_of_refusals_by_one_rule(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rule, run, screen = Refusals("clicks", None), WatchedRun(), io.StringIO()
+    run.all_is_well()
+    said = []
+    console = Console(file=screen, width=200, force_terminal=True)
+    with caplog.at_level("INFO", "lakefeed"), served(run) as site:
+        live = LiveProgress(run.logbook, Redactor.of(run.pipeline), console)
+        everyone = Together(run.logbook, live, LogLines(run.logbook))
+        for refused in (6, 12):
+            run.letters("clicks", "clicks", refused)
+            if told := rule.add("clicks", Portion(refused + 3, refused, {"decode/bad_json": refused})):
+                everyone.refusing(told)
+            page = site.get().text
+            dot = re.search(r'<i class="mark (\w+)"></i><b>clicks</b>', page)
+            heard = (plain(screen.getvalue()), caplog.text, page, site.get("readyz").text)
+            said.append((dot and dot[1], ["became dead letters" in one for one in heard]))
+
+    assert said == [("up", [False] * 4), ("warn", [True] * 4)]
+    assert all("18 of the last 24 events (75.0%) became dead letters" in one for one in heard)
 
 
 def test_creation_of_a_table_is_no_commit() -> None:

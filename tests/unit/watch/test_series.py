@@ -25,7 +25,6 @@ def test_a_series_gives_amounts_a_second_and_leaves_out_the_step_that_is_not_ove
 
     assert points[-2:] == [10, 5]
     assert sum(points[:-2]) == 0
-    assert series.total(now=1025) == 200
 
 
 def test_an_hour_has_at_most_sixty_points_and_forgets_what_is_older() -> None:
@@ -36,7 +35,6 @@ def test_an_hour_has_at_most_sixty_points_and_forgets_what_is_older() -> None:
     points = series.points(now=20_000, began=0)
 
     assert points == [1.0] * 60
-    assert series.total(now=20_000) == 3600
 
 
 def test_a_level_stays_where_it_was_until_it_is_set_again() -> None:
@@ -85,4 +83,3 @@ def test_a_day_is_kept_in_coarser_steps_and_drawn_where_it_is_asked_for() -> Non
     assert len(quarter) <= 60 and set(quarter) == {1.0}
     assert len(six) <= 60 and set(six) == {1.0}
     assert len(day) <= 60 and set(day) == {1.0}
-    assert series.total(now) == 3600
