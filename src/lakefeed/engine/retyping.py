@@ -13,7 +13,7 @@ from lakefeed.formats.csv import CONVERSIONS as TEXT_CONVERSIONS
 from lakefeed.formats.fitting import Fitting
 from lakefeed.formats.fitting_values import is_text
 from lakefeed.formats.rescue import json_text
-from lakefeed.pipeline.types import JSON, MEANT, column, meant_text, stored, type_text
+from lakefeed.pipeline.types import JSON, MEANT, column, column_text, meant_text, stored, type_text
 from lakefeed.pipeline.wording import suggestion
 from lakefeed.stores import store_errors
 from lakefeed.tables import layout
@@ -29,6 +29,8 @@ class Misfits:
 
     count: int = 0
     example: str = ""
+    nulls: int = 0
+    """Of a column that shall be `not null`: how many it has already."""
 
 
 @dataclass
@@ -54,7 +56,8 @@ def plan(table: LakeTable, columns: Mapping[str, str]) -> Plan:
         new = _declared(table, name, text)
         old = table.schema.field(name)
         fitting = stored(pa.schema([new])).field(0)
-        if not old.type.equals(fitting.type) or _meant(old) != _meant(fitting):
+        same = old.type.equals(fitting.type) and _meant(old) == _meant(fitting)
+        if not same or old.nullable != new.nullable:
             declared.append(new)
             was[name] = meant_text(old)
     target = layout.plan(table, table.partition_columns)
@@ -65,7 +68,7 @@ def plan(table: LakeTable, columns: Mapping[str, str]) -> Plan:
 
 def run(table: LakeTable, plan: Plan, account: Account) -> Report:
     """Write every row again, in one commit; a value that does not fit becomes null."""
-    told = {**account, "columns": {one.name: type_text(one.type) for one in plan.declared}}
+    told = {**account, "columns": {one.name: column_text(one) for one in plan.declared}}
     retypers = [_Retyper(one) for one in plan.declared]
 
     def shape(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -93,7 +96,7 @@ def _declared(table: LakeTable, name: str, text: str) -> pa.Field:
             f"--column {name}: {type_text(old.type)} cannot become {text}: a column with fields or elements "
             "becomes json, or stays.\nMove the table instead: read its events again into a new path."
         )
-    return pa.field(name, new.type, old.nullable)
+    return pa.field(name, new.type, old.nullable and new.nullable)
 
 
 def _kept(table: LakeTable, declared: Sequence[pa.Field]) -> pa.Schema:
@@ -123,9 +126,10 @@ def _count(table: LakeTable, plan: Plan) -> None:
                 _, lost = one.take(values)
                 known = plan.misfits[one.name]
                 known.count += len(lost)
+                known.nulls += 0 if plan.declared.field(one.name).nullable else values.null_count
                 if lost and not known.example:
                     known.example = json_text(values, lost[0])
-    plan.misfits = {name: one for name, one in plan.misfits.items() if one.count}
+    plan.misfits = {name: one for name, one in plan.misfits.items() if one.count or one.nulls}
 
 
 class _Retyper:

@@ -295,11 +295,11 @@ def depth(kind: pa.DataType) -> int:
 def type_text(kind: pa.DataType) -> str:
     """A type in the words of the pipeline file, for messages."""
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{_quoted(field.name)}: {_field_text(field)}' for field in kind)}>"
+        return f"struct<{', '.join(f'{_quoted(field.name)}: {column_text(field)}' for field in kind)}>"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"array<{_field_text(kind.value_field)}>"
+        return f"array<{column_text(kind.value_field)}>"
     if pa.types.is_map(kind):
-        return f"map<{type_text(kind.key_type)}, {_field_text(kind.item_field)}>"
+        return f"map<{type_text(kind.key_type)}, {column_text(kind.item_field)}>"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind) and kind.tz is None:
@@ -314,7 +314,8 @@ def meant_text(field: pa.Field) -> str:
     return type_text(meant(field).type)
 
 
-def _field_text(field: pa.Field) -> str:
+def column_text(field: pa.Field) -> str:
+    """The type of a declared column in the words of the pipeline file, with `not null`."""
     return type_text(field.type) + ("" if field.nullable else " not null")
 
 
@@ -329,6 +330,7 @@ __all__ = [
     "TIMESTAMP",
     "TypeSyntaxError",
     "column",
+    "column_text",
     "declared_schema",
     "depth",
     "meant",

@@ -271,6 +271,22 @@ def test_replace_column_takes_names_with_blanks_and_no_null_where_none_may_be(
     assert DeltaTable(path).version() == 1
 
 
+def test_replace_makes_a_column_not_null_or_says_why_not(run: Run, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rows = {"code": pa.array(["1", "2"], pa.string()), "note": pa.array(["x", None], pa.string())}
+    write_deltalake(path, pa.table(rows))
+
+    code, told, said = run("replace", path, "--column", "code long not null", "--yes")
+    refused, _, why = run("replace", path, "--column", "note string not null", "--or-null", "--yes")
+
+    assert (code, refused) == (0, 1), said + why
+    assert "column code is string, would be long not null" in told
+    assert "1 value of note is null, so it cannot be not null.\nNothing was changed." in why
+    assert "--where 'note is null'" in why
+    [column, _] = DeltaTable(path).schema().fields
+    assert (str(column.type), column.nullable) == ('PrimitiveType("long")', False)
+
+
 def test_replace_where_repairs_exactly_those_rows(run: Run, tmp_path: Path) -> None:
     path = small_files(tmp_path / "t", positions="shop/clicks/0")
     write_deltalake(tmp_path / "fix", pa.table({"day": ["2026-11-02"] * 2, "id": [11, 13]}))

@@ -95,3 +95,23 @@ def test_a_column_is_called_json_where_it_is_meant(tmp_path: Path) -> None:
 
     assert shown == plan.was["v"] == "json"
     assert type_text(plan.declared.field("v").type) == describe(old).schema["v"] == "string"
+
+
+@pytest.mark.parametrize("kind", ["double not null", "string not null"])
+def test_not_null_holds_from_then_on(tmp_path: Path, kind: str) -> None:
+    old = table(tmp_path / "t", ["1.5", "2"])
+
+    plan = retyping.plan(old, {"v": kind})
+    retyping.run(old, plan, {"kind": "replace"})
+
+    assert not plan.nothing
+    assert plan.was == {"v": "string"}
+    column = pa.schema(DeltaTable(tmp_path / "t").schema().to_arrow()).field("v")
+    assert (meant_text(column), column.nullable) == (kind.partition(" ")[0], False)
+    assert retyping.plan(old, {"v": kind}).nothing
+
+
+def test_nulls_are_counted_for_a_column_that_shall_have_none(tmp_path: Path) -> None:
+    plan = retyping.plan(table(tmp_path / "t", ["1.5", None, "n/a", None]), {"v": "double not null"})
+
+    assert plan.misfits == {"v": retyping.Misfits(1, '"n/a"', nulls=2)}

@@ -11,7 +11,10 @@ from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Stor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
     from lakefeed.commands.table.desk import Desk, Told
+    from lakefeed.engine.retyping import Misfits
     from lakefeed.tables.operation import Report
     from lakefeed.tables.table import LakeTable
 
@@ -134,8 +137,8 @@ def _types(
 ) -> tuple[Told, Callable[[], Report]]:
     from lakefeed.commands.table.desk import Told, plain
     from lakefeed.engine import retyping
-    from lakefeed.errors import TableError, UsageError
-    from lakefeed.pipeline.types import type_text
+    from lakefeed.errors import UsageError
+    from lakefeed.pipeline.types import column_text
     from lakefeed.pipeline.wording import counted
     from lakefeed.tables.operation import operation_account
 
@@ -148,33 +151,49 @@ def _types(
     plan = retyping.plan(table, columns)
     lines = [f"{at.path}, version {plan.layout.version}: {plan.layout.table}"]
     for one in plan.declared:
-        lines.append(f"column {one.name} is {plan.was[one.name]}, would be {type_text(one.type)}")
+        lines.append(f"column {one.name} is {plan.was[one.name]}, would be {column_text(one)}")
     for name, lost in plan.misfits.items():
         values = counted(lost.count, "value")
         lines.append(f"  {values} of {name} would become null, such as {lost.example[:80]}")
-    for name, lost in plan.misfits.items():
-        column = plan.declared.field(name)
-        if or_null and column.nullable:
-            continue
-        more = ", choose json, or add --or-null" if column.nullable else " or choose json: it is not null"
-        raise TableError(
-            f"{at.path}: {counted(lost.count, 'value')} of {name} cannot become {type_text(column.type)}, "
-            f"such as {lost.example[:80]}.\n"
-            f"Nothing was changed. Take these rows out with `lakefeed table delete`{more}."
-        )
+        _refuse_misfits(at, plan.declared.field(name), lost, or_null)
     lines.append("Every row is written again in one commit, and streaming readers see all of them anew.")
     if table.transactions:
         lines.append("Stop the pipeline first, and correct `schema` in its file before it runs again.")
     data = {
         "version": plan.layout.version,
         "table": plain(plan.layout.table),
-        "columns": {one.name: type_text(one.type) for one in plan.declared},
+        "columns": {one.name: column_text(one) for one in plan.declared},
         "was": plan.was,
         "misfits": {name: one.count for name, one in plan.misfits.items()},
     }
     nothing = "Nothing to do: the columns have these types already." if plan.nothing else None
     account = operation_account("replace", by="command", reason=reason)
     return Told(lines, data, nothing), lambda: retyping.run(table, plan, account)
+
+
+def _refuse_misfits(at: Desk, column: pa.Field, lost: Misfits, or_null: bool) -> None:
+    from shlex import quote
+
+    from lakefeed.errors import TableError
+    from lakefeed.pipeline.types import type_text
+    from lakefeed.pipeline.wording import counted
+
+    name = column.name
+    if lost.nulls:
+        spelled = name if name.isidentifier() else f'"{name}"'
+        remedy = f"lakefeed table delete {quote(at.path)} --where {quote(f'{spelled} is null')}"
+        values = f"{counted(lost.nulls, 'value')} of {name} {'is' if lost.nulls == 1 else 'are'} null"
+        raise TableError(
+            f"{at.path}: {values}, so it cannot be not null.\n"
+            f"Nothing was changed. Take these rows out with `{remedy}`, or leave out `not null`."
+        )
+    if lost.count and not (or_null and column.nullable):
+        more = ", choose json, or add --or-null" if column.nullable else " or choose json: it is not null"
+        raise TableError(
+            f"{at.path}: {counted(lost.count, 'value')} of {name} cannot become {type_text(column.type)}, "
+            f"such as {lost.example[:80]}.\n"
+            f"Nothing was changed. Take these rows out with `lakefeed table delete`{more}."
+        )
 
 
 def _name_and_type(text: str, names: list[str]) -> tuple[str, str]:
