@@ -91,7 +91,7 @@ def run_pipeline(
     with (
         _ending_in_json() if in_json else nullcontext(),
         redactor.guarding(),
-        _progress(pipeline, logbook, redactor, stop, file, lines=lines) as watcher,
+        _progress(pipeline, logbook, redactor, stop, file, lines=lines, waits=not once) as watcher,
     ):
         run_watched(pipeline, once=once, master=master, watcher=watcher, logbook=logbook, stop=stop)
 
@@ -146,13 +146,14 @@ def _progress(
     file: str,
     *,
     lines: bool,
+    waits: bool,
 ) -> AbstractContextManager[Any]:
     if lines:
         from lakefeed.watch.lines import LogLines
 
-        return LogLines(logbook, file, stop)
+        return LogLines(logbook, file, stop, waits=waits)
     from lakefeed.pipeline.units import format_duration
     from lakefeed.watch.live import LiveProgress
 
     patience = format_duration(pipeline.stop_timeout)
-    return LiveProgress(logbook, redactor, file=file, stop=stop, patience=patience)
+    return LiveProgress(logbook, redactor, file=file, stop=stop, patience=patience, waits=waits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakefeed.pipeline.units import readable_seconds
 from lakefeed.pipeline.wording import counted
 
 
@@ -53,7 +54,8 @@ class TableResult:
         often = sorted(self.dead_letters.items(), key=lambda one: -one[1])
         why = f" ({', '.join(f'{code} {many:,}' for code, many in often)})" if often else ""
         letters = counted(sum(self.dead_letters.values()), "new dead letter")
-        took = f"{counted(self.commits, 'commit')} in {self.seconds:.2f} s"
+        commits = counted(self.commits, "commit")
+        took = f"{commits} in {readable_seconds(self.seconds)}" if self.commits else commits
         return f"{self.name}: {counted(self.rows, 'row')}, {versions}, {took}, {letters}{why}"
 
 
@@ -87,5 +89,5 @@ class RunResult:
     def __repr__(self) -> str:
         """A line for the run, and one for each table."""
         letters = counted(sum(self.dead_letters.values()), "new dead letter")
-        head = f"{self.pipeline}: {counted(self.rows, 'row')}, {letters} in {self.seconds:.1f} s"
+        head = f"{self.pipeline}: {counted(self.rows, 'row')}, {letters} in {readable_seconds(self.seconds)}"
         return "\n".join([head, *(f"  {table}" for table in self.tables.values())])

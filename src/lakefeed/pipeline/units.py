@@ -70,6 +70,13 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+def readable_seconds(seconds: float) -> str:
+    """How long something took: `<0.01 s`, `0.25 s`, `12.3 s`."""
+    if seconds < 0.01:
+        return "<0.01 s"
+    return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+
+
 def readable_size(size: int) -> str:
     """A size as people read it, rounded: `20 MB`, `4.8 MB`."""
     number, unit = float(size), "bytes"

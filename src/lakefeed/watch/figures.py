@@ -21,8 +21,10 @@ def per_second(rate: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long something took or lies back: `0.4 s`, `12 s`, `3 min`, `5 h`, `2 days`."""
+    """How long something took or lies back: `<0.1 s`, `0.4 s`, `12 s`, `3 min`, `5 h`, `2 days`."""
     seconds = max(0.0, seconds)
+    if seconds < 0.1:
+        return "<0.1 s"
     if seconds < 1:
         return f"{seconds:.1f} s"
     if seconds < 2 * _MINUTE:

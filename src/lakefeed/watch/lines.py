@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
 
 from lakefeed.engine.report import Committed, Quiet, Refusing, Upkept
-from lakefeed.pipeline.units import readable_size
+from lakefeed.pipeline.units import readable_seconds, readable_size
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import trying_again
 from lakefeed.watch.logbook import Logbook
@@ -36,7 +36,8 @@ class LogLines(Quiet):
     """Writes what happens to the log; where lines are JSON, with the figures as fields of their own.
 
     Used as a context manager, it tells the beginning and the end of a run as well: what the logbook has
-    counted by then, and with `file` where to look further. `stop` is set when the run is told to end.
+    counted by then, and with `file` where to look further. `stop` is set when the run is told to end, and
+    `waits` is false for a run that ends by itself.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class LogLines(Quiet):
         file: str = "",
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        waits: bool = True,
     ) -> None:
         """Nothing has happened yet."""
         self._trouble: dict[str, _Trouble] = {}
@@ -53,6 +56,8 @@ class LogLines(Quiet):
         self._file = file
         self._stop = stop
         self._over = False
+        self._waits = waits
+        self._seen: set[str] = set()
 
     def __enter__(self) -> LogLines:
         """Wait for a stop, to say that it was heard."""
@@ -106,6 +111,17 @@ class LogLines(Quiet):
             retries,
             extra={"fields": {"event": "committed", **asdict(event)}},
         )
+
+    def seen(self, source: str, ends: Mapping[str, int]) -> None:
+        """Say once that a run has begun with nothing to read, so that a quiet log is not taken for a hang."""
+        if source in self._seen or self._logbook is None:
+            return
+        lag = next((one.lag for one in self._logbook.view().sources if one.name == source), None)
+        if lag is not None:
+            self._seen.add(source)
+        if self._waits and lag == 0:
+            fields = {"event": "waiting", "source": source}
+            _log.info("source %s: nothing to read, waiting for events", source, extra={"fields": fields})
 
     def trouble(self, source: str, text: str) -> None:
         """Say what is being retried and for how long, again now and then, and when it is over."""
@@ -168,11 +184,11 @@ class LogLines(Quiet):
     def upkept(self, event: Upkept) -> None:
         """One line for an operation of upkeep."""
         _log.info(
-            "%s: %s: %s to %s in %.1f s",
+            "%s: %s: %s to %s in %s",
             event.table,
             event.operation,
             counted(event.files_before, "file"),
             counted(event.files_after, "file"),
-            event.seconds,
+            readable_seconds(event.seconds),
             extra={"fields": {"event": "upkept", **asdict(event)}},
         )

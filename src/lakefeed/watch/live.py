@@ -27,7 +27,8 @@ class LiveProgress(Quiet):
     """A table that is redrawn while the run goes on, from the logbook. Use it as a context manager.
 
     At the end it gives way to what the run has done. `file` is the pipeline file as its user called it, and
-    `stop` is set when the run has been told to end, for which it has `patience`.
+    `stop` is set when the run has been told to end, for which it has `patience`. `waits` is false for a run
+    that ends by itself.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class LiveProgress(Quiet):
         file: str = "",
         stop: threading.Event | None = None,
         patience: str = "",
+        waits: bool = True,
     ) -> None:
         self._logbook = logbook
         self._redact = redactor.redact
@@ -46,6 +48,7 @@ class LiveProgress(Quiet):
         self._file = file
         self._stop = stop or threading.Event()
         self._patience = patience
+        self._waits = waits
         self._live = Live(
             get_renderable=self._draw, console=self._console, refresh_per_second=4, transient=True
         )
@@ -117,6 +120,8 @@ class LiveProgress(Quiet):
             troubles.append(
                 Text(f"stopping, waiting for the running batch{within}; Ctrl-C ends it at once", "yellow")
             )
+        elif self._waits and view.waiting:
+            troubles.append(Text("waiting for events", "dim"))
         room = max(1, self._console.height - _LINES_BESIDE - len(troubles))
         return Group(_tables(view, room), *troubles, _sum(view))
 
@@ -148,16 +153,13 @@ def _cells(table: TableView, view: RunView) -> list[Text | str]:
         return [Text(table.name, style="red"), "", f"{table.written:,}", "", Text("stopped", style="red"), ""]
     only_created = table.version == 0 and not table.commits
     last = "" if table.last_commit is None or only_created else f"{ago(view.now - table.last_commit)} ago"
-    # What a source said before it fell silent is no longer true.
-    silent = {one.name for one in view.sources if one.trouble}
-    lag = "?" if table.lag is None or silent & set(table.sources) else f"{table.lag:,}"
+    lag = "?" if table.lag is None else f"{table.lag:,}"
     letters = Text(f"{table.letters:,}", style="yellow" if table.letters else "dim")
     return [table.name, f"{table.rate:,.0f}", f"{table.written:,}", lag, last, letters]
 
 
 def _sum(view: RunView) -> Text:
-    silent = any(one.trouble and not one.stopped for one in view.sources)
-    letters, lag = view.dead_letters, "?" if view.lag is None or silent else f"{view.lag:,}"
+    letters, lag = view.dead_letters, "?" if view.lag is None else f"{view.lag:,}"
     return Text.assemble(
         (f"{view.pipeline}  ", "bold"),
         (counted(view.rows, "row"), "green"),

@@ -11,7 +11,7 @@ from lakefeed.engine.lake import LETTERS
 from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Refusing, Upkept
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
-from lakefeed.pipeline.units import readable_size
+from lakefeed.pipeline.units import readable_seconds, readable_size
 from lakefeed.pipeline.wording import counted as count_of
 from lakefeed.watch.groups import LetterGroups
 from lakefeed.watch.notes import SourceNotes, TableNotes
@@ -194,13 +194,17 @@ class Logbook:
             table.size = max(0, table.size + event.bytes_after - event.bytes_before)
         files = f"{event.files_before:,} to {count_of(event.files_after, 'file')}"
         sizes = f"{readable_size(event.bytes_before)} to {readable_size(event.bytes_after)}"
-        self._happen("upkeep", event.table, f"{event.operation}: {files}, {sizes}, in {event.seconds:.1f} s")
+        self._happen(
+            "upkeep",
+            event.table,
+            f"{event.operation}: {files}, {sizes}, in {readable_seconds(event.seconds)}",
+        )
 
     def view(self, span: float = HOUR) -> RunView:
         """What the run looks like now, its charts over the last `span` seconds; the caller may keep it."""
         with self._lock:
             now, began = self._clock(), self._began
-            ends = {name: notes.ends for name, notes in self._sources.items() if notes.seen_at}
+            ends = {name: notes.ends for name, notes in self._sources.items() if notes.answers}
             return RunView(
                 pipeline=self._pipeline.name,
                 now=now,
@@ -226,9 +230,7 @@ class Logbook:
         ]
 
     def _is_up(self, source: SourceNotes, table: TableNotes) -> bool:
-        return source.seen_at is not None and not (
-            source.trouble or source.stopped or table.trouble or table.stopped
-        )
+        return source.answers and not (table.trouble or table.stopped)
 
     def _lags(self, source: SourceNotes) -> dict[str, int]:
         """Events that wait in each partition, for the slowest of the tables that are still fed."""

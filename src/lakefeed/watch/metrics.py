@@ -161,10 +161,14 @@ def _up(view: RunView) -> GaugeMetricFamily:
 def _lag(view: RunView) -> GaugeMetricFamily:
     found = GaugeMetricFamily(
         "lakefeed_source_lag_records",
-        "Events that wait in a source partition for the slowest table that is still fed.",
+        "Events that wait in a source partition for the slowest table that is still fed; absent while the "
+        "source does not answer.",
         labels=(*_SOURCE, "partition"),
     )
     for source in view.sources:
+        if not source.answers:
+            # Nobody knows: a number of before would hide it, and NaN would spoil the sums over sources.
+            continue
         lags = source.lags if len(source.lags) <= _MOST_PARTITIONS else {"all": sum(source.lags.values())}
         for partition, lag in lags.items():
             found.add_metric((view.pipeline, source.name, partition), lag)

@@ -31,6 +31,11 @@ class SourceNotes:
     stopped_at: float = 0.0
     lag: Series = field(default_factory=lambda: Series(level=True))
 
+    @property
+    def answers(self) -> bool:
+        """Whether what it said last is still true: it has answered, and has not fallen silent since."""
+        return self.seen_at is not None and not (self.trouble or self.stopped)
+
     def view(self, now: float, began: float, span: float, lags: dict[str, int]) -> SourceView:
         """The source as it is now."""
         return SourceView(
@@ -40,6 +45,7 @@ class SourceNotes:
             rate=self.rate.now(now),
             lags=lags,
             seen_at=self.seen_at,
+            answers=self.answers,
             trouble=self.trouble,
             trouble_since=self.trouble_since,
             stopped=self.stopped,

@@ -10,7 +10,7 @@ import yaml
 
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.secrets import masked
-from lakefeed.pipeline.wording import counted
+from lakefeed.pipeline.wording import counted, listed
 from lakefeed.watch.drawing import chart, drawing
 from lakefeed.watch.figures import ago, clock, iso, per_second, short
 from lakefeed.watch.health import DOWN, Concern, concerns, reasons
@@ -122,7 +122,7 @@ def _state(view: RunView, pipeline: Pipeline, found: list[Concern]) -> tuple[str
         return "new", "starting"
     if found:
         return "warn", "flows, with dead letters"
-    return ("up", "flows") if any(flow.rate for flow in view.flows) else ("up", "waits for events")
+    return "up", "waiting for events" if view.waiting else "flows"
 
 
 def _concerns(found: list[Concern], now: float) -> Markup:
@@ -150,7 +150,7 @@ def _figures(view: RunView) -> Markup:
     return tag(
         "section",
         _figure(view, "rows a second", per_second(view.rate), rows, view.rate_points),
-        _figure(view, "lag", "?" if lag is None else short(lag), "events wait", view.lag_points),
+        _figure(view, "lag", "?" if lag is None else short(lag), _waiting(view), view.lag_points),
         _figure(view, "freshness", age, of_what, None),
         _figure(
             view,
@@ -163,6 +163,13 @@ def _figures(view: RunView) -> Markup:
         _figure(view, "commits", short(view.commits), f"to {counted(len(view.tables), 'table')}", None),
         cls="figures",
     )
+
+
+def _waiting(view: RunView) -> str:
+    silent = [one.name for one in view.sources if one.trouble]
+    if not silent:
+        return "events wait"
+    return f"unknown: {listed(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
 
 
 def _freshness(view: RunView) -> tuple[str, str]:

@@ -57,7 +57,7 @@ def _cells(table: TableView, state: str, view: RunView) -> list[Markup]:
             cls="rate",
         ),
         _cell("rows", short(table.rows)),
-        _cell("lag", "-" if lag is None else short(lag), cls="behind" if lag else ""),
+        _cell("lag", "?" if lag is None else short(lag), cls="behind" if lag else ""),
         _cell("fresh", "-" if fresh is None else ago(fresh)),
         _cell("files", files),
         _cell("new dead letters", short(table.letters), cls="letters" if table.letters else ""),

@@ -22,7 +22,7 @@ class CommitView:
 
 @dataclass(frozen=True)
 class PartitionView:
-    """How far a table is in one partition of a source; `end` is None before the source has answered."""
+    """How far a table is in one partition of a source; `end` is None while the source does not answer."""
 
     source: str
     partition: str
@@ -95,6 +95,8 @@ class SourceView:
     lags: dict[str, int]
     """Events that wait by partition, for the slowest table that is still fed."""
     seen_at: float | None
+    answers: bool
+    """Whether what it said last is still true: it has answered, and has not fallen silent since."""
     trouble: str
     trouble_since: float
     stopped: str
@@ -105,8 +107,8 @@ class SourceView:
 
     @property
     def lag(self) -> int | None:
-        """Events that wait, None before the source has answered."""
-        return sum(self.lags.values()) if self.seen_at is not None else None
+        """Events that wait, None while the source does not answer."""
+        return sum(self.lags.values()) if self.answers else None
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class TableView:
 
     @property
     def lag(self) -> int | None:
-        """Events that wait over all partitions; None when a source has not answered."""
+        """Events that wait over all partitions; None while a source does not answer."""
         known = [one.lag for one in self.partitions]
         if not known or None in known:
             return None
@@ -214,7 +216,15 @@ class RunView:
         return sum(one.letters for one in self.tables)
 
     @property
+    def waiting(self) -> bool:
+        """Whether every source that still runs has been read to its end, and nothing has come of late."""
+        running = [one for one in self.sources if not one.stopped]
+        return bool(running) and all(one.lag == 0 for one in running) and not self.rate
+
+    @property
     def lag(self) -> int | None:
-        """Events that wait at all sources that still run; None before the first has answered."""
-        known = [one.lag for one in self.sources if not one.stopped and one.lag is not None]
+        """Events that wait at all sources that still run; None before any answers or while one is silent."""
+        if any(one.trouble for one in self.sources):
+            return None
+        known = [one.lag for one in self.sources if one.lag is not None]
         return sum(known) if known else None

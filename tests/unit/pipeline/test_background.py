@@ -101,6 +101,6 @@ def test_what_was_done_reads_as_lines() -> None:
         "shop: 990 rows, 10 new dead letters in 3.2 s\n"
         "  events: 990 rows, versions 1 to 2, 2 commits in 0.25 s, "
         "10 new dead letters (bad_json 8, overflow 2)\n"
-        "  idle: 0 rows, no new version, 0 commits in 0.00 s, 0 new dead letters"
+        "  idle: 0 rows, no new version, 0 commits, 0 new dead letters"
     )
     assert (result.rows, result.commits, result.dead_letters) == (990, 2, {"bad_json": 8, "overflow": 2})

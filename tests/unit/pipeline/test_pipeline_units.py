@@ -13,6 +13,7 @@ from lakefeed.pipeline.units import (
     format_size,
     parse_duration,
     parse_size,
+    readable_seconds,
 )
 
 
@@ -109,3 +110,10 @@ def test_a_flush_written_out_is_read_back_the_same() -> None:
     flush = Flush(interval=0.25, bytes=1000)
 
     assert Flush.model_validate(flush.model_dump()) == flush
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "<0.01 s"), (0.004, "<0.01 s"), (0.25, "0.25 s"), (12.34, "12.3 s")]
+)
+def test_a_short_time_is_never_shown_as_none(seconds: float, text: str) -> None:
+    assert readable_seconds(seconds) == text

@@ -24,10 +24,13 @@ def drawn(
     height: int = 40,
     env: dict[str, str] | None = None,
     stop: threading.Event | None = None,
+    waits: bool = True,
 ) -> str:
     screen = io.StringIO()
     console = Console(file=screen, width=100, height=height, force_terminal=True, _environ=env or {})
-    live = LiveProgress(run.logbook, Redactor.of(run.pipeline), console, stop=stop, patience="30s")
+    live = LiveProgress(
+        run.logbook, Redactor.of(run.pipeline), console, stop=stop, patience="30s", waits=waits
+    )
     console.print(live._draw())
     return screen.getvalue()
 
@@ -118,6 +121,36 @@ def test_a_run_that_is_told_to_stop_says_what_it_waits_for() -> None:
     assert running[-2] == ("stopping, waiting for the running batch, at most 30s; Ctrl-C ends it at once")
 
 
+def test_a_run_that_has_read_everything_says_that_it_waits_for_events() -> None:
+    run = WatchedRun()
+    run.tell.started()
+    unknown = plain(drawn(run))
+    for name, table in run.pipeline.tables.items():
+        for source in table.from_:
+            run.tell.reached(name, source, {"0": 100})
+            run.tell.seen(source, {"0": 100})
+    quiet, once = plain(drawn(run)), plain(drawn(run, waits=False))
+    run.tell.seen("clicks", {"0": 101})
+    one_waits = plain(drawn(run))
+
+    assert quiet.splitlines()[-2] == "waiting for events"
+    assert [text for text in (unknown, once, one_waits) if "waiting for events" in text] == []
+
+
+@pytest.mark.parametrize(("end", "waits", "said"), [(100, True, 1), (101, True, 0), (100, False, 0)])
+def test_the_log_says_once_that_a_run_begins_with_nothing_to_read(
+    end: int, waits: bool, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = WatchedRun()
+    everyone = Together(run.logbook, LogLines(run.logbook, waits=waits))
+    with caplog.at_level("INFO", "lakefeed"):
+        everyone.reached("clicks", "clicks", {"0": 100})
+        for at in (end, 100, 100):
+            everyone.seen("clicks", {"0": at})
+
+    assert caplog.text.count("source clicks: nothing to read, waiting for events") == said
+
+
 def test_one_of_anything_is_not_called_by_its_plural() -> None:
     run = WatchedRun()
     run.tell.started()
@@ -193,6 +226,30 @@ def test_terminal_log_page_dot_and_readyz_speak_of_refusals_by_one_rule(
 
     assert said == [("up", [False] * 4), ("warn", [True] * 4)]
     assert all("18 of the last 24 events (75.0%) became dead letters" in one for one in heard)
+
+
+def test_the_lag_of_a_silent_source_is_unknown_on_terminal_page_status_and_metrics_until_it_answers() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.tell.seen("orders", {"0": 140})
+
+    def lags() -> tuple[str, list[str], object, int]:
+        terminal = plain(drawn(run)).splitlines()[-1].split("lag ")[1].split()[0]
+        with served(run) as site:
+            page, metrics, status = site.get().text, site.get("metrics").text, site.get("api/status").json()
+        shown = re.findall(r'data-figure="lag">([^<]+)<|data-label="lag">([^<]+)<', page)
+        series = metrics.count('lakefeed_source_lag_records{partition="0",pipeline="shop",source="orders"}')
+        orders = next(one for one in status["tables"] if one["name"] == "orders")
+        return terminal, [figure or cell for figure, cell in shown], orders["lag"], series
+
+    before = lags()
+    run.tell.trouble("orders", "source orders: broker:9092 does not answer")
+    silent = lags()
+    run.tell.trouble("orders", "")
+
+    assert before == ("40", ["40", "0", "40", "40"], 40, 1)
+    assert silent == ("?", ["?", "0", "?", "?"], None, 0)
+    assert lags() == before
 
 
 def test_creation_of_a_table_is_no_commit() -> None:
