@@ -174,10 +174,10 @@ def _told(path: str, error: Exception) -> TableError:
         remedy = "Create it, or correct the path."
     elif _REFUSED.search(text):
         kind, what = TableError, f"the store refused access: {_gist(text)}"
-        remedy = "Check the credentials in storage and what they may do."
+        remedy = "Check the credentials in `storage` and their permissions."
     elif _UNKNOWN_KIND.search(text):
-        kind, what = TableError, f"delta-rs does not know this kind of table: {_kernel(text)}"
-        remedy = "Choose another path, or take away what it does not know with the engine that set it."
+        kind, what = TableError, f"delta-rs does not support this table: {_kernel(text)}"
+        remedy = "Choose another path, or remove the unsupported feature with the engine that set it."
     elif _DAMAGED.search(text):
         kind, what = TableError, f"the log of the table is damaged: {_damage(text)}"
         remedy = (
@@ -185,7 +185,7 @@ def _told(path: str, error: Exception) -> TableError:
             "A broken checkpoint may be deleted, with _last_checkpoint, if the log has all versions since 0."
         )
     elif _MISUSED.search(text):
-        kind, what, remedy = TableError, f"cannot be opened: {_gist(text)}", "Check the path and storage."
+        kind, what, remedy = TableError, f"cannot be opened: {_gist(text)}", "Check the path and `storage`."
     elif isinstance(error, DeltaError) and not _PASSING.search(text):
         kind, what = TableError, f"delta-rs cannot do this with the table: {_kernel(text)}"
         remedy = "Look at `lakefeed table detail`, then start again."

@@ -194,7 +194,7 @@ def test_table_altered_from_outside_while_the_stream_runs_gets_every_row_once(
     assert_each_once(range(300), table_ids(tmp_path / "events"))
     assert "from_outside_1" in rows(tmp_path / "events")[0]
     assert [text for text in meddler.troubles if text] == [
-        f"{tmp_path / 'events'} was altered by others while a batch was on its way: "
+        f"{tmp_path / 'events'} was changed by another writer while a batch was being written: "
         "its columns have changed. The batch runs again."
     ]
 

@@ -85,7 +85,7 @@ def checkpoint(path: Path) -> Path:
         (lambda path: entry(path, 5).write_bytes(b"\0" * 500), "the log of the table is damaged: Json error"),
         (
             lambda path: without_positions(entry(path, 5)),
-            f"version 5 of the table's log is torn: it holds no position for {PARTITION}.\n",
+            f"version 5 of the table's log is damaged: it holds no position for {PARTITION}.\n",
         ),
         (
             lambda path: entry(path, 3).unlink(),

@@ -214,7 +214,9 @@ give_up_after: 60s
         gone = self._gone() - set(self.produced[:-count])
         for table in TABLES:
             lost = gone - self._there(table)
-            assert not lost or "Going on from" in said, f"{table}: {len(lost)} lost without a word:\n{said}"
+            assert not lost or "Continuing at offset" in said, (
+                f"{table}: {len(lost)} lost without a word:\n{said}"
+            )
             self.missing[table] |= lost
         self.drained = True
 

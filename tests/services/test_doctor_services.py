@@ -115,7 +115,7 @@ def test_store_that_takes_two_commits_of_one_version_fails(s3: S3Server) -> None
 
     assert (found.state, found.remedy) == (
         "fail",
-        "Use a store that knows conditional writes (If-None-Match)",
+        "Use a store that supports conditional writes (If-None-Match)",
     )
-    assert "takes two commits of one version" in found.text
+    assert "accepts two commits of the same version" in found.text
     assert s3.keys("careless") == []

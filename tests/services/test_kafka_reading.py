@@ -257,7 +257,7 @@ def test_offsets_lost_to_retention_stop_the_source_and_are_named(
     with pytest.raises(DataLoss) as caught:
         shop.run()
 
-    assert f"{name}-0: offset 10 is wanted next, the earliest is 15: 5 events lost" in str(caught.value)
+    assert f"{name}-0: the next expected offset is 10, the earliest is 15: 5 events lost" in str(caught.value)
     assert "on_data_loss: skip" in str(caught.value)
     assert shop.ids() == list(range(10))
 

@@ -78,7 +78,7 @@ def test_a_partition_that_was_cut_short_and_has_grown_again_is_noticed_by_its_le
     lossy.produce("regrown", events(1000, 50))
 
     with pytest.raises(
-        DataLoss, match=r"regrown-0: offset 100 is wanted next.*cut short to 60 and has grown"
+        DataLoss, match=r"regrown-0: the next expected offset is 100.*truncated to 60 and has new events"
     ):
         drain(pipeline(tmp_path, lossy, "regrown"))
     drain(pipeline(tmp_path, lossy, "regrown", ", on_data_loss: skip"))
@@ -118,5 +118,5 @@ def test_a_partition_that_is_cut_short_during_a_run_stops_its_source(
         lossy.bring_back("cut-0")
 
         assert process.wait(120) == 1
-        assert "cut-0: offset 25 is wanted next" in process.stderr
-        assert "the partition ends at 5, so it was cut short" in process.stderr
+        assert "cut-0: the next expected offset is 25" in process.stderr
+        assert "the partition ends at 5: it was truncated" in process.stderr

@@ -113,7 +113,7 @@ def test_days_of_a_pipeline_that_was_started_before_the_first_event(
         # A topic that was not there at the start.
         assert "no topic on" in process.stderr
         own_broker.create_topic("late-orders")
-        process.wait_for(lambda: "source late: going on" in process.stderr)
+        process.wait_for(lambda: "source late: continues" in process.stderr)
         shop.wait_for_silence(process, "late")
         shop.send("late", "late-orders")
         shop.wait_for_all(process)
@@ -140,7 +140,7 @@ def test_days_of_a_pipeline_that_was_started_before_the_first_event(
         own_broker.stop()
         process.wait_for(lambda: process.stderr.count("does not answer") >= 3)
         own_broker.start()
-        process.wait_for(lambda: process.stderr.count("going on") >= 4)
+        process.wait_for(lambda: process.stderr.count(": continues") >= 4)
         shop.wait_for_silence(process, "quiet", "busy", "late")
         for _ in range(2):
             shop.send("quiet", "quiet")

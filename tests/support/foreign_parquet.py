@@ -67,7 +67,10 @@ REFUSED: dict[str, tuple[pa.Table, str]] = {
         ),
         "column n.a has a Parquet field id",
     ),
-    "u64": (pa.table({"id": pa.array([1], pa.uint64())}), "column id is uint64, which Delta has not"),
+    "u64": (
+        pa.table({"id": pa.array([1], pa.uint64())}),
+        "column id is uint64: Delta does not have this type",
+    ),
     "void": (pa.table({"id": [1], "n": pa.nulls(1)}), "column n has no value in any row"),
     "void inside": (pa.table({"id": [1], "l": [[None]]}), "column l.element has no value in any row"),
     "time": (pa.table({"id": [dt.time(1)]}), "column id is time64[us], which not every reader"),

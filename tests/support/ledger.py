@@ -66,7 +66,7 @@ def assert_ranges_contiguous(path: str | Path) -> None:
         account = json.loads(entry.get("lakefeed", "{}"))
         for partition, (start, end, read, letters) in account.get("ranges", {}).items():
             key = (account["source"], partition)
-            assert ends.get(key, start) == start, f"{path}: {key} goes on at {start}, not at {ends[key]}"
+            assert ends.get(key, start) == start, f"{path}: {key} continues at {start}, not at {ends[key]}"
             assert 0 <= letters <= read <= end - start, f"{path}: {key} has an account that cannot be"
             ends[key] = end
 

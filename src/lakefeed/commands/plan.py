@@ -38,9 +38,7 @@ def plan(
 def _lines(found: Forecast) -> list[str]:
     lines = [line for one in found.tables for line in _table(one)]
     troubles = [trouble for trouble in found.sources.values() if trouble]
-    missing = (
-        "The plan is incomplete: without an answer, nobody knows what waits there and where a run begins."
-    )
+    missing = "The plan is incomplete: the offsets of a source that does not answer are unknown."
     return [*lines, *troubles, *([missing] if troubles else []), "Nothing was changed."]
 
 
@@ -67,7 +65,7 @@ def _waiting(one: TableForecast) -> str:
     from lakefeed.pipeline.wording import counted
 
     if one.resumes and not one.lag:
-        return "; none wait yet"
+        return "; there are none yet"
     waits = "waits" if one.lag == 1 else "wait"
     return f"; {counted(one.lag, 'event')} {waits}, none has a column with a value" if one.sampled else ""
 
@@ -84,5 +82,5 @@ def _columns(one: TableForecast) -> list[str]:
 
 
 def _resume(source: str, name: str, at: PartitionForecast) -> str:
-    how = "begins at" if at.begins else "goes on at"
+    how = "begins at" if at.begins else "continues at"
     return f"  {source} {name}: {how} {at.next:,}, end {at.end:,}, lag {at.lag:,}"

@@ -65,9 +65,9 @@ def _lines(report: RewindReport, file: Path, undo_others: bool, dry_run: bool) -
     done = report.version is not None
     of_time = f" of {report.to_time}" if report.to_time else ""
     lines = [
-        f"{report.table}: {'rewound' if done else 'would go'} from version {report.from_version} "
-        f"to what version {report.to_version}{of_time} held"
-        + (f"; that is version {report.version} now" if done else ""),
+        f"{report.table}: {'rewound' if done else 'would be rewound'} from version {report.from_version} "
+        f"to the content of version {report.to_version}{of_time}"
+        + (f", as the new version {report.version}" if done else ""),
         f"  rows: {_number(report.rows_now)} -> {_number(report.rows_then)}",
     ]
     for one in report.partitions:

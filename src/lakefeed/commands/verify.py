@@ -46,7 +46,7 @@ def _lines(found: PipelineProof) -> list[str]:
     elif found.sound:
         verdict = "sound: nothing lost, nothing twice"
     else:
-        verdict = "nothing found, and not proved: see `not checked`"
+        verdict = "no problem found, but some checks were not possible: see `not checked`"
     return [*lines, f"{found.pipeline}: {verdict}"]
 
 
@@ -54,7 +54,7 @@ def _partition(at: PartitionProof, name: str) -> str:
     from lakefeed.pipeline.wording import counted
 
     if at.next <= at.first:
-        return f"  {name}: nothing read yet, {at.next} is next"
+        return f"  {name}: nothing read yet, the next offset is {at.next}"
     settled = f", {at.settled:,} more replayed or discarded" if at.settled else ""
     return (
         f"  {name}: offsets {at.first} to {at.next - 1}, {counted(at.read, 'event')} read, "

@@ -79,11 +79,11 @@ def packages(installed: list[Distribution]) -> Finding:
 def memory(available: int | None, driver: str, cores: int) -> Finding:
     """Whether Java and a worker for each core have room, beside what else runs here."""
     if available is None:
-        return Finding("memory", "ok", "how much is free cannot be told on this system")
+        return Finding("memory", "ok", "the free memory is unknown on this system")
     number = re.fullmatch(r"(\d+)([kmgt]?)b?", driver.strip().lower())
     java = int(number[1]) * _UNITS[number[2]] if number else _UNITS["g"]
     needed = java + cores * _MEMORY_OF_A_WORKER
-    text = f"{readable_size(available)} free, {readable_size(needed)} wanted for Java and {cores} workers"
+    text = f"{readable_size(available)} free, {readable_size(needed)} needed for Java and {cores} workers"
     if available < needed:
         remedy = "Use fewer cores, with spark.master: local[2], or give Java less, with spark.driver.memory"
         return Finding("memory", "warn", text, remedy)
@@ -142,4 +142,4 @@ def _fits(need: Requirement, found: Distribution | None) -> bool:
 
 
 def _told(need: Requirement, found: Distribution | None) -> str:
-    return f"{need.name} is {found.version if found else 'missing'}, wanted is {need.specifier}"
+    return f"{need.name} is {found.version if found else 'missing'}, required is {need.specifier}"

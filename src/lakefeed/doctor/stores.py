@@ -64,15 +64,21 @@ def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding
         yield Finding.of(check, type(error)(str(error).replace(probe, path)))
         return
     if not apart:
-        text = f"{path}: the store takes two commits of one version, so two writers could undo each other"
-        yield Finding(check, "fail", text, "Use a store that knows conditional writes (If-None-Match)")
+        text = (
+            f"{path}: the store accepts two commits of the same version, so two writers could overwrite "
+            f"each other"
+        )
+        yield Finding(check, "fail", text, "Use a store that supports conditional writes (If-None-Match)")
     else:
         yield Finding(check, "ok", f"{path} can be written, read, committed to and deleted from")
     if abs(skew) > _TOLERATED_SKEW:
         order = "ahead of" if skew > 0 else "behind"
         text = f"the clock of the store is {abs(skew):,.0f} s {order} this machine's"
         yield Finding(
-            check, "warn", text, "Set the clock of this machine by NTP: S3 refuses one that is far off"
+            check,
+            "warn",
+            text,
+            "Set the clock of this machine by NTP: S3 refuses requests when the clocks differ too much",
         )
     yield from _room(check, path)
 

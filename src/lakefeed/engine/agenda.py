@@ -31,7 +31,7 @@ class Agenda:
                 for table, keys in kept["ordered"].items()
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            _log.debug("no agenda of upkeep at %s; intervals begin now", file)
+            _log.debug("no record of earlier upkeep at %s; intervals start now", file)
 
     def seconds_until(self, table: str, operation: str, every: float) -> float:
         """How long until an operation is due, at most `every`; negative when it is overdue."""
@@ -64,4 +64,4 @@ class Agenda:
             part.write_text(json.dumps({"done": self._done, "ordered": self._ordered}))
             part.replace(self._file)
         except OSError as error:
-            _log.debug("the agenda of upkeep cannot be written", exc_info=error)
+            _log.debug("the times of upkeep cannot be saved", exc_info=error)

@@ -25,7 +25,7 @@ class Blank:
         if events and place.name not in self._events:
             self._watcher.changed(
                 place.name,
-                f"waits for its first columns: none has a value in {counted(events, 'event')} so far",
+                f"has no columns yet: no field has a value in {counted(events, 'event')} so far",
             )
         if events:
             self._places[place.name] = place

@@ -74,7 +74,9 @@ def discard(
         if remove(lake.letters.table, condition, account, given_up, found.letters):
             return replace(found, version=lake.letters.table.version)
         lake.letters.table.refresh()
-    raise StoreUnavailable(f"{lake.letters.path}: others keep changing the dead letters; try again.")
+    raise StoreUnavailable(
+        f"{lake.letters.path}: other writers keep changing the dead letters; run the command again."
+    )
 
 
 def _settle(lake: Lake, tables: dict[str, Place], wanted: LetterFilter) -> dict[str, int]:

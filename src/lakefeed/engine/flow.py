@@ -200,7 +200,10 @@ class Flow:
         if not far or self.launch is None:
             return reaches
         for name, events in far.items():
-            text = f"{events:,} events behind the other tables of {self.source}: catches up beside them"
+            text = (
+                f"{events:,} events behind the other tables of {self.source}: catches up in a query of "
+                f"its own"
+            )
             self._watcher.moved(name, self.source, text)
         self.launch(self._part(far))
         return [reach for reach in reaches if group_of(reach.place.name) not in far]

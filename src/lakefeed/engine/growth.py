@@ -1,4 +1,4 @@
-"""Columns that events ask for and that a table does not get."""
+"""Columns that events have and that a table does not get."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def refuse_too_wide(table: str, columns: pa.Schema | None, proposal: pa.Schema) 
     if wide > _MOST_COLUMNS:
         names = ", ".join(proposal.names[:3])
         raise TableError(
-            f"table {table}: events ask for {len(proposal)} new columns ({names}, ...), {wide:,} in all; "
-            f"at most {_MOST_COLUMNS:,} are made by themselves.\n"
+            f"table {table}: events have {len(proposal)} new columns ({names}, ...), {wide:,} in all; "
+            f"at most {_MOST_COLUMNS:,} are added automatically.\n"
             "Declare `schema`, with a map where keys are data."
         )
 

@@ -73,7 +73,8 @@ class ClassArchive:
         if ended == 0 and self._part.exists():
             self._part.rename(self._file)
             _log.info(
-                "kept Spark's classes in %s (%s): the next start is faster; delete it when you like",
+                "cached Spark's classes in %s (%s) for a faster next start; you can delete this folder "
+                "at any time",
                 self._file.parent,
                 readable_size(self._file.stat().st_size),
             )

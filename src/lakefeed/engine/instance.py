@@ -31,8 +31,8 @@ def only_instance(pipeline: Pipeline) -> Iterator[None]:
         except BlockingIOError as error:
             raise Fenced(
                 f"pipeline {name} is already running on this machine{_process(lock)}; its lock is "
-                f"{state / 'lock'}.\nStop that one first. Another `name` would be another pipeline, which "
-                "begins anew:\nit reads all events again, for tables of its own."
+                f"{state / 'lock'}.\nStop that process first. Do not change `name`: a pipeline with a new "
+                f"name\nstarts from the beginning and reads all events again, into tables of its own."
             ) from error
         _sign(lock)
         yield

@@ -89,7 +89,7 @@ def read_letters(
             except FileNotFoundError as error:
                 raise TableError(
                     f"{lake.letters.path}: {path}, which holds dead letters, is missing.\n"
-                    "It was deleted by hand, or by a vacuum that kept less than a replay takes."
+                    "It was deleted by hand, or by a vacuum with a retention shorter than the replay."
                 ) from error
             for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=needed):
                 rows = _plain(batch)

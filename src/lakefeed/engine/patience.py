@@ -59,8 +59,8 @@ class Patience:
         log = Path(self.pipeline.state) / self.pipeline.name / "spark.err"
         if self.flow.is_stranded:
             raise GaveUp(
-                f"Spark's JVM has ended, killed by somebody or for lack of memory; see {log}.\n"
-                "Start again: the run goes on from the tables."
+                f"Spark's JVM has exited: it was killed, or it ran out of memory; see {log}.\n"
+                "Start again: the run continues at the positions in the tables."
             ) from error
         if self._defects > _DEFECT_ATTEMPTS:
             raise error
@@ -69,7 +69,7 @@ class Patience:
         if time.monotonic() - self._failing_since > self.pipeline.give_up_after:
             patience = format_duration(self.pipeline.give_up_after)
             raise GaveUp(
-                f"{error}\nGave up after {patience}; the next start goes on from the tables."
+                f"{error}\nGave up after {patience}; the next start continues at the positions in the tables."
             ) from error
         return self.wait()
 

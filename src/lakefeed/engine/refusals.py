@@ -77,7 +77,7 @@ class Refusals:
         return TableError(
             f"table {table}: {_share(batch)} would become dead letters, more than "
             f"`dead_letters.stop_above: {format_share(limit)}`; {_most_often(batch)}.\n"
-            "None of these events has been taken. Correct `schema` or the producer, or allow more, then "
+            "None of these events was written. Correct `schema` or the producer, or allow more, then "
             "start again."
         )
 

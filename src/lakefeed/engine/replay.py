@@ -190,7 +190,9 @@ class _Replay:
                 self._land(rows, refused, result)
                 return
             self._evolve(source, result.proposal)
-        raise TableError(f"table {self._place.name}: dead letters ask for new columns again and again.")
+        raise TableError(
+            f"table {self._place.name}: the dead letters still need new columns after several attempts."
+        )
 
     def _run(self, source: str, rows: pa.RecordBatch, scratch: Path) -> TableManifest:
         pipeline = self._lake.pipeline

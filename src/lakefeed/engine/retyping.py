@@ -90,11 +90,11 @@ def _declared(table: LakeTable, name: str, text: str) -> pa.Field:
         raise UsageError(f"--column {name}: {error}") from None
     old = table.schema.field(name)
     if name in table.partition_columns:
-        raise UsageError(f"--column {name}: the table is partitioned by it, so its type stays")
+        raise UsageError(f"--column {name}: the table is partitioned by it, so its type cannot change")
     if pa.types.is_nested(new.type) or (pa.types.is_nested(old.type) and new.type not in (JSON, pa.string())):
         raise UsageError(
             f"--column {name}: {type_text(old.type)} cannot become {text}: a column with fields or elements "
-            "becomes json, or stays.\nMove the table instead: read its events again into a new path."
+            f"can only become json.\nMove the table instead: read its events again into a new path."
         )
     return pa.field(name, new.type, old.nullable and new.nullable)
 

@@ -76,7 +76,7 @@ def rewind(
         rewinding = _Rewinding(pipeline, table, to_version, to_time, settling=True)
         if rewinding.report.undone and not undo_others:
             raise TableError(
-                f"table {table}: a rewind would undo more than reading: {rewinding.report.undone[0]}"
+                f"table {table}: a rewind would also undo other changes: {rewinding.report.undone[0]}"
                 f"{_and_more(rewinding.report.undone)}.\nAdd --undo-others if that is what you want."
             )
         rewinding.run(who)
@@ -163,8 +163,8 @@ class _Rewinding:
             for partition, at in wanted.items():
                 if served.get(partition) != at:
                     raise DataLoss(
-                        f"source {source}: {partition}: offset {at} would be wanted next, and the source no "
-                        "longer holds it, so nothing is rewound.\nChoose a newer version."
+                        f"source {source}: {partition}: the next offset would be {at}, which the source no "
+                        f"longer has, so nothing is rewound.\nChoose a newer version."
                     )
 
     def _wanted(self, source: str) -> Offsets:
@@ -220,10 +220,13 @@ class _Rewinding:
             pipeline, _, partition = name.partition("/")
             if pipeline != self._pipeline.name:
                 report.notes.append(
-                    f"pipeline {pipeline} writes to this table too; {partition} goes back as well"
+                    f"pipeline {pipeline} also writes to this table; its position in {partition} moves back "
+                    f"too"
                 )
             elif partition.partition("/")[0] not in self._pipeline.sources:
-                report.notes.append(f"{partition} goes back, but the file has no such source")
+                report.notes.append(
+                    f"the position in {partition} moves back, but the file has no such source"
+                )
             report.partitions.append(PartitionRewind(partition, now, then, max(0, now - then)))
         report.letters_kept = self._letters_kept()
         return report

@@ -68,7 +68,7 @@ class RoutedWriters:
 
     def _reason(self, key: Key) -> tuple[str, str]:
         if key in self._table.reserved:
-            return "bad_route", f"{self._route.path(key)} is the place of another table of the pipeline"
+            return "bad_route", f"{self._route.path(key)} is the path of another table of the pipeline"
         count = len(self._table.routed)
         return "too_many_tables", f"no table for {', '.join(key)}: there are {count}, as `max_tables` allows"
 

@@ -114,7 +114,9 @@ def settle(lake: Lake, place: Place) -> bool:
             if _follow(lake, place, letters, ordered):
                 return True
             letters.refresh()
-    raise StoreUnavailable(f"{lake.letters.path}: others keep changing the dead letters; try again.")
+    raise StoreUnavailable(
+        f"{lake.letters.path}: other writers keep changing the dead letters; run the command again."
+    )
 
 
 def unsettled(lake: Lake, place: Place) -> frozenset[Identity]:
@@ -210,6 +212,7 @@ def _order(place: Place, pipeline: str, number: int) -> dict[str, Any]:
         if entry.transactions.get(replay_id(pipeline)) == number:
             return account_of(entry.info)
     raise TableError(
-        f"table {place.name}: a replay of dead letters was cut short, and the log no longer tells which.\n"
-        "Compare the dead letters with the table, and discard those that are rows already."
+        f"table {place.name}: a replay of dead letters was interrupted, and the log no longer shows which "
+        f"ones it wrote.\n"
+        "Compare the dead letters with the table, and discard those that are already rows."
     )

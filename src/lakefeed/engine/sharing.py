@@ -48,6 +48,6 @@ def _second_copy(
     return TableError(
         f"table {place.name}: {place.path} holds {events} that {kind} '{theirs}' has written; "
         f"{kind} '{ours}' would write them a second time.\n"
-        f"If '{theirs}' was renamed, {back}: positions go by the name. If both shall feed the table, set "
+        f"If '{theirs}' was renamed, {back}: positions belong to the name. If both must feed the table, set "
         "`share: true` on it;\nfor a second copy of the events choose another path."
     )

@@ -112,7 +112,7 @@ class SparkRewriter:
                 yield lambda command: session.sql(command).collect()
             except Exception as error:
                 if "Concurrent" in type(error).__name__ or ".Concurrent" in str(error)[:200]:
-                    raise Conflict(f"{self._place.path}: another writer was faster.") from error
+                    raise Conflict(f"{self._place.path}: another writer committed first.") from error
                 raise
 
     def _opened(self) -> SparkSession:
@@ -121,8 +121,8 @@ class SparkRewriter:
             place = self._place
             if "://" in place.path and not place.path.startswith("file:"):
                 raise TableError(
-                    f"{place.path}: Spark commits to an object store without a condition, so commits of "
-                    "others could be lost.\nLeave `engine` out for this table."
+                    f"{place.path}: Spark's commits to an object store are not conditional, so commits of "
+                    f"other writers could be lost.\nLeave `engine` out for this table."
                 )
             require_delta(self._given)
             session = self._given.newSession()

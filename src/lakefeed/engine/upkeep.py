@@ -264,7 +264,7 @@ class Caretaker:
         """Log what could not be done, each thing once."""
         _log.debug("upkeep failed", exc_info=error)
         text = str(error) if isinstance(error, LakefeedError) else str(error).strip().split("\n")[0]
-        told = f"{table}: {operation} of upkeep failed, the stream goes on: {text}"
+        told = f"{table}: {operation} of upkeep failed, the stream continues: {text}"
         if not self._stopping() and told not in self._told:
             self._told.add(told)
             _log.warning("%s", told)
@@ -281,7 +281,9 @@ def _target_size(charge: Charge) -> int:
 
 def _moment(table: LakeTable, column: str, before: datetime) -> str:
     if column not in table.schema.names:
-        raise TableError(f"{table.path} has no column {column!r}, by which `delete_after` tells a row's age.")
+        raise TableError(
+            f"{table.path} has no column {column!r}, which `delete_after` needs for the age of a row."
+        )
     kind = table.schema.field(column).type
     if pa.types.is_date(kind):
         return text_literal(before.date().isoformat())
@@ -301,4 +303,4 @@ def beside(caretaker: Caretaker, patience: float) -> Iterator[None]:
         caretaker.end()
         thread.join(patience)
         if thread.is_alive():
-            _log.info("a step of upkeep did not end in time and was left; it is done again another time")
+            _log.info("a step of upkeep did not end in time and was abandoned; it is tried again later")

@@ -73,7 +73,7 @@ def upkeep_problems(
     if engine == "spark" and place and "://" in place and not place.startswith("file:"):
         yield (
             path,
-            f"Spark commits to {place} without a condition, so commits of others could be lost; "
+            f"Spark's commits to {place} are not conditional, so commits of other writers could be lost; "
             "leave `engine` out",
         )
     for key, written in _LOG_PROPERTIES.items():

@@ -103,18 +103,18 @@ class KafkaClient(SourceClient):
             if wanted is None:
                 answer[partition] = earliest[partition]
             elif topic in marks and marks[topic] != now[topic]:
-                what = f"topic {topic!r} was deleted and created again since; its offsets start anew"
+                what = f"topic {topic!r} was deleted and created again since; its offsets start at 0 again"
                 answer[partition] = self._lost(partition, wanted, earliest[partition], what)
             elif wanted < earliest[partition]:
                 what = f"{counted(earliest[partition] - wanted, 'event')} lost"
                 answer[partition] = self._lost(partition, wanted, earliest[partition], what)
             elif wanted > ends[partition]:
-                what = f"the partition ends at {ends[partition]}, so it was cut short"
+                what = f"the partition ends at {ends[partition]}: it was truncated"
                 # What is left of the very topic that the table has read, it has read.
                 left = ends if marks.get(topic) else earliest
                 answer[partition] = self._lost(partition, wanted, earliest[partition], what, left[partition])
             elif partition in cut:
-                what = f"the partition was cut short to {cut[partition]} and has grown again since"
+                what = f"the partition was truncated to {cut[partition]} and has new events since"
                 answer[partition] = self._lost(partition, wanted, earliest[partition], what, cut[partition])
             else:
                 answer[partition] = wanted
@@ -172,13 +172,13 @@ class KafkaClient(SourceClient):
     ) -> int:
         next_one = earliest if going_on is None else going_on
         text = (
-            f"source {self._name}: {partition}: offset {wanted} is wanted next, "
+            f"source {self._name}: {partition}: the next expected offset is {wanted}, "
             f"the earliest is {earliest}: {what}."
         )
         if self._source.on_data_loss == "skip":
-            _log.warning("%s Going on from %d, as `on_data_loss: skip` says.", text, next_one)
+            _log.warning("%s Continuing at offset %d (`on_data_loss: skip`).", text, next_one)
             return next_one
-        raise DataLoss(f"{text}\nSet `on_data_loss: skip` on the source to go on from {next_one}.")
+        raise DataLoss(f"{text}\nSet `on_data_loss: skip` on the source to continue at offset {next_one}.")
 
     def _cut_short(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Where partitions that got another leader hold other events than were read, and from where on."""

@@ -80,7 +80,7 @@ def _retention(table: LakeTable) -> Iterator[str]:
     if log < files:
         yield (
             f"{LOG_ENTRIES} is {format_duration(log)}, but old files are kept for {format_duration(files)}: "
-            "a streaming reader that rests for longer cannot go on, though the files are there. "
+            "a streaming reader that pauses for longer cannot continue, although the files exist. "
             f'lakefeed table properties {quote(place(table))} --set "{LOG_ENTRIES}=interval 30 days" --yes'
         )
     if table.transactions and "delta.setTransactionRetentionDuration" in properties:
@@ -145,7 +145,7 @@ def _clustering(table: LakeTable, files: list[DataFile], filters: Sequence[str])
     for name, share in shares.items():
         if share is None:
             yield (
-                f"Files do not tell which values of {name} they hold, so a filter on it reads all of them. "
+                f"The files have no statistics of {name}, so a filter on it reads all of them. "
                 f"lakefeed table properties {quote(place(table))} "
                 "--set delta.dataSkippingStatsColumns=... --yes"
             )

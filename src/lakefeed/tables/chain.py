@@ -70,10 +70,15 @@ class Chain:
             expected = jump[1]
             self.anew |= jump[1] < jump[0]
         if start > expected:
-            text = f"offsets {expected} to {start - 1} are missing: {expected} was next, it begins at {start}"
+            text = (
+                f"offsets {expected} to {start - 1} are missing: the next expected offset was "
+                f"{expected}, the commit starts at {start}"
+            )
             found.append(self._finding("gap", version, text, expected, start))
         elif start < expected:
-            text = f"offsets {start} to {expected - 1} are there twice: {expected} was next"
+            text = (
+                f"offsets {start} to {expected - 1} were read twice: the next expected offset was {expected}"
+            )
             found.append(self._finding("overlap", version, text, start, expected))
         if not 0 <= letters <= read <= end - start:
             text = f"offsets {start} to {end - 1} cannot be {counted(read, 'event')}, {letters} of them dead"

@@ -51,7 +51,8 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
     if first > end or end > table.version or first not in there:
         oldest = min(there, default=0)
         raise UsageError(
-            f"versions {first} to {end}: {place(table)} can tell versions {oldest} to {table.version}."
+            f"versions {first} to {end}: {place(table)} has the changes of versions {oldest} to "
+            f"{table.version}."
         )
     feed = _is_on(table.properties)
     found = Changes(first, end, feed)
@@ -95,7 +96,7 @@ def _refuse_gaps(table: LakeTable, told: list[Entry]) -> None:
         if not on and changing:
             raise UsageError(
                 f"{place(table)}: the change data feed was off at version {entry.version}.\n"
-                "Begin with the version that turned it on: see lakefeed table history."
+                "Start with the version that turned it on: see lakefeed table history."
             )
         if not entry.changes and any(action.get("deletionVector") for action in changing):
             raise UsageError(
@@ -125,8 +126,8 @@ def _read(
                 yield _marked(rows, entry, kind)
         except MissingFile:
             raise UsageError(
-                f"{place(table)}: {plain_path(action)}, which version {entry.version} tells of, is gone: a "
-                "vacuum has deleted it.\nBegin with a later version."
+                f"{place(table)}: {plain_path(action)}, which version {entry.version} needs, was deleted by "
+                f"a vacuum.\nStart with a later version."
             ) from None
 
 

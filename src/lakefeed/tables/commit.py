@@ -148,7 +148,7 @@ class _Effort:
         other = self.shape.difference(self.table.shape) if self.change.files else None
         if other:
             raise BatchFailed(
-                f"{self.table.path} was altered by others while a batch was on its way: {other}. "
+                f"{self.table.path} was changed by another writer while a batch was being written: {other}. "
                 "The batch runs again."
             )
 
@@ -175,8 +175,8 @@ class _Effort:
 
     def unknown(self) -> BatchFailed:
         return BatchFailed(
-            f"{self.table.path}: the log was cleaned before it could be seen whether a commit landed. "
-            "The run goes on from the positions of the table."
+            f"{self.table.path}: the log was cleaned up before Lakefeed could check whether a commit "
+            f"succeeded. The run continues at the positions in the table."
         )
 
 

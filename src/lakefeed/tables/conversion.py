@@ -57,7 +57,9 @@ def plan(
         found = listing(store, names)
         hidden = [name for name in found.strange if name.endswith(".parquet")]
         if hidden or found.nested:
-            raise TableError(f"{path}: {[*hidden, *found.nested][0]} lies within; move it away first.")
+            raise TableError(
+                f"{path}: {[*hidden, *found.nested][0]} is inside; move it somewhere else first."
+            )
         if not found.data:
             raise UsageError(f"{path}: there are no Parquet files.")
     unknown = [name for name in partition_types if name not in names]
@@ -97,7 +99,9 @@ def run(plan: Plan, storage: Mapping[str, str], account: Account) -> DeltaTable:
         except DeltaError as error:
             if "already exists" not in str(error):
                 raise
-            raise Conflict(f"{plan.path}: somebody has made a table there meanwhile.") from error
+            raise Conflict(
+                f"{plan.path}: another program has created a table there in the meantime."
+            ) from error
         return DeltaTable(plan.path, storage_options=options)
 
 

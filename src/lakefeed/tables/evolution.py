@@ -138,8 +138,8 @@ def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str,
     for column in columns:
         if (levels := depth(column.type)) > DEEPEST:
             raise TableError(
-                f"table {table.name}: the new column {column.name} is nested {levels} levels deep, "
-                f"and readers bear {DEEPEST}.\nName it in `drop`, or choose another rule in `evolve`."
+                f"table {table.name}: the new column {column.name} is nested {levels} levels deep, readers "
+                f"support {DEEPEST}.\nName it in `drop`, or choose another rule in `evolve`."
             )
     fields: list[Field] = list(Schema.from_arrow(pa.schema([_nullable(column) for column in columns])).fields)
 

@@ -162,8 +162,8 @@ class Log:
                     state.apply(self.entry(number))
                 return state
         raise TableError(
-            f"{store_path(self.store)}: the log no longer tells what version {version} held.\n"
-            f"The oldest version that it tells is {self.oldest}."
+            f"{store_path(self.store)}: the log can no longer rebuild version {version}.\n"
+            f"The oldest version that it can rebuild is {self.oldest}."
         )
 
     def _beginnings(self) -> list[int]:

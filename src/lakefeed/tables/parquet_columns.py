@@ -22,9 +22,9 @@ _SAME = (
 )  # fmt: skip
 _WIDER = (pa.uint8(), pa.uint16(), pa.uint32())
 _WITHOUT = {
-    pa.null(): "has no value in any row, so that nobody knows its type",
-    pa.uint64(): "is uint64, which Delta has not and whose values may be beyond a long",
-    pa.float16(): "is a float of 16 bits, which Delta has not",
+    pa.null(): "has no value in any row, so its type is unknown",
+    pa.uint64(): "is uint64: Delta does not have this type, and its values may not fit a long",
+    pa.float16(): "is a float of 16 bits, a type that Delta does not have",
 }
 
 
@@ -55,7 +55,9 @@ def columns_of(store: pafs.FileSystem, path: str) -> tuple[pq.FileMetaData, pa.S
         raise _refused(store, path, f"{error}", error.remedy) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = (str(error).splitlines() or ["no reason given"])[0][:120]
-        raise _refused(store, path, f"it cannot be read: {reason}", "Move it away, or mend it") from error
+        raise _refused(
+            store, path, f"it cannot be read: {reason}", "Move it somewhere else, or repair it"
+        ) from error
 
 
 def _refused(store: pafs.FileSystem, path: str, what: str, remedy: str) -> TableError:
@@ -93,7 +95,7 @@ def _type(kind: pa.DataType, path: str, stored: Iterator[str]) -> pa.DataType:
     leaf = kind.value_type if types.is_dictionary(kind) else kind
     found = None if types.is_nested(kind) else _plain(leaf, next(stored, ""))
     if found is None:
-        reason = _WITHOUT.get(leaf, f"is {leaf}, which not every reader of Delta has")
+        reason = _WITHOUT.get(leaf, f"is {leaf}, which not every reader of Delta supports")
         if types.is_timestamp(leaf):
             raise Unfit(path, reason, "Write the file again with microseconds")
         raise Unfit(path, reason)

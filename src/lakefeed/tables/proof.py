@@ -90,8 +90,8 @@ class _Walk:
         proof.first = state.version + 1
         if state.version >= 0:
             proof.unchecked.append(
-                f"the log begins with version {proof.first}: how the rows and positions of version "
-                f"{state.version} came about cannot be told any more"
+                f"the log begins with version {proof.first}: the history of the rows and positions of "
+                f"version {state.version} is no longer known"
             )
         self._go_on(state)
         state = proof.snapshot
@@ -188,7 +188,8 @@ class _Walk:
         what = (
             f"offsets {wanted} to {going_on - 1} were gone at the source"
             if going_on > wanted
-            else f"the source began anew: {wanted} was next, reading went on from {going_on}"
+            else f"the source started again from the beginning: the next expected offset was {wanted}, "
+            f"reading continued at {going_on}"
         )
         self.proof.notes.append(f"version {version}: {partition}: {what} (`on_data_loss: skip`)")
 
@@ -221,7 +222,7 @@ class _Walk:
     ) -> None:
         told = account.get("rows")
         if told is not None and told != added:
-            self._wrong(entry, f"the commit tells of {told:,} rows, its files hold {added:,}")
+            self._wrong(entry, f"the commit reports {told:,} rows, its files have {added:,}")
         if removed_files:
             self._wrong(entry, f"a commit that only adds has removed {counted(removed_files, 'file')}")
         # In a table of a route, events that are not its rows are rows of the others.
@@ -232,7 +233,7 @@ class _Walk:
             if left != told:
                 read, letters = (sum(span[at] for span in ranges) for at in (2, 3))
                 self._wrong(
-                    entry, f"{read:,} events read and {letters:,} dead letters do not make {told:,} rows"
+                    entry, f"{read:,} events read and {letters:,} dead letters do not add up to {told:,} rows"
                 )
 
     def _check_restore(self, entry: LogVersion, account: Mapping[str, Any], added: int, removed: int) -> None:
@@ -253,7 +254,7 @@ class _Walk:
         if kind in ("replayed", "discard", "returned"):
             told, real = int(account.get("letters", 0)), abs(removed - added)
             if told != real:
-                self._wrong(entry, f"the commit tells of {told:,} dead letters ({kind}), it moved {real:,}")
+                self._wrong(entry, f"the commit reports {told:,} dead letters ({kind}), it moved {real:,}")
             return
         if account.get("ranges"):
             # It reads events and changes rows with them: a merge has its own arithmetic.

@@ -71,7 +71,7 @@ def refuse_moved(table: LakeTable, plan: Plan, file: str = "FILE") -> None:
     held = "nothing" if then is None else f"up to {then}"
     raise TableError(
         f"{place(table)}: version {plan.to_version} had read {held} of {name!r}, the log says up to {now}.\n"
-        "A restore takes back rows and not positions: the events between would be lost.\n"
+        "A restore changes rows, not positions: the events in between would be lost.\n"
         f"To move both: lakefeed rewind {file} --table NAME --to-version {plan.to_version}. "
         "To leave positions as they are: --keep-positions."
     )
@@ -110,7 +110,7 @@ def _refuse_before_the_first(table: LakeTable, old: DeltaTable, to: dt.datetime)
     made = min(written, said) if isinstance(said, int) else written
     if old.version() == oldest and made > to.timestamp() * 1000:
         raise UsageError(
-            f"{place(table)}: there was no version at {to.isoformat()}: the oldest that the log tells is "
+            f"{place(table)}: there was no version at {to.isoformat()}: the oldest version in the log is "
             f"{oldest}, of {instant(made)}.\nGive a later time, or --to-version."
         )
 

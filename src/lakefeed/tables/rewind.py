@@ -43,7 +43,7 @@ def plan_rewind(log: Log, to_version: int | None, to_time: dt.datetime | None) -
     target = _version_at(log, to_time) if to_version is None else to_version
     if not 0 <= target < log.newest:
         raise UsageError(
-            f"version {target} is not one to go back to: the newest is {log.newest}.\n"
+            f"version {target} cannot be the target of a rewind: the newest is {log.newest}.\n"
             f"Give one from {max(0, log.oldest or 0)} to {log.newest - 1}."
         )
     then, now = log.snapshot(target), log.snapshot(log.newest)
@@ -82,7 +82,8 @@ def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], a
 
 def _overtaken(table: LakeTable) -> TableError:
     return TableError(
-        f"table {table.name}: somebody has written to {table.path} meanwhile; nothing was rewound.\n"
+        f"table {table.name}: another writer has written to {table.path} in the meantime; nothing was "
+        f"rewound.\n"
         "Stop every instance of the pipeline, then try again."
     )
 
@@ -97,8 +98,8 @@ def _version_at(log: Log, moment: dt.datetime | None) -> int:
         if time is not None and time <= wanted:
             return version
     raise UsageError(
-        f"there was no version at {moment.isoformat()}: the oldest that the log tells is {oldest}, "
-        f"of {_time(log, oldest) or 'an unknown time'}.\nGive a later time, or --to-version."
+        f"there was no version at {moment.isoformat()}: the oldest version in the log is {oldest}, of "
+        f"{_time(log, oldest) or 'an unknown time'}.\nGive a later time, or --to-version."
     )
 
 
@@ -116,7 +117,7 @@ def _refuse_vacuumed(log: Log, then: Snapshot, now: Snapshot) -> None:
     gone = [path for path in wanted if path not in sizes]
     if gone:
         raise TableError(
-            f"version {then.version} cannot come back: {counted(len(gone), 'file')} of it "
+            f"version {then.version} cannot be restored: {counted(len(gone), 'file')} of it "
             f"{'is' if len(gone) == 1 else 'are'} gone, such as {gone[0]}.\n"
             "A vacuum has removed what no newer version needs; choose a newer version."
         )

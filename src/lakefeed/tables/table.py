@@ -288,8 +288,9 @@ class LakeTable:
     def _replaced(self) -> TableError:
         return TableError(
             f"{self.path}: version {self._read_to} of its log is not the one that was read: the table was "
-            "deleted or made anew, or another writer wrote over it.\nNothing more is written to it. Look at "
-            "its history, then start again: the run goes on from what the log holds."
+            f"deleted or created again, or another writer overwrote the entry.\nLakefeed has stopped "
+            f"writing to it. Look at its history, then start again: the run continues at the positions in "
+            f"the log."
         )
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:

@@ -88,7 +88,7 @@ def _promised(info: dict[str, Any]) -> set[str]:
 
 def _torn(store: pafs.FileSystem, version: int, why: str) -> TableError:
     return TableError(
-        f"{store_path(store)}: version {version} of the table's log is torn: {why}.\n"
+        f"{store_path(store)}: version {version} of the table's log is damaged: {why}.\n"
         f"Nothing was written. Bring {_LOG}/{version:020d}.json back from a backup; "
         "if it is the newest version, you may delete it instead:\nits events are read again."
     )

@@ -53,7 +53,11 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
     what = f"source {source.name}"
     if source.stopped:
         text, remedy = _parts(source.stopped, what)
-        remedy = remedy or "Correct what is wrong, then start the pipeline again: it goes on from the tables."
+        remedy = (
+            remedy
+            or "Correct what is wrong, then start the pipeline again: it continues at the "
+            "positions in the tables."
+        )
         yield Concern(DOWN, what, f"has stopped: {text}", remedy, source.stopped_at)
     elif source.trouble:
         text, remedy = _parts(source.trouble, what)
@@ -61,21 +65,26 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
         yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
     limit = pipeline.ready.max_lag
     if limit is not None and (source.lag or 0) > limit:
-        text = f"{counted(source.lag or 0, 'event')} wait, more than ready.max_lag: {limit:,}"
+        text = f"{counted(source.lag or 0, 'event')} are waiting, more than ready.max_lag: {limit:,}"
         remedy = "Give the pipeline more cores (--master), or larger batches (flush.rows, flush.bytes)."
         yield Concern(DOWN, what, text, remedy)
 
 
 def _refused(table: TableView) -> Concern:
     text, remedy = _parts(table.stopped, f"table {table.name}")
-    again = "Then start the pipeline again: the table goes on from where it is. The other tables go on now."
+    again = (
+        "Then start the pipeline again: the table continues at its position. The other tables continue now."
+    )
     said = f"takes no events: {text}"
     return Concern(DOWN, f"table {table.name}", said, f"{remedy} {again}".strip(), table.stopped_at)
 
 
 def _refusing(table: TableView, path: str) -> Concern:
     text, remedy = _parts(table.refusing, f"table {table.name}")
-    kept = f"The other events land. Each dead letter is in {path} with its bytes, its place and the reason."
+    kept = (
+        f"The other events are written. Each dead letter is in {path} with its bytes, its place and the "
+        f"reason."
+    )
     correct = remedy or "Correct the producer or the table's schema, then replay the dead letters."
     return Concern(WARN, f"table {table.name}", text, f"{kept} {correct}", table.refusing_since)
 
@@ -83,7 +92,7 @@ def _refusing(table: TableView, path: str) -> Concern:
 def _delayed(table: TableView, pipeline: Pipeline) -> Concern:
     what = f"table {table.name}"
     text, remedy = _parts(table.trouble, what)
-    kept = f"{_kept(pipeline)} The other tables go on now."
+    kept = f"{_kept(pipeline)} The other tables continue now."
     return Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", table.trouble_since)
 
 
@@ -100,5 +109,5 @@ def _parts(text: str, what: str) -> tuple[str, str]:
 
 def _advice(text: str) -> str:
     if "Spark lost a batch" in text:
-        return "The batch runs again from the tables; spark.err in the state folder says more."
+        return "The batch runs again; spark.err in the state folder says more."
     return "Check that it runs, and that this machine reaches it."

@@ -136,7 +136,7 @@ class LogLines(Quiet):
         known, now = self._trouble.get(key), self._clock()
         if not text:
             if self._trouble.pop(key, None):
-                _log.info("%s: going on", key, extra={"fields": {"event": "over", kind: name}})
+                _log.info("%s: continues", key, extra={"fields": {"event": "over", kind: name}})
             return
         if known and known.text == text and now < known.say_again_at:
             return

@@ -166,7 +166,7 @@ class Logbook:
             news = "over" if notes.trouble and not text else "trouble" if text and not notes.trouble else ""
             notes.trouble = text
         if news:
-            self._happen(news, notes.name, text or "goes on")
+            self._happen(news, notes.name, text or "continues")
 
     def moved(self, table: str, source: str, text: str) -> None:
         """Keep that a table goes its own way, or comes back."""

@@ -122,7 +122,7 @@ def serving(pipeline: Pipeline, logbook: Logbook, metrics: Metrics) -> Iterator[
     thread.start()
     shown = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     if not is_loopback(host) and pipeline.http.token is None:
-        _log.warning("whoever reaches %s can look at this pipeline; set http.token", shown)
+        _log.warning("everyone who can connect to %s can see this pipeline; set http.token", shown)
     try:
         yield shown
     finally:

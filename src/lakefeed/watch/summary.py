@@ -21,7 +21,7 @@ def summary(view: RunView) -> str:
 
 def where_to_look(view: RunView, file: str) -> list[tuple[str, str]]:
     """Commands that tell more of what a run of this file has done, each with what it tells."""
-    found = [(f"lakefeed status {quote(file)}", "what the tables hold, and how far they are")]
+    found = [(f"lakefeed status {quote(file)}", "rows, positions and lag of the tables")]
     if view.dead_letters:
         found.append((f"lakefeed dead-letters list {quote(file)}", "which records were refused, and why"))
     return found

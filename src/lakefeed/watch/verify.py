@@ -145,7 +145,9 @@ def _letters_in_place(pipeline: Pipeline, place: Place, proof: Proof, letters: P
     ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
     settled = held.get(replay_id(pipeline.name, place.name), 0)
     if letters and ordered > settled:
-        text = "a replay or rewind was cut short before its dead letters were settled; the next run does it"
+        text = (
+            "a replay or rewind was interrupted before it updated its dead letters; the next run completes it"
+        )
         found.append(Finding("interrupted", text, proof.version))
     return found
 

@@ -70,8 +70,8 @@ class Warnings:
             going_on = start.get(partition, wanted)
             if going_on != wanted:
                 self._found[table].append(
-                    f"{source}: {partition}: offset {wanted} is gone, a run goes on from {going_on} "
-                    "(`on_data_loss: skip`)"
+                    f"{source}: {partition}: offset {wanted} no longer exists; a run continues at offset "
+                    f"{going_on} (`on_data_loss: skip`)"
                 )
 
     def look_at_sample(self, place: Place, samples: list[Sample]) -> None:
@@ -128,8 +128,8 @@ class Warnings:
             )
         if not held and table.version > 0:
             warn(
-                "the table is there, but knows nothing of this pipeline: it begins at `start`, and events "
-                "that are in the table already land again"
+                "the table exists, but has no position of this pipeline: the run begins at `start`, and "
+                "events that the table already has are written a second time"
             )
 
 

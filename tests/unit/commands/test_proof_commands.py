@@ -157,7 +157,7 @@ def test_verify_does_not_call_sound_what_it_could_not_count(lakefeed: Lakefeed, 
 
     assert code == 3
     assert "  not checked: some files have no statistics, so rows could not be counted; the first" in out
-    assert out.endswith("shop: nothing found, and not proved: see `not checked`\n")
+    assert out.endswith("shop: no problem found, but some checks were not possible: see `not checked`\n")
 
 
 def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path) -> None:
@@ -217,11 +217,13 @@ def test_rewind_tells_rows_and_offsets_and_a_dry_run_changes_nothing(
     _, done, _ = lakefeed("rewind", file, "--table", "events", "--to-version", 2, "--yes")
 
     assert (code, said, unchanged) == (0, "", version)
-    assert shown.startswith(f"events: would go from version {version} to what version 2 of 20")
+    assert shown.startswith(
+        f"events: would be rewound from version {version} to the content of version 2 of 20"
+    )
     assert "  rows: 90 -> 36\n  clicks/0: next 50 -> 20, 30 offsets to read again\n" in shown
     assert "  6 dead letters of these offsets stay dead letters; after the next run, " in shown
     assert shown.endswith("Nothing was changed (--dry-run).\n")
-    assert f"; that is version {version + 1} now\n" in done
+    assert f", as the new version {version + 1}\n" in done
     drain(file)
     check_ledger(tmp_path)
 
@@ -304,8 +306,8 @@ def test_plan_prints_what_a_run_would_do(lakefeed: Lakefeed, tmp_path: Path) -> 
     assert json.loads(json_out)["tables"][0]["action"] == "create"
     assert after == (
         "events: nothing to change\n"
-        "  clicks 0: goes on at 50, end 50, lag 0\n"
-        "  clicks 1: goes on at 50, end 50, lag 0\n"
+        "  clicks 0: continues at 50, end 50, lag 0\n"
+        "  clicks 1: continues at 50, end 50, lag 0\n"
         "Nothing was changed.\n"
     )
 
@@ -438,4 +440,4 @@ def test_plan_says_why_waiting_events_show_no_column() -> None:
     assert (
         waiting == "  columns: as the first events show them; 3 events wait, none has a column with a value"
     )
-    assert none == "  columns: as the first events show them; none wait yet"
+    assert none == "  columns: as the first events show them; there are none yet"

@@ -106,7 +106,7 @@ def test_a_version_before_the_feed_is_named(run: Run, tmp_path: Path) -> None:
     later = rows(run, tmp_path, 1)
 
     assert code == 2
-    assert f"{tmp_path}: the change data feed was off at version 0.\nBegin with the version" in said
+    assert f"{tmp_path}: the change data feed was off at version 0.\nStart with the version" in said
     assert [row["id"] for row in later] == [2]
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_a_vacuum_has_taken_is_named(run: Run, tmp_path: Path) -> No
     code, _, said = run(tmp_path, "--from-version", "0")
 
     assert code == 2
-    assert "is gone: a vacuum has deleted it.\nBegin with a later version.\n" in said
+    assert "was deleted by a vacuum.\nStart with a later version.\n" in said
 
 
 def test_versions_may_be_given_by_time(run: Run, tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_changes_without_a_feed_are_the_appends_and_name_what_they_leave_out(
         (4, "2026-11-01", 4),
         (5, "2026-11-02", 5),
     ]
-    assert said.startswith("version 8 (DELETE) is left out: it took rows away")
+    assert said.startswith("version 8 (DELETE) is not shown: it removed rows")
 
 
 def test_changes_of_versions_that_are_not_there_are_refused(run: Run, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_changes_of_versions_that_are_not_there_are_refused(run: Run, tmp_path: 
 
     code, _, said = run("changes", tmp_path, "--from-version", "7")
 
-    assert (code, said) == (2, f"versions 7 to 0: {tmp_path} can tell versions 0 to 0.\n")
+    assert (code, said) == (2, f"versions 7 to 0: {tmp_path} has the changes of versions 0 to 0.\n")
 
 
 def test_replace_column_takes_names_with_blanks_and_no_null_where_none_may_be(
@@ -294,8 +294,8 @@ def test_replace_where_repairs_exactly_those_rows(run: Run, tmp_path: Path) -> N
     _, planned, _ = run("replace", path, "--where", "day = '2026-11-02'", "--from", tmp_path / "fix")
     run("replace", path, "--where", "day = '2026-11-02'", "--from", tmp_path / "fix", "--yes")
 
-    assert "3 rows would go from at most 3 files" in planned
-    assert f"2 rows of {tmp_path / 'fix'} would come" in planned
+    assert "3 rows would be removed from at most 3 files" in planned
+    assert f"2 rows of {tmp_path / 'fix'} would be added" in planned
     assert ids(path) == [0, 2, 4, 11, 13]
     assert DeltaTable(path).transaction_version("shop/clicks/0") == 5
 
@@ -343,7 +343,7 @@ def test_replace_partition_by_moves_every_row_and_keeps_what_the_table_is(run: R
 
     assert "partitioned by country, would be partitioned by at_day, country" in planned
     assert "Stop the pipeline first, and give its file the same `partition_by`" in planned
-    assert "laid out so already" in again
+    assert "already partitioned like this" in again
     assert table.metadata().partition_columns == []
     assert table.metadata().configuration == {"delta.logRetentionDuration": "interval 40 days"}
     assert table.transaction_version("shop/clicks/0") == 0
@@ -374,7 +374,7 @@ def test_vacuum_shows_what_it_would_delete_and_leave(run: Run, tmp_path: Path) -
     code, _, said = run("vacuum", path, "--retain", "1h")
 
     assert "1 file, 3 bytes unneeded for longer than 10d\n  orphan.parquet (3 bytes)\n" in planned
-    assert "left alone: README, which are not the table's" in planned
+    assert "not deleted: README, which do not belong to the table" in planned
     assert code == 1 and "a retention of 1h is too short" in said and "--allow-short-retention" in said
     assert run("vacuum", path, "--retain", "1h", "--allow-short-retention")[0] == 0
 
@@ -444,7 +444,7 @@ def test_convert_makes_a_table_of_parquet_files_where_they_lie(run: Run, tmp_pat
         ),
         (
             {"a.parquet": {"id": [1]}, "_tmp/b.parquet": {"id": [1]}},
-            "_tmp/b.parquet lies within; move it away",
+            "_tmp/b.parquet is inside; move it somewhere else",
         ),
         (
             {"a=1/x.parquet": {"id": [1]}, "b=1/x.parquet": {"id": [1]}},
@@ -482,10 +482,10 @@ def test_drop_deletes_the_table_and_nothing_else(run: Run, tmp_path: Path) -> No
     code, _, _ = run("drop", path, "--yes")
 
     assert (
-        "The positions of 1 source partition go with them: a pipeline that still has this path would make"
+        "The positions of 1 source partition are deleted too: a pipeline that still uses this path would"
         in planned
     )
-    assert "Left alone: nested, README" in planned
+    assert "Not deleted: nested, README" in planned
     assert code == 0
     assert sorted(file.name for file in path.iterdir()) == ["README", "nested"]
     assert ids(path / "nested") == [1]

@@ -40,7 +40,7 @@ def test_package_of_the_wrong_version_and_a_missing_one_are_told_with_the_comman
 
     assert (found.state, found.text) == (
         "fail",
-        "pandas is 3.0.1, wanted is <3,>=2.2; orjson is missing, wanted is >=3.10",
+        "pandas is 3.0.1, required is <3,>=2.2; orjson is missing, required is >=3.10",
     )
     assert found.remedy == "Install what fits: pip install 'pandas<3,>=2.2' 'orjson>=3.10'"
 
@@ -48,8 +48,8 @@ def test_package_of_the_wrong_version_and_a_missing_one_are_told_with_the_comman
 def test_memory_counts_java_and_a_worker_for_each_core() -> None:
     enough, scarce = memory(8 * 1024**3, "2g", 4), memory(8 * 1024**3, "2g", 32)
 
-    assert (enough.state, enough.text) == ("ok", "8.0 GB free, 3.0 GB wanted for Java and 4 workers")
-    assert (scarce.state, scarce.text) == ("warn", "8.0 GB free, 10 GB wanted for Java and 32 workers")
+    assert (enough.state, enough.text) == ("ok", "8.0 GB free, 3.0 GB needed for Java and 4 workers")
+    assert (scarce.state, scarce.text) == ("warn", "8.0 GB free, 10 GB needed for Java and 32 workers")
     assert "local[2]" in scarce.remedy
 
 

@@ -67,7 +67,7 @@ def test_a_column_that_another_adds_makes_one_batch_run_again(tmp_path: Path) ->
 
     assert ids(events) == ids(tmp_path / "others") == list(range(ROWS))
     (told,) = meddler.troubles
-    assert "events was altered by others while a batch was on its way: its columns have changed." in told
+    assert "events was changed by another writer while a batch was being written: its columns" in told
 
 
 FEATURES: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -204,7 +204,7 @@ def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_j
     assert shop.error is None
     assert apart == ["old"]
     assert shop.ears.moves == [
-        ("late", "1,000 events behind the other tables of clicks: catches up beside them"),
+        ("late", "1,000 events behind the other tables of clicks: catches up in a query of its own"),
         ("late", "has caught up with the other tables of clicks"),
     ]
     assert len(shop.flows) == 2

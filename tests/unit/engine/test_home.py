@@ -25,7 +25,7 @@ def test_archive_that_is_made_is_told_with_its_place_and_size(
         archive.keep(subprocess.Popen(["true"]))
 
     assert [record.getMessage() for record in caplog.records] == [
-        f"kept Spark's classes in {cache_folder()} (150 MB): "
-        "the next start is faster; delete it when you like"
+        f"cached Spark's classes in {cache_folder()} (150 MB) for a faster next start; you can delete this "
+        "folder at any time"
     ]
     assert "java17.jsa" in ClassArchive(17).options()

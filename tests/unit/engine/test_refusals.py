@@ -88,7 +88,7 @@ def test_a_batch_that_passes_the_limit_is_stopped_and_one_below_it_never() -> No
         "table t: 90 of 100 events (90.0%) would become dead letters, more than "
         '`dead_letters.stop_above: 50%`; most often wrong_type: total: expected double, got "n/a" '
         "(partition 0, offset 7).",
-        "None of these events has been taken. Correct `schema` or the producer, or allow more, then "
+        "None of these events was written. Correct `schema` or the producer, or allow more, then "
         "start again.",
     ]
     assert not error.retryable

@@ -279,8 +279,8 @@ def test_replay_that_is_killed_before_the_letters_are_settled_is_finished_by_who
 
     assert left == 100
     assert [str(one) for one in proof.tables[0].findings] == [
-        "interrupted: version 3: a replay or rewind was cut short before its dead letters were settled; "
-        "the next run does it"
+        "interrupted: version 3: a replay or rewind was interrupted before it updated its dead letters; "
+        "the next run completes it"
     ]
     assert len(dead_letters(shop.letters)) == 10
     shop.assert_ledger()

@@ -58,8 +58,8 @@ def test_renamed_pipeline_is_told_what_to_do_and_writes_nothing(lake: Lake) -> N
     assert str(refused.value) == (
         f"table events: {lake.folder}/events holds events that pipeline 'shop' has written; "
         "pipeline 'store' would write them a second time.\n"
-        "If 'shop' was renamed, set `name: shop` again: positions go by the name. "
-        "If both shall feed the table, set `share: true` on it;\n"
+        "If 'shop' was renamed, set `name: shop` again: positions belong to the name. If both must feed the "
+        "table, set `share: true` on it;\n"
         "for a second copy of the events choose another path."
     )
     assert lake.rows == 100
@@ -73,7 +73,9 @@ def test_renamed_source_is_told_the_same(lake: Lake) -> None:
         drain(lake.file("shop", source="views"))
 
     assert "that source 'clicks' has written; source 'views' would write them a second" in str(refused.value)
-    assert "If 'clicks' was renamed, name it `clicks` again: positions go by the name." in str(refused.value)
+    assert "If 'clicks' was renamed, name it `clicks` again: positions belong to the name." in str(
+        refused.value
+    )
     assert lake.rows == 100
 
 
@@ -129,8 +131,8 @@ def test_second_instance_is_told_who_runs_and_what_another_name_means(lake: Lake
     assert str(refused.value) == (
         f"pipeline shop is already running on this machine as process {os.getpid()}; its lock is "
         f"{lake.folder}/.lakefeed/shop/lock.\n"
-        "Stop that one first. Another `name` would be another pipeline, which begins anew:\n"
-        "it reads all events again, for tables of its own."
+        "Stop that process first. Do not change `name`: a pipeline with a new name\n"
+        "starts from the beginning and reads all events again, into tables of its own."
     )
     with only_instance(pipeline):
         pass

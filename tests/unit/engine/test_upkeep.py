@@ -116,7 +116,7 @@ def test_where_that_does_not_fit_is_told_once_and_the_run_goes_on(
         kept.perform("compact")
 
     assert len(caplog.records) == 1
-    assert "events: compact of upkeep failed, the stream goes on" in caplog.text
+    assert "events: compact of upkeep failed, the stream continues" in caplog.text
     assert "upkeep.compact.where 'id > 5'" in caplog.text
 
 
@@ -469,5 +469,5 @@ def test_tables_that_cannot_be_looked_for_now_are_looked_for_again(
 
     assert looks == [0, 1, 2]
     assert caplog.messages == [
-        "all tables: the search for work of upkeep failed, the stream goes on: the store is away"
+        "all tables: the search for work of upkeep failed, the stream continues: the store is away"
     ]

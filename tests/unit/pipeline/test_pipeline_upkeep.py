@@ -99,8 +99,8 @@ def test_spark_is_refused_for_a_table_in_an_object_store(problems: Problems, sma
     text = small.replace("lake/clicks", "s3://lake/clicks") + "upkeep: {engine: spark}\n"
 
     assert problems(text) == [
-        "shop.yaml:6: upkeep.engine: Spark commits to s3://lake/clicks without a condition, so commits of "
-        "others could be lost; leave `engine` out"
+        "shop.yaml:6: upkeep.engine: Spark's commits to s3://lake/clicks are not conditional, so commits of "
+        "other writers could be lost; leave `engine` out"
     ]
 
 

@@ -43,7 +43,7 @@ def test_column_without_statistics_is_told(tmp_path: Path) -> None:
 
     (said,) = advice(table, ["b"])
 
-    assert said.startswith("Files do not tell which values of b they hold")
+    assert said.startswith("The files have no statistics of b")
 
 
 @pytest.mark.parametrize(

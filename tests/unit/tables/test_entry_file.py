@@ -183,7 +183,9 @@ def test_columns_that_another_adds_are_seen_and_end_the_batch(tmp_path: Path) ->
     append(table, event(tmp_path, 0), retries=0)
     DeltaTable(tmp_path).alter.add_columns([Field("more", "long")])
 
-    with pytest.raises(BatchFailed, match="altered by others while a batch was on its way: its columns"):
+    with pytest.raises(
+        BatchFailed, match="changed by another writer while a batch was being written: its columns"
+    ):
         append(table, event(tmp_path, 1), retries=3)
 
     assert table.schema.names == ["id", "city", "more"]

@@ -104,7 +104,8 @@ def test_gap_is_named_with_version_and_offsets(table: Table) -> None:
 
     (finding,) = proof.findings
     assert str(finding) == (
-        "gap: version 2: clicks/0: offsets 10 to 14 are missing: 10 was next, it begins at 15"
+        "gap: version 2: clicks/0: offsets 10 to 14 are missing: "
+        "the next expected offset was 10, the commit starts at 15"
     )
     assert (finding.version, finding.partition, finding.start, finding.end) == (2, "clicks/0", 10, 15)
 
@@ -113,7 +114,9 @@ def test_repeated_range_is_named_with_version_and_offsets(table: Table) -> None:
     table.read(0, 10)
     table.read(5, 20)
 
-    assert table.findings() == ["overlap: version 2: clicks/0: offsets 5 to 9 are there twice: 10 was next"]
+    assert table.findings() == [
+        "overlap: version 2: clicks/0: offsets 5 to 9 were read twice: the next expected offset was 10"
+    ]
 
 
 def test_position_that_was_moved_by_hand_is_named(table: Table) -> None:
@@ -145,7 +148,8 @@ def test_events_that_the_source_had_lost_are_a_note_and_no_gap(table: Table) -> 
     assert proof.findings == []
     assert proof.notes == [
         "version 2: clicks/0: offsets 10 to 14 were gone at the source (`on_data_loss: skip`)",
-        "version 3: clicks/0: the source began anew: 20 was next, reading went on from 0 "
+        "version 3: clicks/0: the source started again from the beginning: "
+        "the next expected offset was 20, reading continued at 0 "
         "(`on_data_loss: skip`)",
     ]
 
@@ -153,10 +157,10 @@ def test_events_that_the_source_had_lost_are_a_note_and_no_gap(table: Table) -> 
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"rows": 9}, "the commit tells of 9 rows, its files hold 10"),
+        ({"rows": 9}, "the commit reports 9 rows, its files have 10"),
         (
             {"ranges": {"0": [0, 10, 10, 1]}},
-            "10 events read and 1 dead letters do not make 10 rows",
+            "10 events read and 1 dead letters do not add up to 10 rows",
         ),
         ({"ranges": {"0": [0, 10, 11, 1]}}, "clicks/0: offsets 0 to 9 cannot be 11 events, 1 of them dead"),
     ],
@@ -181,7 +185,8 @@ def test_commit_of_another_kind_that_reads_is_checked_for_its_offsets_and_not_fo
     table.read(25, 30, kind="merge", rows=4)
 
     assert table.findings() == [
-        "gap: version 3: clicks/0: offsets 20 to 24 are missing: 20 was next, it begins at 25"
+        "gap: version 3: clicks/0: offsets 20 to 24 are missing: "
+        "the next expected offset was 20, the commit starts at 25"
     ]
 
 
@@ -303,10 +308,12 @@ def test_after_a_clean_up_of_the_log_the_rest_is_proved_and_the_beginning_is_tol
     assert proof.findings == []
     assert (proof.first, proof.rows) == (3, 30)
     assert proof.unchecked == [
-        "the log begins with version 3: how the rows and positions of version 2 came about cannot be told "
-        "any more"
+        "the log begins with version 3: the history of the rows and positions of version 2 is no longer known"
     ]
-    assert damaged == ["gap: version 4: clicks/0: offsets 30 to 34 are missing: 30 was next, it begins at 35"]
+    assert damaged == [
+        "gap: version 4: clicks/0: offsets 30 to 34 are missing: "
+        "the next expected offset was 30, the commit starts at 35"
+    ]
 
 
 def test_torn_version_is_named_and_what_cannot_be_checked_behind_it(table: Table) -> None:

@@ -174,7 +174,9 @@ def test_own_positions_without_own_files_are_taken_for_unknown_and_nothing_is_de
     table, change = make_table(tmp_path), event(tmp_path, 0)
     lose_answers(monkeypatch, way, compacted)
 
-    with pytest.raises(BatchFailed, match="cleaned before it could be seen whether a commit landed") as told:
+    with pytest.raises(
+        BatchFailed, match="cleaned up before Lakefeed could check whether a commit succeeded"
+    ) as told:
         append(table, change, retries=3, sleep=lambda _: None)
 
     assert told.value.retryable and not told.value.untried

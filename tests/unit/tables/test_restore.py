@@ -107,7 +107,7 @@ def test_restore_that_would_part_rows_from_positions_is_refused_and_points_to_re
 
     assert plan.moved == {"shop/clicks/0": (1, 2)}
     assert "version 1 had read up to 1 of 'shop/clicks/0', the log says up to 2" in str(refused.value)
-    assert "the events between would be lost" in str(refused.value)
+    assert "the events in between would be lost" in str(refused.value)
     assert "lakefeed rewind FILE --table NAME --to-version 1" in str(refused.value)
     with pytest.raises(TableError, match=r"lakefeed rewind shop\.yaml --table"):
         restore.refuse_moved(table, plan, "shop.yaml")
@@ -165,5 +165,5 @@ def test_restore_gives_way_to_a_commit_that_came_between(
 def test_moment_before_the_table_was_there_is_no_version_to_restore(tmp_path: Path) -> None:
     table = write_table(tmp_path, [{"id": [1]}, {"id": [2]}])
 
-    with pytest.raises(UsageError, match=r"there was no version at .*: the oldest that the log tells is 0"):
+    with pytest.raises(UsageError, match=r"there was no version at .*: the oldest version in the log is 0"):
         restore.plan(table, dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))

@@ -67,7 +67,7 @@ def test_plan_says_what_does_not_answer_shows_the_rest_and_exits_with_1(tmp_path
     assert "  columns: as the first events show them" in lines
     assert lines[-3:] == [
         f"source events0: {closed} does not answer: Connect to ipv4#{closed} failed: Connection refused",
-        "The plan is incomplete: without an answer, nobody knows what waits there and where a run begins.",
+        "The plan is incomplete: the offsets of a source that does not answer are unknown.",
         "Nothing was changed.",
     ]
     assert json.loads(as_json.stdout)["sources"]["made"] is None
@@ -116,7 +116,10 @@ def test_run_without_a_broker_says_at_once_what_it_tries_and_for_how_long(
     refused = f"source events0: {closed} does not answer: Connect to ipv4#{closed} failed: Connection refused"
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said[0] == f"{refused}; trying again for 4 s more (give_up_after)"
-    assert str(gave_up.value) == f"{refused}\nGave up after 4s; the next start goes on from the tables."
+    assert (
+        str(gave_up.value)
+        == f"{refused}\nGave up after 4s; the next start continues at the positions in the tables."
+    )
 
 
 def test_trouble_is_told_again_with_the_time_that_is_left(
@@ -139,5 +142,5 @@ def test_trouble_is_told_again_with_the_time_that_is_left(
             f"source made: nobody answers; trying again for {left} more (give_up_after)"
             for left in ("10 min", "10 min", "9 min", "9 min", "8 min", "8 min")
         ),
-        "source made: going on",
+        "source made: continues",
     ]

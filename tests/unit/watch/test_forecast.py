@@ -216,6 +216,6 @@ def test_table_that_no_pipeline_has_written_is_warned_of(shop: Shop) -> None:
     shop.write("schema: {event_id: long}")
 
     assert shop.plan().warnings == [
-        "the table is there, but knows nothing of this pipeline: it begins at `start`, and events that are "
-        "in the table already land again"
+        "the table exists, but has no position of this pipeline: the run begins at `start`, and events that "
+        "the table already has are written a second time"
     ]

@@ -87,7 +87,7 @@ def test_lag_beyond_max_lag_makes_a_run_not_ready() -> None:
 
     assert at_the_limit == []
     assert reasons(run.logbook.view(), run.pipeline) == [
-        "source clicks: 51 events wait, more than ready.max_lag: 50"
+        "source clicks: 51 events are waiting, more than ready.max_lag: 50"
     ]
 
 

@@ -176,7 +176,7 @@ def test_the_last_frame_gives_way_to_what_was_done_and_where_to_look() -> None:
     assert shown_by(screen.getvalue()) == [
         "clicks: new column referrer string",
         "shop: 400 rows, 1 new dead letter, 4 commits in 13 s",
-        "  lakefeed status shop.yaml             what the tables hold, and how far they are",
+        "  lakefeed status shop.yaml             rows, positions and lag of the tables",
         "  lakefeed dead-letters list shop.yaml  which records were refused, and why",
     ]
 

@@ -70,7 +70,7 @@ def test_a_trouble_is_known_since_it_began_and_its_end_is_told_once() -> None:
     assert (during.trouble, during.trouble_since) == ("broker:9092 still does not answer", NOON)
     assert view.sources[1].trouble == ""
     assert [(one.kind, one.what, one.text) for one in view.happenings] == [
-        ("over", "orders", "goes on"),
+        ("over", "orders", "continues"),
         ("trouble", "orders", "broker:9092 does not answer"),
     ]
 

@@ -192,7 +192,10 @@ def test_an_open_address_without_a_token_is_warned_of(caplog: pytest.LogCaptureF
         named = Site(f"http://127.0.0.1:{port}/").get("healthz", Host="lake.example")
 
     assert named.code == 200
-    assert f"whoever reaches http://0.0.0.0:{port}/ can look at this pipeline; set http.token" in caplog.text
+    assert (
+        f"everyone who can connect to http://0.0.0.0:{port}/ can see this pipeline; set http.token"
+        in caplog.text
+    )
 
 
 def test_payloads_are_on_the_page_and_not_in_what_programs_fetch() -> None:

@@ -180,7 +180,7 @@ def test_dead_letters_that_are_fewer_than_the_table_counts_are_named(shop: Shop)
 
     assert "[0,40,40,4]" in told
     assert found == [
-        "count: version 2: 40 events read and 5 dead letters do not make 36 rows",
+        "count: version 2: 40 events read and 5 dead letters do not add up to 36 rows",
         "letters: version 4: clicks/0: 11 dead letters by the table's commits, 10 in the dead letters",
     ]
 

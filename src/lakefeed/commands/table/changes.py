@@ -62,8 +62,8 @@ def changes(
             _print(at, found, limit or 50)
         for version, operation in found.left_out.items():
             typer.echo(
-                f"version {version} ({operation}) is left out: it took rows away, which only the change data "
-                "feed can tell. Turn it on with --set delta.enableChangeDataFeed=true.",
+                f"version {version} ({operation}) is not shown: it removed rows, and only the change data "
+                f"feed records removed rows. Turn it on with --set delta.enableChangeDataFeed=true.",
                 err=True,
             )
 

@@ -30,11 +30,11 @@ def drop(
         ]
         if held := sum(named_partition(name) is not None for name in plan.positions):
             lines.append(
-                f"The positions of {counted(held, 'source partition')} go with them: a pipeline that still "
-                "has this path would make the table anew and read from its start."
+                f"The positions of {counted(held, 'source partition')} are deleted too: a pipeline that "
+                f"still uses this path would create the table again and read from `start`."
             )
         if plan.left_alone:
-            lines.append(f"Left alone: {', '.join(plan.left_alone[:10])}, which are not the table's.")
+            lines.append(f"Not deleted: {', '.join(plan.left_alone[:10])}, which do not belong to the table.")
         data = {
             "version": plan.version,
             "table": plain(plan.table),

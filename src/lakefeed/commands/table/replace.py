@@ -76,8 +76,8 @@ def _rows(
     plan = replacement.plan(table, where, replacement.Rows.at(source, at.storage))
     lines = [
         f"{at.path}, version {plan.version}: {plan.table}",
-        f"{counted(plan.removed_rows, 'row')} would go from at most {plan.touched}",
-        f"{counted(plan.source.count, 'row')} of {source} would come",
+        f"{counted(plan.removed_rows, 'row')} would be removed from at most {plan.touched}",
+        f"{counted(plan.source.count, 'row')} of {source} would be added",
     ]
     data = {
         "version": plan.version,
@@ -112,7 +112,7 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
     lines = [
         f"{at.path}, version {plan.version}: {plan.table}",
         f"partitioned by {_listed(plan.was)}, would be partitioned by {_listed(plan.partition_by)}",
-        "Every row is written again in one commit, and streaming readers of the table see all of them anew.",
+        "Every row is written again in one commit. Streaming readers of the table get all rows again.",
     ]
     if table.transactions:
         lines.append(
@@ -125,7 +125,7 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
         "was": list(plan.was),
         "added_columns": added.names,
     }
-    nothing = "Nothing to do: the table is laid out so already." if plan.nothing else None
+    nothing = "Nothing to do: the table is already partitioned like this." if plan.nothing else None
     account = operation_account("replace", by="command", reason=reason)
     return Told(lines, data, nothing), lambda: layout.run(
         table, plan, account, lambda rows: add_partition_columns(rows, derived)
@@ -156,7 +156,9 @@ def _types(
         values = counted(lost.count, "value")
         lines.append(f"  {values} of {name} would become null, such as {lost.example[:80]}")
         _refuse_misfits(at, plan.declared.field(name), lost, or_null)
-    lines.append("Every row is written again in one commit, and streaming readers see all of them anew.")
+    lines.append(
+        "Every row is written again in one commit. Streaming readers of the table get all rows again."
+    )
     if table.transactions:
         lines.append("Stop the pipeline first, and correct `schema` in its file before it runs again.")
     data = {

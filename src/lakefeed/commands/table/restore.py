@@ -66,11 +66,11 @@ def _told(at: Desk, plan: Plan) -> Told:
 
     lines = [
         f"{at.path}, version {plan.version}: {plan.table}",
-        f"version {plan.to_version} would come back: {plan.brought_back} return, {plan.taken_away} go",
+        f"version {plan.to_version} would be restored: {plan.brought_back} added, {plan.taken_away} removed",
     ]
     if plan.moved:
         lines.append(
-            f"Positions of {len(plan.moved)} partitions stay where they are; events between are lost."
+            f"Positions of {len(plan.moved)} partitions do not change; the events in between are lost."
         )
     data = {
         "version": plan.version,

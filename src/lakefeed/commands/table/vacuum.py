@@ -63,7 +63,9 @@ def _told(at: Desk, plan: Plan) -> Told:
     if plan.young.files:
         lines.append(f"  kept for now: {plan.young} unneeded for a shorter time")
     if plan.left_alone:
-        lines.append(f"  left alone: {', '.join(plan.left_alone[:_SHOWN])}, which are not the table's")
+        lines.append(
+            f"  not deleted: {', '.join(plan.left_alone[:_SHOWN])}, which do not belong to the table"
+        )
     data = {
         "version": plan.version,
         "retain_seconds": plan.retain,
