@@ -11,7 +11,10 @@ import pytest
 
 from lakefeed import DataLoss, Pipeline
 from lakefeed.engine.inline import run_inline
-from lakefeed.sources import kafka_fetch
+from lakefeed.errors import SourceUnavailable
+from lakefeed.formats.json import JsonFormat
+from lakefeed.sources import kafka_epochs, kafka_fetch
+from lakefeed.sources.kafka import KafkaSource
 from support import lakefeed
 from support.kafka import Broker
 from support.ledger import assert_each_once, table_ids
@@ -103,6 +106,23 @@ def test_a_leader_that_lost_nothing_is_no_loss_and_keeps_nobody_from_rewinding(
     code, said, error = lakefeed.run("rewind", str(file), "--table", "events", "--to-version", "1")
     assert (code, error) == (0, "")
     assert "10 offsets to read again" in said
+
+
+def answered(source: KafkaSource, partition: str, at: int) -> bool:
+    try:
+        return kafka_epochs.cut_short(source, {partition: (at, 0)}, timeout=0.3) == {}
+    except SourceUnavailable:
+        return False
+
+
+def test_a_long_aborted_transaction_at_the_position_does_not_delay_the_answer(lossy: LossyBroker) -> None:
+    lossy.create_topic("aborted")
+    lossy.produce("aborted", events(0, 10))
+    lossy.transaction("aborted", [b"x" * 1000] * 60_000, commit=False)
+    source = KafkaSource(brokers=lossy.address, topics=("aborted",), format=JsonFormat())
+
+    # To read over them takes longer than this each time; a slow machine may need more than one try.
+    assert any(answered(source, "aborted-0", 10) for _ in range(5))
 
 
 def test_a_partition_that_is_cut_short_during_a_run_stops_its_source(

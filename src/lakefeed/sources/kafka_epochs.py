@@ -23,12 +23,16 @@ _SETTINGS = {
     "group.id": "lakefeed",
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
-    "enable.partition.eof": True,
     # Only the first event of each partition is looked at.
     "queued.max.messages.kbytes": 64,
     "fetch.message.max.bytes": 4_096,
     "receive.message.max.bytes": 1_000_000_000,
     "log_level": 0,
+}
+_ALWAYS = {
+    "enable.partition.eof": True,
+    # Any event is an answer. Those of aborted transactions would be passed over, however many they are.
+    "isolation.level": "read_uncommitted",
 }
 _CUT = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
 _END = re.compile(r"broker end offset is (-?\d+)")
@@ -42,7 +46,7 @@ def cut_short(source: KafkaSource, asked: Mapping[str, Asked], timeout: float) -
 
     None where the brokers do not tell. Raises SourceUnavailable when they do not answer in time.
     """
-    consumer = Consumer({**_SETTINGS, **source.settings(), "enable.partition.eof": True})
+    consumer = Consumer({**_SETTINGS, **source.settings(), **_ALWAYS})
     try:
         consumer.assign(
             [
