@@ -46,11 +46,11 @@ def _table(one: TableForecast) -> list[str]:
     what = {"create": f"create at {one.path}", "alter": "alter", "nothing": "nothing to change"}[one.action]
     lines = [f"{one.name}: {what}" if not one.refused else f"{one.name}: would stop: {one.refused}"]
     if one.columns:
-        seen = f", as {one.sampled:,} waiting events show them" if one.inferred else ""
-        lines.append(f"  {'columns' if one.action == 'create' else 'new columns'}{seen}:")
+        kind = "columns" if one.action == "create" else "new columns"
+        lines.append(f"  {kind}{_origin(one) if one.inferred else ''}:")
         lines += _columns(one)
     elif one.action == "create" and not one.refused:
-        lines.append("  columns: as the first events show them" + _waiting(one))
+        lines.append("  columns: inferred from the first events" + _waiting(one))
     lines += [f"  property {name} = {value}" for name, value in one.properties.items()]
     for source, partitions in one.resumes.items():
         lines += [_resume(source, name, at) for name, at in partitions.items()]
@@ -58,6 +58,16 @@ def _table(one: TableForecast) -> list[str]:
         dead = ", ".join(f"{count:,} {code}" for code, count in one.sampled_dead_letters.items())
         lines.append(f"  of {one.sampled:,} sampled events would be dead letters: {dead}")
     return lines + [f"  warning: {text}" for text in one.warnings]
+
+
+def _origin(one: TableForecast) -> str:
+    """What the columns are inferred from; a schema that comes with the events is no guess."""
+    from lakefeed.pipeline.sightings import inferred_from
+    from lakefeed.pipeline.wording import counted
+
+    if not one.seen_in:
+        return f", from {counted(one.sampled, 'waiting event')}"
+    return f", {inferred_from(one.seen_in, 'waiting event')}"
 
 
 def _waiting(one: TableForecast) -> str:

@@ -68,7 +68,7 @@ def _print(verdict: Verdict) -> None:
     if verdict.error:
         console.print(Text(f"        the run failed: {verdict.error}"))
     for table, lines in verdict.columns.items():
-        console.print(Text(f"        {table}: columns as the events show them", "dim"))
+        console.print(Text(f"        {table}: columns inferred from the events", "dim"))
         for line in lines:
             console.print(Text(f"          {line}", "dim"))
     if not verdict.differences:

@@ -31,7 +31,7 @@ from lakefeed.engine.reach import Reach
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.session import has_ended
 from lakefeed.errors import BatchFailed, LakefeedError, TableError
-from lakefeed.pipeline.sightings import sighting_lines
+from lakefeed.pipeline.sightings import events_seen, sighting_lines
 from lakefeed.pipeline.types import type_text
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
 from lakefeed.tables.evolution import additions
@@ -368,7 +368,7 @@ class Flow:
     def _tell_inferred(self, place: Place, proposal: pa.Schema) -> None:
         assert place.spec is not None
         if lines := sighting_lines(proposal, place.spec.evolve.type_change):
-            self._watcher.inferred(place.name, lines)
+            self._watcher.inferred(place.name, lines, events_seen(proposal))
 
     def _folder(self) -> Path:
         """A checkpoint directory for one life.

@@ -139,8 +139,8 @@ class Watcher(Protocol):
     def refusing(self, event: Refusing) -> None:
         """More than 5% of a table's recent events became dead letters, or no longer."""
 
-    def inferred(self, table: str, lines: Sequence[str]) -> None:
-        """What was seen of every new column, and what was chosen for it."""
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
+        """What was seen of every new column in so many events, and what was chosen for it."""
 
     def batch_done(self, event: BatchDone) -> None:
         """A batch is through."""
@@ -194,7 +194,7 @@ class Quiet:
     def refusing(self, event: Refusing) -> None:
         """Say nothing."""
 
-    def inferred(self, table: str, lines: Sequence[str]) -> None:
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         """Say nothing."""
 
     def batch_done(self, event: BatchDone) -> None:

@@ -13,6 +13,8 @@ from lakefeed.pipeline.types import JSON, type_text
 from lakefeed.pipeline.wording import counted
 
 _MOST_LINES = 60
+_FEW = 20
+"""Fewer events than these say little about the type of a column."""
 _FATES = {
     "dead_letter": "becomes a dead letter",
     "rescue": "goes to the column _rescued",
@@ -57,6 +59,18 @@ def sighting_lines(proposal: pa.Schema, type_change: str = "dead_letter") -> lis
     lines = [f"{name:{wide[0]}}  {kind:{wide[1]}}  {text}" for name, kind, text in rows]
     left = len(found) - len(rows)
     return [*lines, f"and {counted(left, 'more column')}"] if left else lines
+
+
+def events_seen(proposal: pa.Schema) -> int:
+    """How many events the proposed columns are inferred from: those with a value in the fullest column."""
+    found = (evidence_of(column) for column in proposal)
+    return max((one.total for one in found if one is not None), default=0)
+
+
+def inferred_from(events: int, kind: str = "event") -> str:
+    """`inferred from 1 event; declare `schema` if later events may differ`: a caution where few were seen."""
+    caution = "; declare `schema` if later events may differ" if events < _FEW else ""
+    return f"inferred from {counted(events, kind)}{caution}"
 
 
 def to_declare(proposal: pa.Schema, errors: Iterable[str]) -> str:

@@ -88,7 +88,7 @@ class _Ears(Quiet):
     def __init__(self) -> None:
         self.columns: dict[str, list[str]] = {}
 
-    def inferred(self, table: str, lines: Sequence[str]) -> None:
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         self.columns.setdefault(table, []).extend(lines)
 
 

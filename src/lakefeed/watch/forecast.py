@@ -15,7 +15,7 @@ from lakefeed.engine.standing import foreseen
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.partitioning import check_partitioning
-from lakefeed.pipeline.sightings import sighting_lines
+from lakefeed.pipeline.sightings import events_seen, sighting_lines
 from lakefeed.pipeline.types import meant_text, stored
 from lakefeed.pipeline.widening import merge_fields, merge_proposals
 from lakefeed.sources import Offsets, SourceClient, source_of
@@ -53,6 +53,8 @@ class TableForecast:
     properties: dict[str, str] = field(default_factory=dict)
     resumes: dict[str, dict[str, PartitionForecast]] = field(default_factory=dict)
     lag: int = 0
+    seen_in: int = 0
+    """The sampled events that the inferred columns were seen in."""
     sampled: int = 0
     sampled_dead_letters: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -171,6 +173,7 @@ def _foresee(place: Place, told: TableForecast, samples: list[Sample]) -> None:
     if new is not None:
         refuse_too_wide(place.name, place.columns(), new)
         told.seen = sighting_lines(new, place.spec.evolve.type_change)
+        told.seen_in = events_seen(new)
     if table is None:
         _foresee_creation(place, told, new)
         return

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 
 from lakefeed.engine.report import Committed, Quiet, Refusing, Upkept
+from lakefeed.pipeline.sightings import inferred_from
 from lakefeed.pipeline.units import readable_seconds, readable_size
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import trying_again
@@ -174,12 +175,11 @@ class LogLines(Quiet):
         else:
             _log.info("table %s: events are taken again", event.table, extra={"fields": fields})
 
-    def inferred(self, table: str, lines: Sequence[str]) -> None:
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         """What was seen of new columns."""
-        fields = {"event": "inferred", "table": table, "columns": list(lines)}
-        _log.info(
-            "%s: columns as events show them:\n  %s", table, "\n  ".join(lines), extra={"fields": fields}
-        )
+        fields = {"event": "inferred", "table": table, "columns": list(lines), "events": events}
+        said = "\n  ".join([f"columns {inferred_from(events)}:", *lines])
+        _log.info("%s: %s", table, said, extra={"fields": fields})
 
     def upkept(self, event: Upkept) -> None:
         """One line for an operation of upkeep."""

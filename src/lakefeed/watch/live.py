@@ -13,6 +13,7 @@ from rich.text import Text
 
 from lakefeed.engine.report import Quiet, Refusing, Upkept
 from lakefeed.pipeline.secrets import Redactor
+from lakefeed.pipeline.sightings import inferred_from
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import ago, trying_again
 from lakefeed.watch.logbook import Logbook
@@ -89,9 +90,9 @@ class LiveProgress(Quiet):
             Text(self._redact(f"table {event.table}: {said}"), style="yellow"), soft_wrap=True
         )
 
-    def inferred(self, table: str, lines: Sequence[str]) -> None:
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         """Print above the table what was seen of new columns."""
-        said = "\n  ".join([f"{table}: columns as events show them:", *lines])
+        said = "\n  ".join([f"{table}: columns {inferred_from(events)}:", *lines])
         self._console.print(Text(self._redact(said), style="dim"), soft_wrap=True)
 
     def moved(self, table: str, source: str, text: str) -> None:

@@ -11,6 +11,7 @@ from lakefeed.engine.lake import LETTERS
 from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Refusing, Upkept
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
+from lakefeed.pipeline.sightings import inferred_from
 from lakefeed.pipeline.units import readable_seconds, readable_size
 from lakefeed.pipeline.wording import counted as count_of
 from lakefeed.watch.groups import LetterGroups
@@ -114,12 +115,12 @@ class Logbook:
                 notes.refusing[event.source] = text
         self._happen("refusing" if text else "over", event.table, text or "events are taken again")
 
-    def inferred(self, table: str, lines: Sequence[str]) -> None:
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         """Keep what was seen of new columns."""
         self._happen(
             "changed",
             table,
-            "columns as events show them: " + "; ".join(" ".join(one.split()) for one in lines),
+            f"columns {inferred_from(events)}: " + "; ".join(" ".join(one.split()) for one in lines),
         )
 
     def batch_done(self, event: BatchDone) -> None:

@@ -41,9 +41,9 @@ class Together:
         """Tell all."""
         self._tell("refusing", event)
 
-    def inferred(self, table: str, lines: Sequence[str]) -> None:
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         """Tell all."""
-        self._tell("inferred", table, lines)
+        self._tell("inferred", table, lines, events)
 
     def batch_done(self, event: BatchDone) -> None:
         """Tell all."""

@@ -297,7 +297,7 @@ def test_plan_prints_what_a_run_would_do(lakefeed: Lakefeed, tmp_path: Path) -> 
 
     assert (code, said) == (0, "")
     assert out.startswith(
-        f"events: create at {tmp_path / 'events'}\n  columns, as 100 waiting events show them:\n"
+        f"events: create at {tmp_path / 'events'}\n  columns, inferred from 90 waiting events:\n"
     )
     assert "    + event_id long\n" in out
     assert "  clicks 0: begins at 0, end 50, lag 50\n" in out
@@ -438,6 +438,15 @@ def test_plan_says_why_waiting_events_show_no_column() -> None:
     none = _table(told)[1]
 
     assert (
-        waiting == "  columns: as the first events show them; 3 events wait, none has a column with a value"
+        waiting == "  columns: inferred from the first events; 3 events wait, none has a column with a value"
     )
-    assert none == "  columns: as the first events show them; there are none yet"
+    assert none == "  columns: inferred from the first events; there are none yet"
+
+
+def test_plan_warns_of_columns_that_few_events_show() -> None:
+    told = TableForecast("events", "lake/events", "create", ["id long"], inferred=True)
+    told.sampled = told.seen_in = 1
+
+    assert _table(told)[1] == (
+        "  columns, inferred from 1 waiting event; declare `schema` if later events may differ:"
+    )

@@ -14,8 +14,10 @@ from lakefeed.engine.manifest import TableManifest
 from lakefeed.engine.refusals import Portion, Refusals
 from lakefeed.engine.report import Committed, Quiet, Refusing
 from lakefeed.engine.report import Sample as Letter
+from lakefeed.pipeline.sightings import inferred_from
 from lakefeed.testing import Sample
 from lakefeed.testing.landed import _moved
+from lakefeed.watch.lines import LogLines
 
 SHOP = """\
 name: shop
@@ -100,6 +102,7 @@ class Ears(Quiet):
         self.letters: list[tuple[str, int]] = []
         self.stops: list[str] = []
         self.columns: dict[str, list[str]] = {}
+        self.seen_in: list[int] = []
 
     def refusing(self, event: Refusing) -> None:
         self.refusals.append(event)
@@ -111,8 +114,9 @@ class Ears(Quiet):
     def stopped(self, what: str, text: str) -> None:
         self.stops.append(text)
 
-    def inferred(self, table: str, lines: Sequence[str]) -> None:
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         self.columns[table] = list(lines)
+        self.seen_in.append(events)
 
 
 def shop(folder: Path, events: list[object], more: str = "") -> Pipeline:
@@ -141,6 +145,7 @@ def test_a_run_tells_what_it_saw_chose_and_refused(tmp_path: Path) -> None:
         "b   long  96 numbers, 4 strings -> those 4 become dead letters",
         "c   long  92 numbers",
     ]
+    assert ears.seen_in == [100]
     (told,) = ears.refusals
     assert told.table == "orders"
     assert told.share == "16 of the last 100 events (16.0%) became dead letters"
@@ -188,3 +193,28 @@ def test_a_table_stops_before_the_batch_that_passes_the_limit_and_stops_again_at
 
     assert DeltaTable(pipeline.tables["copies"].path).to_pyarrow_table().num_rows == 30
     assert DeltaTable(pipeline.dead_letters_path).to_pyarrow_table().num_rows == 60
+
+
+def test_columns_of_a_single_event_come_with_a_caution(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lakefeed")
+
+    run_inline(shop(tmp_path, [{"id": 1}]), LogLines())
+
+    told = [record.getMessage() for record in caplog.records if "inferred" in record.getMessage()]
+    assert told == [
+        "orders: columns inferred from 1 event; declare `schema` if later events may differ:\n"
+        "  id  long  1 number"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (19, "inferred from 19 events; declare `schema` if later events may differ"),
+        (20, "inferred from 20 events"),
+    ],
+)
+def test_caution_ends_at_twenty_events(events: int, said: str) -> None:
+    assert inferred_from(events) == said

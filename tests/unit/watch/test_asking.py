@@ -64,7 +64,7 @@ def test_plan_says_what_does_not_answer_shows_the_rest_and_exits_with_1(tmp_path
     assert told.exit_code == as_json.exit_code == 1
     lines = told.stdout.splitlines()
     assert "  made 0: begins at 0, end 10, lag 10" in lines
-    assert "  columns: as the first events show them" in lines
+    assert "  columns: inferred from the first events" in lines
     assert lines[-3:] == [
         f"source events0: {closed} does not answer: Connect to ipv4#{closed} failed: Connection refused",
         "The plan is incomplete: the offsets of a source that does not answer are unknown.",
