@@ -12,7 +12,7 @@ from lakefeed import __version__
 from lakefeed.commands.dead_letters import dead_letters
 from lakefeed.commands.demo import demo
 from lakefeed.commands.doctor import doctor
-from lakefeed.commands.group import Group
+from lakefeed.commands.group import Command, Group
 from lakefeed.commands.init import init
 from lakefeed.commands.plan import plan
 from lakefeed.commands.rewind import rewind
@@ -35,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (demo, init, validate, test, plan, run, status, verify, rewind, doctor, schema):
-    app.command()(command)
+    app.command(cls=Command)(command)
 app.add_typer(dead_letters)
 app.add_typer(table)
 

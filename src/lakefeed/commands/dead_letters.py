@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakefeed.commands.group import Group
-from lakefeed.commands.options import DryRun, Json, Yes, nothing_changed
+from lakefeed.commands.group import Command, Group
+from lakefeed.commands.options import DryRun, Json, Overrides, PipelineFile, Yes, nothing_changed
 
 if TYPE_CHECKING:
     from lakefeed.engine.discard import Discard
@@ -25,7 +25,6 @@ dead_letters = typer.Typer(
     rich_markup_mode=None,
 )
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
 Table = Annotated[str | None, typer.Option("--table", help="Only letters of this table.")]
 Source = Annotated[str | None, typer.Option("--source", help="Only letters of this source.")]
 Stage = Annotated[str | None, typer.Option("--stage", help="Only letters of this stage, such as decode.")]
@@ -44,9 +43,9 @@ Since = Annotated[
 Until = Annotated[str | None, typer.Option("--until", help="Only letters before: as for --since.")]
 
 
-@dead_letters.command("list")
+@dead_letters.command("list", cls=Command)
 def list_letters(
-    file: File,
+    file: PipelineFile,
     table: Table = None,
     source: Source = None,
     stage: Stage = None,
@@ -56,18 +55,19 @@ def list_letters(
     offset: Offset = None,
     since: Since = None,
     until: Until = None,
+    overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
     """Count dead letters by table, source, stage and code."""
     from lakefeed.engine.letters import summaries
 
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
-    _answer(file, wanted, lambda lake: summaries(lake, wanted), _list_lines, as_json)
+    _answer(file, overrides, wanted, lambda lake: summaries(lake, wanted), _list_lines, as_json)
 
 
-@dead_letters.command("show")
+@dead_letters.command("show", cls=Command)
 def show(
-    file: File,
+    file: PipelineFile,
     table: Table = None,
     source: Source = None,
     stage: Stage = None,
@@ -78,6 +78,7 @@ def show(
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most, the newest first.")] = 10,
+    overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
     """Show dead letters one by one, with their payloads, the newest first."""
@@ -87,6 +88,7 @@ def show(
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
     _answer(
         file,
+        overrides,
         wanted,
         lambda lake: letter_records(newest_letters(lake, wanted, limit)),
         lambda found: [line for one in found for line in letter_lines(one)],
@@ -94,9 +96,9 @@ def show(
     )
 
 
-@dead_letters.command("replay")
+@dead_letters.command("replay", cls=Command)
 def replay(
-    file: File,
+    file: PipelineFile,
     table: Table = None,
     source: Source = None,
     stage: Stage = None,
@@ -108,6 +110,7 @@ def replay(
     until: Until = None,
     yes: Yes = False,
     dry_run: DryRun = False,
+    overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
     """Send dead letters through the current pipeline file into their tables, exactly once."""
@@ -116,6 +119,7 @@ def replay(
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
     _answer(
         file,
+        overrides,
         wanted,
         lambda lake: send(lake.pipeline, wanted, dry_run=dry_run or not yes),
         lambda found: _replay_lines(found, not yes, dry_run),
@@ -123,9 +127,9 @@ def replay(
     )
 
 
-@dead_letters.command("discard")
+@dead_letters.command("discard", cls=Command)
 def discard(
-    file: File,
+    file: PipelineFile,
     table: Table = None,
     source: Source = None,
     stage: Stage = None,
@@ -140,6 +144,7 @@ def discard(
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
+    overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
     """Delete dead letters for ever; needs --yes, and a --reason that the commit records."""
@@ -153,6 +158,7 @@ def discard(
     only_shown = dry_run or not yes
     _answer(
         file,
+        overrides,
         wanted,
         lambda lake: drop(
             lake.pipeline, wanted, who=operator(), reason=(reason or "").strip(), dry_run=only_shown
@@ -200,6 +206,7 @@ def _topic_and_number(topic: str | None, partition: str | None) -> tuple[str | N
 
 def _answer(
     file: Path,
+    overrides: list[str] | None,
     wanted: LetterFilter,
     work: Callable[[Lake], Any],
     lines: Callable[[Any], list[str]],
@@ -212,7 +219,7 @@ def _answer(
     from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor
 
-    pipeline = Pipeline.from_file(file)
+    pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
     with redactor.guarding():
         lake = Lake(pipeline)

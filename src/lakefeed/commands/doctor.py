@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from lakefeed.commands.options import Overrides
+
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -16,6 +18,7 @@ def doctor(
         Path | None,
         typer.Argument(metavar="[FILE]", help="The pipeline file; without it, only this machine."),
     ] = None,
+    overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Find what prevents a pipeline from running; starts no JVM.
@@ -31,7 +34,7 @@ def doctor(
     from lakefeed.pipeline.model import Pipeline
     from lakefeed.pipeline.secrets import Redactor
 
-    pipeline = Pipeline.from_file(file) if file else None
+    pipeline = Pipeline.from_file(file, overrides or ()) if file else None
     redact = Redactor.of(pipeline).redact if pipeline else Redactor().redact
     found = []
     for finding in examine(pipeline):

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from lakefeed.commands.group import usage_of
+
 _OPENING = """\
 # Reference of the command line
 
@@ -43,10 +45,7 @@ def _commands(group: Any, above: str = "lakefeed") -> Iterator[tuple[str, Any]]:
 
 def _section(name: str, command: Any) -> str:
     told = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-    arguments = [each for each in told if each.param_type_name == "argument"]
-    usage = " ".join(
-        [name, *(_argument(each) for each in arguments), *(["[OPTIONS]"] if len(told) > 1 else [])]
-    )
+    usage = " ".join([name, *usage_of(told)])
     rows = [
         f"| {_spelling(each)} | {_default(each)} | {_meaning(each)} |" for each in told if each.name != "help"
     ]

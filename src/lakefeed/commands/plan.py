@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lakefeed.commands.options import Overrides, PipelineFile
 
 if TYPE_CHECKING:
     from lakefeed.watch.forecast import Forecast, PartitionForecast, TableForecast
 
 
 def plan(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    file: PipelineFile,
+    overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Show what a run would create, alter and read.
@@ -26,7 +28,7 @@ def plan(
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.forecast import forecast
 
-    pipeline = Pipeline.from_file(file)
+    pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
     with redactor.guarding():
         found = forecast(pipeline)

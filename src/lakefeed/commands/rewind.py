@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakefeed.commands.options import DryRun, Json, ToTime, ToVersion, Yes, nothing_changed
+from lakefeed.commands.options import (
+    DryRun,
+    Json,
+    Overrides,
+    PipelineFile,
+    ToTime,
+    ToVersion,
+    Yes,
+    called,
+    nothing_changed,
+)
 
 if TYPE_CHECKING:
     from lakefeed.engine.rewind import RewindReport
 
 
 def rewind(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    file: PipelineFile,
     table: Annotated[str, typer.Option("--table", help="The table to rewind, by its name in the file.")],
     to_version: ToVersion = None,
     to_time: ToTime = None,
@@ -25,6 +33,7 @@ def rewind(
         bool,
         typer.Option("--undo-others", help="Also undo commits of other writers, and deletions."),
     ] = False,
+    overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
     """Take a table and its positions back to an older version.
@@ -40,7 +49,7 @@ def rewind(
 
     if (to_version is None) == (to_time is None):
         raise UsageError("give either --to-version or --to-time")
-    pipeline = Pipeline.from_file(file)
+    pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
     with redactor.guarding():
         report = go_back(
@@ -54,12 +63,14 @@ def rewind(
         )
     typer.echo(
         redactor.redact(
-            json_text(report) if as_json else "\n".join(_lines(report, file, undo_others, dry_run))
+            json_text(report)
+            if as_json
+            else "\n".join(_lines(report, called(file, overrides), undo_others, dry_run))
         )
     )
 
 
-def _lines(report: RewindReport, file: Path, undo_others: bool, dry_run: bool) -> list[str]:
+def _lines(report: RewindReport, pipeline: str, undo_others: bool, dry_run: bool) -> list[str]:
     from lakefeed.pipeline.wording import counted
 
     done = report.version is not None
@@ -77,7 +88,7 @@ def _lines(report: RewindReport, file: Path, undo_others: bool, dry_run: bool) -
         stays = "stays a dead letter" if kept == 1 else "stay dead letters"
         lines.append(
             f"  {counted(kept, 'dead letter')} of these offsets {stays}; after the next run, "
-            f"`lakefeed dead-letters replay {quote(str(file))} --table {report.table} --yes` sends them again"
+            f"`lakefeed dead-letters replay {pipeline} --table {report.table} --yes` sends them again"
         )
     if back := report.letters_returned:
         become = "becomes a dead letter" if back == 1 else "become dead letters"
@@ -86,7 +97,11 @@ def _lines(report: RewindReport, file: Path, undo_others: bool, dry_run: bool) -
     lines += [f"  note: {text}" for text in report.notes]
     if done:
         return lines
-    return [*lines, nothing_changed(dry_run, " --undo-others" if report.undone and not undo_others else "")]
+    last = nothing_changed(dry_run, " --undo-others" if report.undone and not undo_others else "")
+    return [
+        *lines,
+        last.replace("To do it:", "To do it, stop the pipeline, then:") if report.running else last,
+    ]
 
 
 def _number(rows: int | None) -> str:

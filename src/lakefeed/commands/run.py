@@ -10,11 +10,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+from lakefeed.commands.options import Overrides, PipelineFile
+from lakefeed.commands.options import called as called_as
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.model import Pipeline
@@ -32,14 +34,11 @@ class LogFormat(StrEnum):
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    file: PipelineFile,
     once: Annotated[
         bool, typer.Option("--once", help="Read the events that are there now, then exit.")
     ] = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the file: --set flush.interval=1s"),
-    ] = None,
+    overrides: Overrides = None,
     master: Annotated[
         str | None, typer.Option("--master", help="The Spark master; overrides the file's.")
     ] = None,
@@ -62,7 +61,14 @@ def run(
         # What the file itself is warned of is a line like the others.
         start_logging(Redactor(), quiet=quiet, json=True)
     pipeline = Pipeline.from_file(file, overrides or ())
-    run_pipeline(pipeline, once=once, master=master, log_format=log_format, quiet=quiet, file=str(file))
+    run_pipeline(
+        pipeline,
+        once=once,
+        master=master,
+        log_format=log_format,
+        quiet=quiet,
+        called=called_as(file, overrides),
+    )
 
 
 def run_pipeline(
@@ -72,11 +78,11 @@ def run_pipeline(
     master: str | None = None,
     log_format: LogFormat | None = None,
     quiet: bool = False,
-    file: str = "",
+    called: str = "",
 ) -> None:
     """Run with progress on the terminal, or log lines without one; signals end it well.
 
-    With `file`, what is said at the end names the commands that tell more of it.
+    With `called`, the pipeline as other commands are given it, what is said at the end names some of them.
     """
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.log import start_logging
@@ -91,7 +97,7 @@ def run_pipeline(
     with (
         _ending_in_json() if in_json else nullcontext(),
         redactor.guarding(),
-        _progress(pipeline, logbook, redactor, stop, file, lines=lines, waits=not once) as watcher,
+        _progress(pipeline, logbook, redactor, stop, called, lines=lines, waits=not once) as watcher,
     ):
         run_watched(pipeline, once=once, master=master, watcher=watcher, logbook=logbook, stop=stop)
 
@@ -143,7 +149,7 @@ def _progress(
     logbook: Logbook,
     redactor: Redactor,
     stop: threading.Event,
-    file: str,
+    called: str,
     *,
     lines: bool,
     waits: bool,
@@ -151,9 +157,9 @@ def _progress(
     if lines:
         from lakefeed.watch.lines import LogLines
 
-        return LogLines(logbook, file, stop, waits=waits)
+        return LogLines(logbook, called, stop, waits=waits)
     from lakefeed.pipeline.units import format_duration
     from lakefeed.watch.live import LiveProgress
 
     patience = format_duration(pipeline.stop_timeout)
-    return LiveProgress(logbook, redactor, file=file, stop=stop, patience=patience, waits=waits)
+    return LiveProgress(logbook, redactor, called=called, stop=stop, patience=patience, waits=waits)

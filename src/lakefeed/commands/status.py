@@ -6,10 +6,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lakefeed.commands.options import Overrides, PipelineFile
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +23,8 @@ _EVERY = 2.0
 
 
 def status(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    file: PipelineFile,
+    overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     watch: Annotated[
         bool,
@@ -39,7 +41,7 @@ def status(
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.status import status as look
 
-    pipeline = Pipeline.from_file(file)
+    pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
     with redactor.guarding(), suppress(KeyboardInterrupt):
         if watch and sys.stdout.isatty() and not as_json:

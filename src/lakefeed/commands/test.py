@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lakefeed.commands.options import Overrides, PipelineFile
 
 if TYPE_CHECKING:
     from lakefeed.testing import Verdict
 
 
 def test(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    file: PipelineFile,
     spark: Annotated[
         bool, typer.Option("--spark", help="Run on Spark, as `run` does; some seconds slower.")
     ] = False,
+    overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Check a pipeline with sample events; connects to nothing.
@@ -30,7 +32,7 @@ def test(
     from lakefeed.pipeline.load import load
     from lakefeed.testing import check
 
-    pipeline = load(file, with_tests=True).pipeline
+    pipeline = load(file, overrides or (), with_tests=True).pipeline
     if not pipeline.tests:
         raise UsageError(
             f"{file}: there are no tests.\nAdd some under `tests` in the file, or in {companion_of(file)}."

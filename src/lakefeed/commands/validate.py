@@ -7,18 +7,20 @@ from typing import Annotated
 
 import typer
 
+from lakefeed.commands.options import Overrides
 from lakefeed.pipeline.load import load
 from lakefeed.pipeline.wording import counted
 
 
 def validate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False)],
+    overrides: Overrides = None,
 ) -> None:
     """Check a pipeline file, without connecting to anything.
 
     Every problem is printed with its line, and the exit code is 2.
     """
-    loaded = load(file)
+    loaded = load(file, overrides or ())
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     sources, tables = len(loaded.pipeline.sources), len(loaded.pipeline.tables)

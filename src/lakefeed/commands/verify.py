@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lakefeed.commands.options import Overrides, PipelineFile
 
 if TYPE_CHECKING:
     from lakefeed.watch.verify import PartitionProof, PipelineProof, TableProof
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
+    file: PipelineFile,
     deep: Annotated[
         bool, typer.Option("--deep", help="Read the data too, and look for repeated events in it.")
     ] = False,
+    overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Prove that no event is lost and none is there twice.
@@ -27,7 +29,7 @@ def verify(
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.watch.verify import verify as prove
 
-    pipeline = Pipeline.from_file(file)
+    pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
     with redactor.guarding():
         found = prove(pipeline, deep=deep)

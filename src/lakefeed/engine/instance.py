@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,16 +27,37 @@ def only_instance(pipeline: Pipeline) -> Iterator[None]:
             f"{state} cannot be written: {error.strerror}.\nSet `state` to a folder that can."
         ) from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not _taken(lock):
             raise Fenced(
                 f"pipeline {name} is already running on this machine{_process(lock)}; its lock is "
                 f"{state / 'lock'}.\nStop that process first. Do not change `name`: a pipeline with a new "
                 f"name\nstarts from the beginning and reads all events again, into tables of its own."
-            ) from error
+            )
         _sign(lock)
         yield
+
+
+def running(pipeline: Pipeline) -> str:
+    """What runs the pipeline on this machine, for a plan to tell: ` as process 123`. None: an empty text."""
+    try:
+        with (Path(pipeline.state) / pipeline.name / "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _process(lock) or " as another process"
+    except OSError:
+        pass
+    return ""
+
+
+def _taken(lock: IO[str]) -> bool:
+    """Whether the lock is ours now. Somebody who only looks whether it is free has it for a moment."""
+    for pause in (0.0, 0.1, 0.1):
+        time.sleep(pause)
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
 
 
 def _sign(lock: IO[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.instance import only_instance
+from lakefeed.engine.instance import only_instance, running
 from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.letters import LetterFilter, read_letters
 from lakefeed.engine.settling import from_account, grouped, members, settle, to_account
@@ -47,6 +47,8 @@ class RewindReport:
     """Letters whose rows from a replay go, and which come back."""
     undone: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    running: bool = False
+    """Whether the pipeline runs on this machine now, so that only the plan can be shown."""
     version: int | None = None
     """The version that the rewind made; None for a dry run."""
 
@@ -71,7 +73,14 @@ def rewind(
     if table not in lake.places:
         raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, lake.places)}")
     if dry_run:
-        return _Rewinding(pipeline, table, to_version, to_time).report
+        report = _Rewinding(pipeline, table, to_version, to_time).report
+        if process := running(pipeline):
+            report.running = True
+            report.notes.append(
+                f"pipeline {pipeline.name} is running on this machine{process}; a rewind is refused until it "
+                "has stopped"
+            )
+        return report
     with only_instance(pipeline):
         rewinding = _Rewinding(pipeline, table, to_version, to_time, settling=True)
         if rewinding.report.undone and not undo_others:

@@ -34,7 +34,7 @@ def start(
 
     def work(stop: threading.Event) -> None:
         try:
-            with Redactor.of(pipeline).guarding(), LogLines(logbook, stop=stop) as lines:
+            with Redactor.of(pipeline).guarding(), LogLines(logbook, stop=stop, waits=not once) as lines:
                 told = Together(lines, *([_Callback(on_commit)] if on_commit else []))
                 run(pipeline, once=once, master=master, watcher=told, logbook=logbook, stop=stop)
         finally:

@@ -37,14 +37,14 @@ class LogLines(Quiet):
     """Writes what happens to the log; where lines are JSON, with the figures as fields of their own.
 
     Used as a context manager, it tells the beginning and the end of a run as well: what the logbook has
-    counted by then, and with `file` where to look further. `stop` is set when the run is told to end, and
+    counted by then, and with `called` where to look further. `stop` is set when the run is told to end, and
     `waits` is false for a run that ends by itself.
     """
 
     def __init__(
         self,
         logbook: Logbook | None = None,
-        file: str = "",
+        called: str = "",
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -54,7 +54,7 @@ class LogLines(Quiet):
         self._trouble: dict[str, _Trouble] = {}
         self._clock = clock
         self._logbook = logbook
-        self._file = file
+        self._called = called
         self._stop = stop
         self._over = False
         self._waits = waits
@@ -78,7 +78,7 @@ class LogLines(Quiet):
         view = self._logbook.view() if self._logbook else None
         if view is None or (kind is not None and not view.started):
             return
-        commands = [command for command, _ in where_to_look(view, self._file)] if self._file else []
+        commands = [command for command, _ in where_to_look(view, self._called)] if self._called else []
         look = f"; look further with {' and '.join(f'`{one}`' for one in commands)}" if commands else ""
         fields = {
             "event": "ended",

@@ -27,7 +27,7 @@ _LINES_BESIDE = 6
 class LiveProgress(Quiet):
     """A table that is redrawn while the run goes on, from the logbook. Use it as a context manager.
 
-    At the end it gives way to what the run has done. `file` is the pipeline file as its user called it, and
+    At the end it gives way to what the run has done. `called` is the pipeline as its user called it, and
     `stop` is set when the run has been told to end, for which it has `patience`. `waits` is false for a run
     that ends by itself.
     """
@@ -38,7 +38,7 @@ class LiveProgress(Quiet):
         redactor: Redactor,
         console: Console | None = None,
         *,
-        file: str = "",
+        called: str = "",
         stop: threading.Event | None = None,
         patience: str = "",
         waits: bool = True,
@@ -46,7 +46,7 @@ class LiveProgress(Quiet):
         self._logbook = logbook
         self._redact = redactor.redact
         self._console = console or Console(stderr=True)
-        self._file = file
+        self._called = called
         self._stop = stop or threading.Event()
         self._patience = patience
         self._waits = waits
@@ -68,10 +68,11 @@ class LiveProgress(Quiet):
         if kind is not None and not view.started:
             return
         self._console.print(Text(summary(view), style="bold"), soft_wrap=True)
-        told = where_to_look(view, self._file) if self._file else []
+        told = where_to_look(view, self._called) if self._called else []
         widest = max((len(command) for command, _ in told), default=0)
         for command, about in told:
-            self._console.print(Text.assemble(f"  {command:<{widest}}  ", (about, "dim")), soft_wrap=True)
+            shown = self._redact(f"  {command:<{widest}}  ")
+            self._console.print(Text.assemble(shown, (about, "dim")), soft_wrap=True)
 
     def stopped(self, what: str, text: str) -> None:
         """Print an error above the table."""

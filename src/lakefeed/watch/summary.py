@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from shlex import quote
-
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.figures import ago
 from lakefeed.watch.view import RunView
@@ -19,9 +17,12 @@ def summary(view: RunView) -> str:
     return f"{view.pipeline}: {', '.join(did)} in {ago(view.now - view.began)}"
 
 
-def where_to_look(view: RunView, file: str) -> list[tuple[str, str]]:
-    """Commands that tell more of what a run of this file has done, each with what it tells."""
-    found = [(f"lakefeed status {quote(file)}", "rows, positions and lag of the tables")]
+def where_to_look(view: RunView, called: str) -> list[tuple[str, str]]:
+    """Commands that tell more of what a run has done, each with what it tells.
+
+    `called` is the pipeline as a command is given it: the file, quoted, and what was set beside it.
+    """
+    found = [(f"lakefeed status {called}", "rows, positions and lag of the tables")]
     if view.dead_letters:
-        found.append((f"lakefeed dead-letters list {quote(file)}", "which records were refused, and why"))
+        found.append((f"lakefeed dead-letters list {called}", "which records were refused, and why"))
     return found

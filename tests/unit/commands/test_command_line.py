@@ -104,6 +104,18 @@ def test_help_of_a_command_tells_its_arguments(command: str, told: list[str]) ->
         assert text in out
 
 
+def test_usage_names_arguments_as_the_reference_does() -> None:
+    for arguments, usage in (
+        (("run",), "lakefeed run FILE [OPTIONS]"),
+        (("init", "--nothing"), "lakefeed init [DIR] [OPTIONS]"),
+        (("table", "history"), "lakefeed table history PATH [OPTIONS]"),
+        (("dead-letters", "list"), "lakefeed dead-letters list FILE [OPTIONS]"),
+    ):
+        code, _, said = lakefeed(*arguments)
+
+        assert (code, said.splitlines()[0]) == (2, f"Usage: python -m {usage}")
+
+
 def test_version_is_printed() -> None:
     assert lakefeed("--version") == (0, f"lakefeed {__version__}\n", "")
 

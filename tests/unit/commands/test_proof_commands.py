@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from lakefeed import Pipeline
 from lakefeed.commands import app as line
 from lakefeed.commands.dead_letters import _topic_and_number
 from lakefeed.commands.letters import letter_lines, printable
 from lakefeed.commands.plan import _table
+from lakefeed.engine.instance import only_instance
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.wording import counted
 from lakefeed.watch.forecast import PartitionForecast, TableForecast
@@ -226,6 +228,45 @@ def test_rewind_tells_rows_and_offsets_and_a_dry_run_changes_nothing(
     assert f", as the new version {version + 1}\n" in done
     drain(file)
     check_ledger(tmp_path)
+
+
+def test_the_plan_of_a_rewind_says_that_the_pipeline_runs_and_the_rewind_is_refused(
+    lakefeed: Lakefeed, tmp_path: Path
+) -> None:
+    file = write(tmp_path)
+    drain(file, batch=20)
+    arguments = ("rewind", file, "--table", "events", "--to-version", 2)
+
+    with only_instance(Pipeline.from_file(file)):
+        code, shown, _ = lakefeed(*arguments)
+        _, found, _ = lakefeed(*arguments, "--json")
+        refused, _, said = lakefeed(*arguments, "--yes")
+    _, stopped, _ = lakefeed(*arguments)
+
+    process = f"is running on this machine as process {os.getpid()}"
+    assert (code, json.loads(found)["running"], refused) == (0, True, 1)
+    assert f"  note: pipeline shop {process}; a rewind is refused until it has stopped\n" in shown
+    assert shown.endswith("Nothing was changed. To do it, stop the pipeline, then: --yes\n")
+    assert "is already running on this machine" in said
+    assert "running" not in stopped and stopped.endswith("To do it: --yes\n")
+
+
+def test_what_a_run_was_set_can_be_set_for_the_commands_that_look_at_it(
+    lakefeed: Lakefeed, tmp_path: Path
+) -> None:
+    file = write(tmp_path)
+    file.write_text(file.read_text().replace("path: events", "path: elsewhere"))
+    drain(file)
+    write(tmp_path)
+    there = ("--set", "tables.events.path=elsewhere")
+
+    for command in (("status",), ("plan",), ("verify",), ("validate",), ("dead-letters", "list")):
+        assert lakefeed(*command, file, *there)[0] == 0
+    _, found, _ = lakefeed("status", file, "--json", *there)
+    _, other, _ = lakefeed("status", file, "--json")
+
+    assert json.loads(found)["tables"][0]["rows"] == 90
+    assert json.loads(other)["tables"][0]["version"] is None
 
 
 @pytest.mark.parametrize(

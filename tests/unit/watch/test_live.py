@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import re
 import threading
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from lakefeed.commands.options import called
 from lakefeed.engine.refusals import Portion, Refusals
 from lakefeed.engine.report import Counted, Upkept
 from lakefeed.pipeline.secrets import Redactor
@@ -165,7 +167,7 @@ def test_the_last_frame_gives_way_to_what_was_done_and_where_to_look() -> None:
     run, screen = WatchedRun(), io.StringIO()
     console = Console(file=screen, width=120, force_terminal=True)
 
-    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console, file="shop.yaml") as live:
+    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console, called="shop.yaml") as live:
         run.all_is_well()
         run.letters("clicks", "clicks", 1)
         live._live.refresh()
@@ -263,14 +265,18 @@ def test_creation_of_a_table_is_no_commit() -> None:
     assert "ago" not in line
 
 
-def test_what_has_stopped_is_named_once_and_files_with_blanks_are_quoted() -> None:
+def test_what_has_stopped_is_named_once_and_commands_repeat_the_file_and_what_was_set() -> None:
     run = WatchedRun()
     run.all_is_well()
     screen = io.StringIO()
     console = Console(file=screen, width=200)
+    asked = called(Path("my shop.yaml"), ["tables.clicks.path=/my lake", "sources.orders.options=hunter22"])
 
-    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console, file="my shop.yaml") as live:
+    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console, called=asked) as live:
         live.stopped("source orders", "source orders: gone")
 
     assert "source orders stopped: gone" in plain(screen.getvalue())
-    assert "lakefeed status 'my shop.yaml'" in plain(screen.getvalue())
+    assert (
+        "lakefeed status 'my shop.yaml' --set 'tables.clicks.path=/my lake' "
+        "--set sources.orders.options=***  "
+    ) in plain(screen.getvalue())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from lakefeed.commands.group import Group
+from lakefeed.commands.group import Command, Group
 from lakefeed.commands.table.changes import changes
 from lakefeed.commands.table.checkpoint import checkpoint
 from lakefeed.commands.table.convert import convert
@@ -42,4 +42,4 @@ for command in (
     convert,
     drop,
 ):
-    table.command()(command)
+    table.command(cls=Command)(command)
