@@ -29,6 +29,7 @@ STEPS = 10
 SOAK_SECONDS = 120.0
 QUIET_SECONDS = 90.0
 OTHERS_STEPS = 6
+LARGEST_EVENT = 6_000_000
 
 
 @dataclass
@@ -138,13 +139,15 @@ class Laboratory:
         world, chance = self._world(), random.Random(number)
         world.produce(100)
         for _ in range(OTHERS_STEPS):
-            step = chance.choice(["meddle", "meddle", "meddle", "expire", "truncate", "large"])
+            step = chance.choice(["meddle", "meddle", "meddle", "expire", "truncate", "recreate", "large"])
             if step == "meddle":
                 world.meddle(self._drivers, chance.choice(sorted(MEDDLING)), chance.choice(TABLES))
             elif step == "expire":
                 world.expire()
             elif step == "truncate":
                 world.truncate(self._drivers, chance.randint(1, 200), awake=chance.random() < 0.5)
+            elif step == "recreate":
+                world.recreate_topic(self._drivers, chance.randint(1, 400), awake=chance.random() < 0.5)
             else:
                 world.produce_large(chance.randint(1, 8))
                 world.run()
@@ -173,7 +176,7 @@ def _main() -> int:
     report = Report(given.seed, given.minutes)
     folder = Path(tempfile.mkdtemp(prefix="lakefeed-faults-"))
     print(f"seed {given.seed}, {given.minutes:g} minutes, in {folder}", flush=True)
-    with local_session() as spark, Broker() as broker:
+    with local_session() as spark, Broker(LARGEST_EVENT) as broker:
         Laboratory(broker, Drivers(spark), report, folder).run()
     print(f"\n{report.markdown()}")
     if given.report:

@@ -60,6 +60,24 @@ def retype(path: Path) -> None:
     _commit(path, [{"metaData": metadata | {"schemaString": json.dumps(schema)}}, *files])
 
 
+def widen(path: Path) -> None:
+    """A number gets a wider type, and the files that are there keep theirs."""
+    metadata = _last(path, "metaData")
+    schema = json.loads(metadata["schemaString"])
+    change = {"fromType": "long", "toType": "decimal(20,0)"}
+    for field in schema["fields"]:
+        if field["name"] == "event_id":
+            field |= {"type": change["toType"], "metadata": {"delta.typeChanges": [change]}}
+    properties = metadata["configuration"] | {"delta.enableTypeWidening": "true"}
+    changed = {"schemaString": json.dumps(schema), "configuration": properties}
+    _commit(path, [{"protocol": _for_readers("typeWidening")}, {"metaData": metadata | changed}])
+
+
+def allow_deletion_vectors(path: Path) -> None:
+    """A property under which others may delete rows without a new file."""
+    _upgrade(path, {"delta.enableDeletionVectors": "true"}, _for_readers("deletionVectors"))
+
+
 def map_columns(path: Path) -> None:
     """Column mapping in its older form: files written without it read as null."""
     _upgrade(path, {"delta.columnMapping.mode": "name"}, {"minReaderVersion": 2, "minWriterVersion": 5})
@@ -90,6 +108,8 @@ MEDDLING: dict[str, Callable[[Path], None]] = {
     "dropped": drop,
     "repartitioned": repartition,
     "column retyped": retype,
+    "column widened": widen,
+    "deletion vectors turned on": allow_deletion_vectors,
     "column mapping turned on": map_columns,
     "in-commit timestamps turned on": stamp_commits,
     "row tracking turned on": track_rows,
@@ -102,6 +122,12 @@ def _feature(path: Path, name: str, properties: dict[str, str], *others: str) ->
     features = ["appendOnly", "invariants", name, *others]
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
     _upgrade(path, properties, protocol)
+
+
+def _for_readers(feature: str) -> dict[str, Any]:
+    """A protocol with a feature that readers must know, too."""
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    return {**versions, "readerFeatures": [feature], "writerFeatures": ["appendOnly", "invariants", feature]}
 
 
 def _upgrade(path: Path, properties: dict[str, str], protocol: dict[str, Any] | None) -> None:

@@ -107,6 +107,10 @@ class Model(RuleBasedStateMachine):
     def truncate(self, count: int, awake: bool) -> None:
         self.world.truncate(self.drivers, count, awake=awake)
 
+    @rule(count=counts, awake=st.booleans())
+    def recreate_topic(self, count: int, awake: bool) -> None:
+        self.world.recreate_topic(self.drivers, count, awake=awake)
+
     @rule(count=st.integers(1, 8))
     def produce_large(self, count: int) -> None:
         self.world.produce_large(count)

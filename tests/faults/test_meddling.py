@@ -13,10 +13,10 @@ from support.drivers import Drivers
 from support.kafka import Broker
 
 TOGETHER = {
-    "shape": ["column added", "column retyped", "repartitioned"],
+    "shape": ["column added", "column retyped", "repartitioned", "column widened"],
     "place": ["replaced by another writer", "dropped and recreated", "dropped"],
     "feature": ["column mapping turned on", "in-commit timestamps turned on", "constraint added"],
-    "properties": ["row tracking turned on", "positions set to expire"],
+    "properties": ["row tracking turned on", "positions set to expire", "deletion vectors turned on"],
 }
 
 
@@ -50,6 +50,20 @@ def test_log_of_a_broker_that_is_cut_is_told_as_a_loss_and_read_on(
     world.check()
 
     assert len(world.missing["one"]) >= 30
+
+
+def test_topic_that_is_made_anew_is_told_as_a_loss_and_read_from_its_beginning(
+    broker: Broker, spark: Any, tmp_path: Path
+) -> None:
+    world, drivers = World(broker, tmp_path), Drivers(spark)
+    world.produce(50)
+
+    world.recreate_topic(drivers, 200, awake=True)
+    world.check()
+    world.recreate_topic(drivers, 30, awake=False)
+    world.check()
+
+    assert world.missing == {"one": set(), "two": set()}
 
 
 def test_large_events_among_small_ones_land_once(broker: Broker, spark: Any, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Broker:
 
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="lakefeed-kafka-"))
-        self._max_message_bytes = max_message_bytes
+        self.max_message_bytes = max_message_bytes
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         settings = _SETTINGS.format(
@@ -240,7 +240,7 @@ class Broker:
     def _java(self, main: str, *arguments: str) -> list[str]:
         classpath = f"{fetch(BROKER)}/*:{fetch(BROKER_LOG)}/*"
         options = [
-            f"-Xmx{512 + 6 * self._max_message_bytes // 2**20}m",
+            f"-Xmx{512 + 6 * self.max_message_bytes // 2**20}m",
             "-XX:+UseSerialGC",
             f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties",
         ]
@@ -270,7 +270,7 @@ class Broker:
     def _producer(self, options: Mapping[str, Any] | None = None) -> Producer:
         settings = {
             "bootstrap.servers": self.address,
-            "message.max.bytes": self._max_message_bytes,
+            "message.max.bytes": self.max_message_bytes,
             "linger.ms": 5,
             "delivery.timeout.ms": ANSWER_SECONDS * 1000,
             "transaction.timeout.ms": ANSWER_SECONDS * 1000,
