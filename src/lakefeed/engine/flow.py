@@ -204,7 +204,7 @@ class Flow:
                 f"{events:,} events behind the other tables of {self.source}: catches up in a query of "
                 f"its own"
             )
-            self._watcher.moved(name, self.source, text)
+            self._watcher.moved(name, self.source, text, apart=True)
         self.launch(self._part(far))
         return [reach for reach in reaches if group_of(reach.place.name) not in far]
 
@@ -228,7 +228,8 @@ class Flow:
             return False
         passing("tables_joined")
         for name in tables:
-            self._watcher.moved(name, self.source, f"has caught up with the other tables of {self.source}")
+            text = f"has caught up with the other tables of {self.source}"
+            self._watcher.moved(name, self.source, text, apart=False)
         return True
 
     def _reaches(self, client: SourceClient) -> list[Reach]:

@@ -160,8 +160,8 @@ class Watcher(Protocol):
     def delayed(self, table: str, source: str, text: str) -> None:
         """A table is retried while the others of its source go on; an empty text says that it is over."""
 
-    def moved(self, table: str, source: str, text: str) -> None:
-        """A table is fed by a flow of its own from now on, or with the others again."""
+    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
+        """A table is fed `apart` from now on, by a flow of its own, or with the others again."""
 
     def stopped(self, what: str, text: str) -> None:
         """A source or a table has stopped for good while others go on."""
@@ -224,5 +224,5 @@ class Quiet:
     def delayed(self, table: str, source: str, text: str) -> None:
         """Say nothing."""
 
-    def moved(self, table: str, source: str, text: str) -> None:
+    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
         """Say nothing."""

@@ -86,6 +86,8 @@ class Supervisor:
         self._errors: list[BaseException] = []
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
+        self._stopped: set[str] = set()
+        """Sources of which nothing is read any more."""
 
     def run(self) -> None:
         """Come back when every flow has ended; raise the first error."""
@@ -111,8 +113,8 @@ class Supervisor:
     def _launch(self, flow: Flow) -> None:
         with self._lock:
             self._flows.append(flow)
-        if self._stop.is_set():
-            flow.stop.set()
+            if self._stop.is_set() or flow.source in self._stopped:
+                flow.stop.set()
         self._start(flow)
 
     def _running(self) -> list[threading.Thread]:
@@ -145,17 +147,28 @@ class Supervisor:
     def _end(self, flow: Flow, error: BaseException) -> None:
         """Decide whom an error ends: the tables beside, their source, or all, as without Spark."""
         if isinstance(error, SourceError | Defect | GaveUp) and not flow.is_stranded:
+            if flow.source in self._stopped:
+                return
             if flow.seat.is_beside:
                 flow.give_up(error)
                 return
             self._watcher.stopped(f"source {flow.source}", str(error))
             error.told = True
             self._errors.append(error)
+            self._stop_source(flow.source)
         elif flow.stop.is_set() and not isinstance(error, Fenced):
             _log.debug("error while stopping", exc_info=error)
         else:
             self._errors.append(error)
             self._stop.set()
+
+    def _stop_source(self, source: str) -> None:
+        """Let tables that catch up end with the others of their source; else the run would never end."""
+        with self._lock:
+            self._stopped.add(source)
+            for flow in self._flows:
+                if flow.source == source:
+                    flow.stop.set()
 
     def _live(self, flow: Flow) -> None:
         """Life after life until one ends well, with back-off between those that fail."""

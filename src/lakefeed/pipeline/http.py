@@ -67,7 +67,7 @@ class Ready(Section):
     max_lag: int | None = Field(
         default=None,
         gt=0,
-        description="The pipeline is not ready while the lag of a source is higher than this. Left out: no "
-        "limit.",
+        description="The pipeline is not ready while the lag of a source is higher than this. A table that "
+        "catches up in a separate flow does not count. Left out: no limit.",
         examples=[1_000_000],
     )

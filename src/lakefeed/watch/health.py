@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lakefeed.pipeline.model import Pipeline
 from lakefeed.pipeline.units import format_duration
-from lakefeed.pipeline.wording import counted
+from lakefeed.pipeline.wording import counted, listed
 from lakefeed.watch.view import RunView, SourceView, TableView
 
 DOWN = "down"
@@ -46,7 +46,12 @@ def reasons(view: RunView, pipeline: Pipeline) -> list[str]:
 def remarks(view: RunView) -> list[str]:
     """What does not keep the run from being ready and should be known, a line each."""
     refusing = [table for table in view.tables if table.refusing]
-    return [f"table {one.name}: {_parts(one.refusing, '')[0]}" for one in refusing]
+    behind = [table for table in view.tables if table.catching_up and not table.stopped]
+    return [f"table {one.name}: {_parts(one.refusing, '')[0]}" for one in refusing] + [
+        f"table {one.name}: catching up with source {listed(one.catching_up)}, "
+        f"{counted(one.lag, 'event') + ' behind' if one.lag is not None else 'its lag is not known'}"
+        for one in behind
+    ]
 
 
 def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
@@ -64,8 +69,9 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
         kept = _kept(pipeline)
         yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
     limit = pipeline.ready.max_lag
-    if limit is not None and (source.lag or 0) > limit:
-        text = f"{counted(source.lag or 0, 'event')} are waiting, more than ready.max_lag: {limit:,}"
+    lag = source.lag_together or 0
+    if limit is not None and lag > limit:
+        text = f"{counted(lag, 'event')} are waiting, more than ready.max_lag: {limit:,}"
         remedy = "Give the pipeline more cores (--master), or larger batches (flush.rows, flush.bytes)."
         yield Concern(DOWN, what, text, remedy)
 

@@ -151,7 +151,7 @@ class LogLines(Quiet):
         said = f"{named}{what.rstrip('.')}; {again}" + (f"\n{remedy}" if remedy else "")
         _log.warning("%s", said, extra={"fields": {"event": "trouble", kind: name}})
 
-    def moved(self, table: str, source: str, text: str) -> None:
+    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
         """A table goes its own way, or comes back."""
         _log.info(
             "%s: %s", table, text, extra={"fields": {"event": "moved", "table": table, "source": source}}

@@ -96,7 +96,7 @@ class LiveProgress(Quiet):
         said = "\n  ".join([f"{table}: columns {inferred_from(events)}:", *lines])
         self._console.print(Text(self._redact(said), style="dim"), soft_wrap=True)
 
-    def moved(self, table: str, source: str, text: str) -> None:
+    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
         """Print above the table that one goes its own way, or comes back."""
         self._console.print(Text(self._redact(f"{table}: {text}"), style="dim"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lakefeed.engine.lake import LETTERS
 from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Refusing, Upkept
@@ -169,8 +169,11 @@ class Logbook:
         if news:
             self._happen(news, notes.name, text or "continues")
 
-    def moved(self, table: str, source: str, text: str) -> None:
+    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
         """Keep that a table goes its own way, or comes back."""
+        with self._lock:
+            notes = self._table(table)
+            notes.apart = {*notes.apart, source} if apart else notes.apart - {source}
         self._happen("moved", table, text)
 
     def stopped(self, what: str, text: str) -> None:
@@ -211,7 +214,10 @@ class Logbook:
                 now=now,
                 began=began,
                 started=self._started or any(one.seen_at or one.trouble for one in self._sources.values()),
-                sources=tuple(one.view(now, began, span, self._lags(one)) for one in self._sources.values()),
+                sources=tuple(
+                    one.view(now, began, span, self._lags(one), self._lag_together(one))
+                    for one in self._sources.values()
+                ),
                 tables=tuple(one.view(now, began, span, ends) for one in self._tables.values()),
                 letters=self._letters.view(now, began, span, {}),
                 flows=tuple(self._flows(now)),
@@ -233,12 +239,17 @@ class Logbook:
     def _is_up(self, source: SourceNotes, table: TableNotes) -> bool:
         return source.answers and not (table.trouble or table.stopped)
 
-    def _lags(self, source: SourceNotes) -> dict[str, int]:
+    def _lag_together(self, source: SourceNotes) -> int:
+        """Events that wait for the slowest of the tables that are fed together."""
+        apart = {name for name, table in self._tables.items() if source.name in table.apart}
+        return sum(self._lags(source, apart).values())
+
+    def _lags(self, source: SourceNotes, left_out: Collection[str] = ()) -> dict[str, int]:
         """Events that wait in each partition, for the slowest of the tables that are still fed."""
         fed = [
             table.positions[source.name]
-            for table in self._tables.values()
-            if source.name in table.positions and not table.stopped
+            for name, table in self._tables.items()
+            if source.name in table.positions and not table.stopped and name not in left_out
         ]
         return {
             partition: max(0, end - min((at.get(partition, end) for at in fed), default=end))

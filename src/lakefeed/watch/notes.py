@@ -36,7 +36,7 @@ class SourceNotes:
         """Whether what it said last is still true: it has answered, and has not fallen silent since."""
         return self.seen_at is not None and not (self.trouble or self.stopped)
 
-    def view(self, now: float, began: float, span: float, lags: dict[str, int]) -> SourceView:
+    def view(self, now: float, began: float, span: float, lags: dict[str, int], together: int) -> SourceView:
         """The source as it is now."""
         return SourceView(
             name=self.name,
@@ -44,6 +44,7 @@ class SourceNotes:
             read=self.read,
             rate=self.rate.now(now),
             lags=lags,
+            lag_together=together if self.answers else None,
             seen_at=self.seen_at,
             answers=self.answers,
             trouble=self.trouble,
@@ -78,6 +79,8 @@ class TableNotes:
     letters: int = 0
     codes: dict[str, int] = field(default_factory=dict)
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
+    apart: set[str] = field(default_factory=set)
+    """Sources of which it catches up, while the other tables go on."""
     columns: tuple[tuple[str, str], ...] = ()
     partition_by: tuple[str, ...] = ()
     partition_values: int = 0
@@ -153,6 +156,7 @@ class TableNotes:
             partition_by=self.partition_by,
             partition_values=self.partition_values,
             partitions=partitions,
+            catching_up=tuple(sorted(self.apart)),
             history=tuple(self.history),
             trouble=self.trouble,
             trouble_since=self.trouble_since,

@@ -69,9 +69,9 @@ class Together:
         """Tell all."""
         self._tell("delayed", table, source, text)
 
-    def moved(self, table: str, source: str, text: str) -> None:
+    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
         """Tell all."""
-        self._tell("moved", table, source, text)
+        self._tell("moved", table, source, text, apart)
 
     def stopped(self, what: str, text: str) -> None:
         """Tell all."""

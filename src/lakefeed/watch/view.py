@@ -94,6 +94,8 @@ class SourceView:
     rate: float
     lags: dict[str, int]
     """Events that wait by partition, for the slowest table that is still fed."""
+    lag_together: int | None
+    """Events that wait, tables that catch up by themselves left out."""
     seen_at: float | None
     answers: bool
     """Whether what it said last is still true: it has answered, and has not fallen silent since."""
@@ -148,6 +150,8 @@ class TableView:
     trouble_since: float
     stopped: str
     stopped_at: float
+    catching_up: tuple[str, ...] = ()
+    """Sources of which it is far behind the other tables, and is fed apart from them."""
     refusing: str = ""
     """Which share of the last events became dead letters, and why, when that is more than 5%."""
     refusing_since: float = 0.0

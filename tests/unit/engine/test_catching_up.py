@@ -24,7 +24,7 @@ from lakefeed.engine.plan import FlowPlan
 from lakefeed.engine.report import BatchDone, Quiet
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task import run_task
-from lakefeed.errors import StoreUnavailable
+from lakefeed.errors import SourceError, StoreUnavailable
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.sources.clickstream import payloads
 from lakefeed.sources.generate import GenerateClient, GenerateSource
@@ -50,7 +50,7 @@ class Ears(Quiet):
     def batch_done(self, event: BatchDone) -> None:
         self.read += event.new
 
-    def moved(self, table: str, source: str, text: str) -> None:
+    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
         self.moves.append((table, text))
 
     def delayed(self, table: str, source: str, text: str) -> None:
@@ -210,6 +210,39 @@ def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_j
     assert len(shop.flows) == 2
     assert shop.ears.read == 1100
     shop.check("old", "late")
+
+
+def test_source_that_stops_ends_the_tables_that_catch_up_with_it_too(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.rows = 1000
+    shop.write("old")
+    shop.drain()
+    shop.write("old", "late")
+    shop.slow = {"late"}
+    shop.held.clear()
+    refused = threading.Event()
+
+    def latest(client: GenerateClient) -> Offsets:
+        if refused.is_set():
+            refused.clear()
+            raise SourceError("source clicks: access is refused")
+        return {"0": shop.rows}
+
+    monkeypatch.setattr(GenerateClient, "latest", latest)
+    shop.start()
+    shop.rows = 1050
+    shop.has(old=1050, late=0)
+
+    refused.set()
+    shop.wait_for(lambda: shop.ears.stops == ["source clicks"])
+    shop.held.set()
+
+    shop.wait_for(lambda: shop.error is not None)
+    assert str(shop.error) == "source clicks: access is refused"
+    assert shop.ears.stops == ["source clicks"]
+    assert 0 < shop.count("late") < 1000
+    assert verify(Pipeline.from_file(shop.file), deep=True).sound
 
 
 def test_table_that_is_little_behind_stays_with_the_others(shop: Shop) -> None:

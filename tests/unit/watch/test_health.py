@@ -91,6 +91,27 @@ def test_lag_beyond_max_lag_makes_a_run_not_ready() -> None:
     ]
 
 
+def test_a_table_that_catches_up_by_itself_does_not_make_a_run_not_ready() -> None:
+    run = WatchedRun(shop(ready={"max_lag": 50}))
+    run.all_is_well()
+    run.tell.seen("orders", {"0": 1_000_000})
+    run.tell.reached("orders", "orders", {"0": 999_990})
+    run.tell.reached("refunds", "orders", {"0": 0})
+
+    run.tell.moved("refunds", "orders", "1,000,000 events behind the other tables of orders", apart=True)
+    apart = run.logbook.view()
+    run.tell.moved("refunds", "orders", "has caught up with the other tables of orders", apart=False)
+    together = run.logbook.view()
+
+    assert reasons(apart, run.pipeline) == []
+    assert remarks(apart) == ["table refunds: catching up with source orders, 1,000,000 events behind"]
+    assert next(one.lag for one in apart.sources if one.name == "orders") == 1_000_000
+    assert reasons(together, run.pipeline) == [
+        "source orders: 1,000,000 events are waiting, more than ready.max_lag: 50"
+    ]
+    assert remarks(together) == []
+
+
 def test_a_table_that_refuses_many_events_is_a_warning_with_its_reason_until_it_is_over() -> None:
     run = WatchedRun()
     run.all_is_well()
