@@ -51,7 +51,7 @@ def test_a_background_run_is_started_and_stopped_by_a_thread_that_is_not_the_mai
 
     def notebook() -> None:
         with pipeline.start() as run:
-            with pytest.raises(UsageError, match="pipeline shop runs in this program already"):
+            with pytest.raises(UsageError, match="pipeline shop already runs in this program"):
                 pipeline.run(once=True)
             wait_until(lambda: run.result.rows > 0 or not run.running, 120, lambda: repr(run))
             run.stop()

@@ -95,7 +95,7 @@ class Beginnings:
             refuse_second_copy(self._lake.pipeline, source, place, rows_from, client.marks())
         lettered = standing(self._lake, source, place.name, held, rows_from, letters)
         told = self._assignment.told
-        if is_new and place.name not in told and (text := told_of_new(place.name, lettered)):
+        if is_new and place.name not in told and (text := told_of_new(place.file, place.name, lettered)):
             told.add(place.name)
             self._watcher.changed(place.name, text)
         return Reach(

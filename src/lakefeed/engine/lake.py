@@ -44,8 +44,10 @@ class Place:
         upkeep: Upkeep | None = None,
         *,
         sync: bool = True,
+        file: str = "FILE",
     ) -> None:
         self.name = name
+        self.file = file
         self.sync = sync
         self.path = path
         self.storage = dict(storage)
@@ -284,7 +286,8 @@ class Place:
         try:
             return missing_columns(table.schema, wanted)
         except OtherType as error:
-            raise error.told_of(self.name, self.path, self.spec.declared if self.spec else None) from error
+            declared = self.spec.declared if self.spec else None
+            raise error.told_of(self.name, self.path, declared, self.file) from error
         except TableError as error:
             raise TableError(f"table {self.name}: {self.path}: {error}") from error
 
@@ -343,7 +346,7 @@ class Lake:
     def _place(self, name: str, path: str, spec: Table) -> Place:
         table, pipeline = group_of(name), self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
-        return Place(name, path, storage, spec, upkeep, sync=pipeline.sync)
+        return Place(name, path, storage, spec, upkeep, sync=pipeline.sync, file=pipeline.file_argument)
 
     def routed_places(self, table: str) -> dict[Key, Place]:
         """The tables that a route has made so far, by value."""

@@ -40,17 +40,17 @@ def foreseen(lake: Lake, source: str, table: str, start: Offsets) -> str:
     if letters is None:
         return ""
     known = positions_of(letters.transactions, lake.pipeline.name, source, letters_of=table)
-    return told_of_new(table, standing(lake, source, table, {}, start, known))
+    return told_of_new(lake.pipeline.file_argument, table, standing(lake, source, table, {}, start, known))
 
 
-def told_of_new(table: str, found: Standing) -> str:
+def told_of_new(file: str, table: str, found: Standing) -> str:
     """What a table that begins anew leaves out, and what to run for that; empty if nothing."""
     count = sum(map(len, found.values()))
     if not count:
         return ""
     are = "is a dead letter" if count == 1 else "are dead letters"
     return (
-        f"begins anew and reads its events from `start`, but {counted(count, 'event')} {are} of this table "
-        f"already and will not be read again; afterwards run `lakefeed dead-letters replay FILE --table "
-        f"{table} --yes`"
+        f"has no position yet and reads its events from `start`, but {counted(count, 'event')} {are} of this "
+        f"table already and will not be read again; after the run: `lakefeed dead-letters replay {file} "
+        f"--table {table} --yes`"
     )

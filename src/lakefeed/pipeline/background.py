@@ -49,13 +49,13 @@ class Run:
     def _make_room(self, new: Run) -> None:
         if (self._name, self._state) == (new._name, new._state):
             raise UsageError(
-                f"pipeline {self._name} runs in this program already.\n"
-                "End that run first, with its stop() and wait(); it is what start() answered."
+                f"pipeline {self._name} already runs in this program.\n"
+                "Stop that run first: call stop() and wait() on the object that start() returned."
             )
         if self._has_own_spark:
             raise UsageError(
-                f"pipeline {self._name} runs in this program with a Spark session that ends with it.\n"
-                "End that run first, or make a session before you start them, which both then share:\n"
+                f"pipeline {self._name} runs in this program and will end its Spark session when it stops.\n"
+                "Stop that run first. To run both, create a session for both before you start them:\n"
                 "SparkSession.builder.getOrCreate()"
             )
 
@@ -83,13 +83,13 @@ class Run:
         self._stop.set()
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Wait for the end, and answer what was done. Raises the error that ended the run.
+        """Wait for the end, and return what was done. Raises the error that ended the run.
 
-        Raises TimeoutError after `timeout` seconds; the run goes on then.
+        Raises TimeoutError after `timeout` seconds; the run continues.
         """
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise TimeoutError(f"pipeline {self._name} still runs; stop() asks it to end")
+            raise TimeoutError(f"pipeline {self._name} is still running; call stop() to end it")
         if self._error is not None:
             raise self._error
         return self._result()

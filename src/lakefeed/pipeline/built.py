@@ -20,7 +20,7 @@ def refusal(model: type[Section], given: dict[str, Any], error: ValidationError)
     data = _plain(given)
     redact = Redactor(secret_strings(data)).redact
     problems = [
-        Problem(model.__name__, 0, dotted(_named(model, found.path)), redact(found.message))
+        Problem(model.__name__, 0, dotted(_named(model, given, found.path)), redact(found.message))
         for found in complaints(error, Document(model.__name__, data, model=model))
     ]
     # What does not fit together is told by the model itself, each in a line with its path.
@@ -30,10 +30,12 @@ def refusal(model: type[Section], given: dict[str, Any], error: ValidationError)
     return PipelineFileError(list(dict.fromkeys(problems)))
 
 
-def _named(model: type[Section], path: Path) -> Path:
-    """A path that begins with the name of an argument, where the key of the file is no name in Python."""
+def _named(model: type[Section], given: dict[str, Any], path: Path) -> Path:
+    """A path that begins with the argument as it was given; `from` is no name in Python."""
     names = {key_of(name, field): name for name, field in model.model_fields.items()}
-    return (names.get(str(path[0]), path[0]), *path[1:]) if path else path
+    if not path or path[0] in given:
+        return path
+    return (names.get(str(path[0]), path[0]), *path[1:])
 
 
 def _plain(value: Any) -> Any:

@@ -55,6 +55,7 @@ def load(
     for number, text in enumerate(overrides, 1):
         apply_override(document, text, number, variables)
     pipeline = _validated(document, FileContext(Path(path).absolute().parent))
+    pipeline._file = file
     return Loaded(pipeline, tuple(_warnings(document)))
 
 

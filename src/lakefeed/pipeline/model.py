@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -146,6 +147,12 @@ class Pipeline(Section):
     )
 
     _option_paths_from_variables: frozenset[KeyPath] = PrivateAttr(frozenset())
+    _file: str | None = PrivateAttr(None)
+
+    @property
+    def file_argument(self) -> str:
+        """The pipeline file as it is typed in a shell; `FILE` for a pipeline that was built in code."""
+        return "FILE" if self._file is None else quote(self._file)
 
     @model_validator(mode="after")
     def _check_together(self) -> Pipeline:
@@ -189,7 +196,7 @@ class Pipeline(Section):
         master: str | None = None,
         on_commit: Callable[[Commit], None] | None = None,
     ) -> Run:
-        """Run in the background, as `run` does; the answer has `stop`, `wait` and the result so far.
+        """Run in the background, as `run` does; the returned object has `stop`, `wait` and the result so far.
 
         Raises UsageError where a run of this program is in the way.
         """

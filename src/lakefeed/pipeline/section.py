@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
+from lakefeed.errors import UsageError
 from lakefeed.pipeline.secrets import for_repr
 from lakefeed.pipeline.wording import shown
 
@@ -73,6 +74,17 @@ class Section(BaseModel):
             except ValidationError as error:
                 # By name, as it knows all models, and only here, as it is seldom needed.
                 raise import_module("lakefeed.pipeline.built").refusal(type(self), given, error) from None
+
+        def __setattr__(self, name, value):
+            """Refuse to change a key, with what to do instead."""
+            try:
+                super().__setattr__(name, value)
+            except ValidationError as error:
+                raise UsageError(
+                    f"{type(self).__name__}.{name} cannot be changed: models of a pipeline are immutable.\n"
+                    "Build a new one, or load the file with the change: "
+                    'Pipeline.from_file("shop.yaml", ["flush.interval=1s"])'
+                ) from error
 
         # Parts inside others are read as ever: pydantic would call an `__init__` that is not marked so.
         __init__.__pydantic_base_init__ = True

@@ -27,7 +27,7 @@ class OtherType(TableError):
         self.path = path
         self.have = have
 
-    def told_of(self, table: str, place: str, declared: pa.Schema | None) -> TableError:
+    def told_of(self, table: str, place: str, declared: pa.Schema | None, file: str) -> TableError:
         """The same with what to run so that the table has the declared type, where that can be done."""
         new = declared.field(self.path).type if declared and self.path in declared.names else None
         # What has fields or elements becomes JSON text, and nothing else.
@@ -37,8 +37,8 @@ class OtherType(TableError):
         return TableError(
             f"table {table}: {place}: column {self.path} is {have} in the table and {wanted} in the pipeline "
             f"file.\nStop the pipeline, then `lakefeed table replace {quote(place)} --column "
-            f"{quote(f'{self.path} {wanted}')} --yes` and `lakefeed dead-letters replay FILE --table {table} "
-            "--yes`.\n"
+            f"{quote(f'{self.path} {wanted}')} --yes` and `lakefeed dead-letters replay {file} --table "
+            f"{table} --yes`.\n"
             f"Or declare `{self.path}: {have}`."
         )
 

@@ -195,10 +195,12 @@ def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: 
     run_inline(shop.pipeline, watcher)
     (report,) = replay(shop.pipeline, ALL)
 
-    (warned,) = [text for text in planned.warnings if "begins anew" in text]
-    assert [text for text in told if "begins anew" in text] == [warned]
-    assert warned.startswith("begins anew and reads its events from `start`, but 100 events are dead letters")
-    assert "lakefeed dead-letters replay FILE --table events --yes" in warned
+    (warned,) = [text for text in planned.warnings if "has no position yet" in text]
+    assert [text for text in told if "has no position yet" in text] == [warned]
+    assert warned.startswith(
+        "has no position yet and reads its events from `start`, but 100 events are dead letters"
+    )
+    assert f"lakefeed dead-letters replay {shop.pipeline.file_argument} --table events --yes" in warned
     assert report.rows == 90
     assert len(table_ids(shop.folder / "events_v2")) == 90
 

@@ -44,7 +44,7 @@ def test_a_run_goes_on_until_it_is_stopped_and_answers_what_it_did() -> None:
     run = started()
     assert run.running
     assert repr(run) == "<Run of shop: running, 1 row>"
-    with pytest.raises(TimeoutError, match=r"pipeline shop still runs; stop\(\) asks it to end"):
+    with pytest.raises(TimeoutError, match=r"pipeline shop is still running; call stop\(\) to end it"):
         run.wait(0.05)
 
     run.stop()
@@ -77,7 +77,7 @@ def test_a_block_stops_its_run_at_the_end_and_raises_what_ended_it() -> None:
 def test_a_pipeline_that_runs_already_is_refused_with_what_to_do() -> None:
     run = started()
 
-    with pytest.raises(UsageError, match="pipeline shop runs in this program already"):
+    with pytest.raises(UsageError, match="pipeline shop already runs in this program"):
         started()
     other = started(name="other")
     run.stop()
@@ -89,7 +89,7 @@ def test_a_pipeline_that_runs_already_is_refused_with_what_to_do() -> None:
 def test_a_second_pipeline_is_refused_where_the_first_would_take_spark_with_it() -> None:
     started(has_own_spark=True)
 
-    with pytest.raises(UsageError, match="with a Spark session that ends with it"):
+    with pytest.raises(UsageError, match="will end its Spark session"):
         started(name="other")
 
 

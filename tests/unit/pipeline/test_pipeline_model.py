@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from lakefeed.errors import PipelineFileError
+from lakefeed.errors import PipelineFileError, UsageError
 from lakefeed.pipeline.locations import beside, is_inside, location
 from lakefeed.pipeline.model import DeadLetters, Pipeline
 from lakefeed.pipeline.table import Table
@@ -36,8 +35,26 @@ def test_a_pipeline_built_in_code_has_the_documented_defaults() -> None:
 
 
 def test_a_pipeline_cannot_be_changed() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(UsageError, match=r"Pipeline\.name cannot be changed.*immutable.\nBuild a new one"):
         _pipeline().name = "other"  # type: ignore[misc]
+
+
+def test_a_mistake_is_told_by_the_argument_that_was_given() -> None:
+    wrong = {"a": "lnog"}
+
+    for name in ("schema", "columns"):
+        with pytest.raises(PipelineFileError, match=f"Table: {name}.a: unknown type 'lnog'"):
+            Table(path="/lake/clicks", from_=("clicks",), **{name: wrong})  # type: ignore[arg-type]
+    with pytest.raises(PipelineFileError, match="Table: from_: required, but missing"):
+        Table(path="/lake/clicks")  # type: ignore[call-arg]
+
+
+def test_a_pipeline_knows_how_to_type_its_file_in_a_shell(tmp_path: Path, small: str) -> None:
+    file = tmp_path / "my shop.yaml"
+    file.write_text(small)
+
+    assert Pipeline.from_file(file).file_argument == f"'{file}'"
+    assert _pipeline().file_argument == "FILE"
 
 
 def test_what_does_not_fit_together_is_refused_in_code_as_well() -> None:

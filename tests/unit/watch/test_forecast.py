@@ -116,6 +116,7 @@ def test_table_that_a_run_would_stop_at_tells_why(shop: Shop) -> None:
     missing = shop.plan().refused
 
     assert types and "column event_id is long in the table and string in the pipeline file" in types
+    assert f"`lakefeed dead-letters replay {shop.file} --table events --yes`" in types
     assert layout and "is partitioned by nothing, the pipeline file says ['event_id']" in layout
     assert missing and "`create` is false" in missing
 
