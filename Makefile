@@ -8,7 +8,7 @@ help:
 	@echo "make run     the demo: generated events into a Delta table, no service needed"
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
-	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT)"
+	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT, ONLY)"
 	@echo "make bench   throughput, freshness, growth, start, watching, compaction (PARTS, SCALE): an hour in full"
 	@echo "make bench-upkeep   a table of many small commits with upkeep and without"
 	@echo "make docs    the documentation as a site in site/, its reference from the code"
@@ -23,7 +23,7 @@ test: java $(READY) jars programs
 # Random faults from a seed, for a while: make faults SEED=7 MINUTES=5 REPORT=report.md
 faults: java $(READY) jars
 	@PYTHONPATH=tests $(PYTHON) -m faults.laboratory $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
-	  $(if $(REPORT),--report $(REPORT))
+	  $(if $(REPORT),--report $(REPORT)) $(if $(ONLY),--only $(ONLY))
 
 check: $(READY)
 	@.venv/bin/ruff check

@@ -30,6 +30,7 @@ SOAK_SECONDS = 120.0
 QUIET_SECONDS = 90.0
 OTHERS_STEPS = 6
 LARGEST_EVENT = 6_000_000
+KINDS = ("walk", "soak", "others", "quiet")
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Report:
 
     seed: int
     minutes: float
+    only: str | None = None
     began: float = field(default_factory=time.monotonic)
     walks: int = 0
     soaks: int = 0
@@ -65,6 +67,7 @@ class Report:
         took = (time.monotonic() - self.began) / 60
         doubled = sum("more than once" in finding for finding in self.findings)
         lost = sum(" lost: " in finding for finding in self.findings)
+        only = f" ONLY={self.only}" if self.only else ""
         head = [
             f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, seed {self.seed}, {took:.0f} minutes: "
             f"{self.walks} random walks of {STEPS} steps, {self.soaks} soaks of {SOAK_SECONDS:.0f} s, "
@@ -74,7 +77,7 @@ class Report:
             f"{self.faults.total()} faults, {doubled} duplicates, {lost} losses, "
             f"{len(self.findings)} findings.",
             "",
-            f"To repeat it: `make faults SEED={self.seed} MINUTES={self.minutes:g}`",
+            f"To repeat it: `make faults SEED={self.seed} MINUTES={self.minutes:g}{only}`",
             "",
             "| fault | times |",
             "|---|---|",
@@ -91,19 +94,13 @@ class Laboratory:
 
     def run(self) -> None:
         """Go on until the time is over; the last experiment is let come to its end."""
-        turns = itertools.cycle(
-            [
-                ("walk", self._walk),
-                ("soak", self._soak),
-                ("others", self._others),
-                ("quiet days", self._quiet),
-            ]
-        )
+        kinds = dict(zip(KINDS, (self._walk, self._soak, self._others, self._quiet), strict=True))
+        turns = itertools.cycle([self._report.only] if self._report.only else KINDS)
         until = self._report.began + self._report.minutes * 60
-        for number, (name, experiment) in enumerate(turns, self._report.seed):
+        for number, name in enumerate(turns, self._report.seed):
             if time.monotonic() > until:
                 return
-            self._try(f"{name} {number}", partial(experiment, number))
+            self._try(f"{name} {number}", partial(kinds[name], number))
 
     def _try(self, name: str, experiment: Callable[[], None]) -> None:
         began = time.monotonic()
@@ -170,10 +167,11 @@ def _main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--report", type=Path, help="a file to write the report to, as Markdown")
+    parser.add_argument("--only", choices=KINDS, help="one kind of trial instead of all in turn")
     given = parser.parse_args()
     # What runs in this process say would hide what the laboratory says.
     logging.getLogger("lakefeed").addHandler(logging.NullHandler())
-    report = Report(given.seed, given.minutes)
+    report = Report(given.seed, given.minutes, given.only)
     folder = Path(tempfile.mkdtemp(prefix="lakefeed-faults-"))
     print(f"seed {given.seed}, {given.minutes:g} minutes, in {folder}", flush=True)
     with local_session() as spark, Broker(LARGEST_EVENT) as broker:
