@@ -114,6 +114,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Send dead letters through the current pipeline file into their tables, exactly once."""
+    from lakefeed.commands.output import operator
     from lakefeed.engine.replay import replay as send
 
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
@@ -121,7 +122,7 @@ def replay(
         file,
         overrides,
         wanted,
-        lambda lake: send(lake.pipeline, wanted, dry_run=dry_run or not yes),
+        lambda lake: send(lake.pipeline, wanted, who=operator(), dry_run=dry_run or not yes),
         lambda found: _replay_lines(found, not yes, dry_run),
         as_json,
     )

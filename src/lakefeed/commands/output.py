@@ -12,6 +12,13 @@ def json_text(found: Any) -> str:
     return orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z).decode()
 
 
+def command_account(kind: str, reason: str | None) -> dict[str, Any]:
+    """What the commit of a command says about itself: what it did, who typed it, and why."""
+    from lakefeed.tables.operation import operation_account
+
+    return operation_account(kind, by="command", who=operator(), reason=reason)
+
+
 def operator() -> str:
     """Who typed the command: user and machine, for commits that say so."""
     import getpass

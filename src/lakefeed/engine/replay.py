@@ -81,11 +81,13 @@ class TableReplay:
         return self.rows + again + self.left_out + self.waiting + self.stranded + self.of_route
 
 
-def replay(pipeline: Pipeline, wanted: LetterFilter, *, dry_run: bool = False) -> list[TableReplay]:
+def replay(
+    pipeline: Pipeline, wanted: LetterFilter, *, who: str = "", dry_run: bool = False
+) -> list[TableReplay]:
     """Send dead letters through the pipeline again; may run while the pipeline runs.
 
     Those that become rows leave the dead letters; those that fail again stay as they are. With `dry_run`,
-    nothing is changed, and files are written to a temporary folder only.
+    nothing is changed, and files are written to a temporary folder only. The commits say `who` asked.
     """
     lake = Lake(pipeline)
     if lake.letters.look() is None:
@@ -95,7 +97,7 @@ def replay(pipeline: Pipeline, wanted: LetterFilter, *, dry_run: bool = False) -
         if wanted.table in (None, place.name):
             table = place.look() if dry_run else place.open(pipeline.name)
             if table is not None:
-                found.append(_Replay(lake, place, wanted, dry_run).run())
+                found.append(_Replay(lake, place, wanted, who, dry_run).run())
     return [*found, *_of_routes(lake, wanted)]
 
 
@@ -110,10 +112,11 @@ def _of_routes(lake: Lake, wanted: LetterFilter) -> Iterator[TableReplay]:
 class _Replay:
     """The replay of one table's dead letters."""
 
-    def __init__(self, lake: Lake, place: Place, wanted: LetterFilter, dry_run: bool) -> None:
+    def __init__(self, lake: Lake, place: Place, wanted: LetterFilter, who: str, dry_run: bool) -> None:
         self._lake = lake
         self._place = place
         self._wanted = replace(wanted, table=place.name)
+        self._who = who
         self._dry_run = dry_run
         self._report = TableReplay(place.name)
         self._version = 0
@@ -261,6 +264,7 @@ class _Replay:
         account = {
             "pipeline": name,
             "kind": "replay",
+            "who": self._who,
             "rows": result.rows,
             "letters": to_account(grouped(identities(good.select(IDENTITY_COLUMNS)))),
             "letters_version": self._version,

@@ -7,7 +7,7 @@ encoded, and fails on timestamps in ISO 8601 as partition values.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,12 +48,7 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
     refuse_unkept(table, "changes")
     end = table.version if last is None else last
     there = versions(table.store)
-    if first > end or end > table.version or first not in there:
-        oldest = min(there, default=0)
-        raise UsageError(
-            f"versions {first} to {end}: {place(table)} has the changes of versions {oldest} to "
-            f"{table.version}."
-        )
+    _refuse_missing(table, first, end, there)
     feed = _is_on(table.properties)
     found = Changes(first, end, feed)
     told = list(entries(table.store, first, end))
@@ -65,6 +60,23 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
                 found.left_out[entry.version] = str(entry.info.get("operation", "unknown"))
     found.batches = _rows(table, [entry for entry in told if entry.version not in found.left_out])
     return found
+
+
+def _refuse_missing(table: LakeTable, first: int, end: int, there: Collection[int]) -> None:
+    """Raise UsageError unless the log has the entries of these versions."""
+    oldest = min(there, default=0)
+    if (beyond := max(first, end)) > table.version:
+        raise UsageError(
+            f"{place(table)} has no version {beyond} yet: the newest is {table.version}.\n"
+            f"Choose versions from {oldest} to {table.version}."
+        )
+    if first > end:
+        raise UsageError(f"version {first} is after version {end}: give the older one as --from-version.")
+    if first not in there:
+        raise UsageError(
+            f"{place(table)}: version {first} is no longer in the log, the oldest is {oldest}.\n"
+            f"Choose versions from {oldest} to {table.version}."
+        )
 
 
 def version_at(table: LakeTable, moment: dt.datetime, *, first: bool = False) -> int:

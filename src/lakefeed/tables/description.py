@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
 
+from lakefeed.errors import TableError
 from lakefeed.pipeline.types import meant_text
 from lakefeed.stores import store_errors
 from lakefeed.tables import entries
 from lakefeed.tables.advice import advice
 from lakefeed.tables.compaction import SMALL_SHARE, target_of
+from lakefeed.tables.log import Log
 from lakefeed.tables.operation import Extent, place
 from lakefeed.tables.protocol import features
 from lakefeed.tables.snapshot import DataFile, by_partition, data_files, extent, partition_text
 from lakefeed.tables.table import LakeTable, account_of
+
+_COMMANDS = ("rewind", "replay", "discard")
+"""What only a command does, though a pipeline's name is in its account."""
+_WHOLE = ("rewind", "restore", "replace")
+"""What puts files in the place of others, and counts no rows in its metrics."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +121,11 @@ def describe(
 def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
     """The last versions that the log still tells about, newest first."""
     with store_errors(table.path):
-        return [
-            _commit(info, entries.read(table.store, info["version"])) for info in table.delta.history(limit)
-        ]
+        found = []
+        for info in table.delta.history(limit):
+            entry = entries.read(table.store, info["version"])
+            found.append(_commit(info, entry, partial(_rows_gone, table, entry)))
+        return found
 
 
 def instant(milliseconds: int | None) -> str | None:
@@ -126,18 +136,18 @@ def instant(milliseconds: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _commit(info: Mapping[str, Any], entry: entries.Entry) -> Commit:
+def _commit(info: Mapping[str, Any], entry: entries.Entry, gone: Callable[[], int | None]) -> Commit:
     account = account_of(info)
     told = info.get("operationMetrics")
     metrics = told if isinstance(told, dict) else {}
     added, removed = _moved(entry, metrics)
-    pipeline = account.get("pipeline")
-    by = f"pipeline {pipeline}" if pipeline else str(account.get("by") or info.get("engineInfo") or "unknown")
+    if removed is None and _is_whole(entry, account):
+        added, removed = _less_kept(_rows_of(entry.adds), gone(), metrics.get("num_added_rows"))
     return Commit(
         version=info["version"],
         timestamp=instant(info.get("timestamp")) or "",
         operation=str(account.get("kind") or info.get("operation") or "unknown"),
-        by=f"lakefeed {by}" if account else by,
+        by=_by(info, account),
         reason=account.get("reason"),
         rows_added=added,
         rows_removed=removed,
@@ -150,13 +160,59 @@ def _moved(entry: entries.Entry, metrics: Mapping[str, Any]) -> tuple[int | None
     """How many rows a version added and took away, as far as its entry tells."""
     came = [action for action in entry.adds if action.get("dataChange", True)]
     if not any(action.get("dataChange", True) for action in entry.removes):
-        counts = [orjson.loads(action.get("stats") or "{}").get("numRecords") for action in came]
-        return (None if None in counts else sum(counts)), 0
+        return _rows_of(came), 0
     # What a statement kept is written again beside what it changed, so files do not tell.
     inserted, updated, deleted = (_metric(metrics, kind) for kind in ("Inserted", "Updated", "Deleted"))
     if inserted is updated is deleted is None:
         return (None, None) if came else (0, None)
     return (inserted or 0) + (updated or 0), (deleted or 0) + (updated or 0)
+
+
+def _by(info: Mapping[str, Any], account: Mapping[str, Any]) -> str:
+    """The pipeline, or the command and who typed it; of others, the engine."""
+    if not account:
+        return str(info.get("engineInfo") or "unknown")
+    if account.get("kind") in _COMMANDS or account.get("by") == "command":
+        return ", ".join(["lakefeed command", *filter(None, [account.get("who")])])
+    pipeline = account.get("pipeline")
+    return f"lakefeed pipeline {pipeline}" if pipeline else f"lakefeed {account.get('by') or 'unknown'}"
+
+
+def _is_whole(entry: entries.Entry, account: Mapping[str, Any]) -> bool:
+    """Whether the rows that came and went are those of its files: files went, or others took their place."""
+    came = any(action.get("dataChange", True) for action in entry.adds)
+    return not came or account.get("kind") in _WHOLE
+
+
+def _rows_of(actions: Sequence[Mapping[str, Any]]) -> int | None:
+    counts = [orjson.loads(action.get("stats") or "{}").get("numRecords") for action in actions]
+    return None if None in counts or any(map(_is_marked, actions)) else sum(counts)
+
+
+def _less_kept(written: int | None, gone: int | None, added: int | None) -> tuple[int | None, int | None]:
+    """What came and went, without the rows that were only written again; `added` as delta-rs counts it."""
+    if written is None or gone is None or added is None:
+        return written, gone
+    return added, gone - (written - added)
+
+
+def _rows_gone(table: LakeTable, entry: entries.Entry) -> int | None:
+    """How many rows the files held that a version took away; None where the log does not tell any more."""
+    log = Log.open(table.store)
+    if log is None or any(map(_is_marked, entry.removes)):
+        return None
+    try:
+        files = log.snapshot(entry.version - 1).files
+    except TableError:
+        return None
+    gone = [files.get(entries.plain_path(action)) for action in entry.removes]
+    counts = [file.rows if file else None for file in gone]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _is_marked(action: Mapping[str, Any]) -> bool:
+    """Whether a deletion vector marks rows of the file as deleted, so that it holds fewer than it says."""
+    return bool(action.get("deletionVector"))
 
 
 def _metric(metrics: Mapping[str, Any], kind: str) -> int | None:

@@ -17,6 +17,7 @@ from lakefeed import Pipeline
 from lakefeed.commands import app as line
 from lakefeed.commands.dead_letters import _topic_and_number
 from lakefeed.commands.letters import letter_lines, printable
+from lakefeed.commands.output import operator
 from lakefeed.commands.plan import _table
 from lakefeed.engine.instance import only_instance
 from lakefeed.errors import UsageError
@@ -228,6 +229,18 @@ def test_rewind_tells_rows_and_offsets_and_a_dry_run_changes_nothing(
     assert f", as the new version {version + 1}\n" in done
     drain(file)
     check_ledger(tmp_path)
+
+
+def test_history_tells_rewind_and_replay_as_commands_with_their_rows(lakefeed: Lakefeed, shop: Path) -> None:
+    lakefeed("dead-letters", "replay", shop, "--yes")
+    lakefeed("rewind", shop, "--table", "events", "--to-version", 1, "--yes")
+
+    _, found, _ = lakefeed("table", "history", shop.parent / "events", "--json")
+
+    told = [(one["operation"], one["rows_added"], one["rows_removed"]) for one in json.loads(found)[:2]]
+    assert told == [("rewind", 0, 90), ("replay", 90, 0)]
+    assert {one["by"] for one in json.loads(found)[:2]} == {f"lakefeed command, {operator()}"}
+    assert json.loads(found)[-1]["by"] == "lakefeed pipeline shop"
 
 
 def test_the_plan_of_a_rewind_says_that_the_pipeline_runs_and_the_rewind_is_refused(

@@ -14,6 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lakefeed.commands.app import main
+from lakefeed.commands.output import operator
 from support.delta_tables import content, ids, make_old, write_table
 
 Run = Callable[..., tuple[int, str, str]]
@@ -162,7 +163,7 @@ def test_history_and_files_tell_who_why_and_how_large(run: Run, tmp_path: Path) 
     newest = json.loads(run("history", path, "--json")[1])[0]
 
     assert [line.split()[0] for line in versions.splitlines()] == ["version", "6", "5"]
-    assert "compact          lakefeed command   too many" in versions
+    assert f"compact          lakefeed command, {operator()}  too many" in versions
     assert "WRITE        +1  delta-rs:py" in versions
     assert files.count("day=2026-11-02/") == 3 and "3 of 3 files" in files
     assert (len(limited["files"]), limited["total"]) == (1, 4)
@@ -182,6 +183,26 @@ def test_history_tells_how_many_rows_came_and_went(run: Run, tmp_path: Path) -> 
     column = slice(lines[0].index("rows") - 5, lines[0].index("rows") + 4)
     assert [line[column].strip() for line in lines[1:]] == ["+1 -1", "", "-3", "+1,500"]
     assert [(one["rows_added"], one["rows_removed"]) for one in told] == [(1, 1), (0, 0), (0, 3), (1500, 0)]
+
+
+def test_history_counts_rows_of_restore_and_replace_and_names_who_typed_them(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    write_table(path, [{"id": [1, 2, 3]}, {"id": [4, 5]}])
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "new.parquet")
+    run("replace", path, "--where", "id < 3", "--from", tmp_path / "new.parquet", "--yes")
+    run("replace", path, "--column", "id string", "--yes")
+    run("restore", path, "--to-version", "0", "--yes")
+
+    told = json.loads(run("history", path, "--json")[1])
+
+    assert [(one["operation"], one["rows_added"], one["rows_removed"]) for one in told[:3]] == [
+        ("restore", 3, 4),
+        ("replace", 4, 4),
+        ("replace", 1, 2),
+    ]
+    assert {one["by"] for one in told[:3]} == {f"lakefeed command, {operator()}"}
 
 
 @pytest.mark.parametrize(
@@ -250,7 +271,10 @@ def test_changes_of_versions_that_are_not_there_are_refused(run: Run, tmp_path: 
 
     code, _, said = run("changes", tmp_path, "--from-version", "7")
 
-    assert (code, said) == (2, f"versions 7 to 0: {tmp_path} has the changes of versions 0 to 0.\n")
+    assert (code, said) == (
+        2,
+        f"{tmp_path} has no version 7 yet: the newest is 0.\nChoose versions from 0 to 0.\n",
+    )
 
 
 def test_replace_column_takes_names_with_blanks_and_no_null_where_none_may_be(

@@ -27,11 +27,11 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Turn a directory of Parquet files into a Delta table, in place. No file is rewritten or moved."""
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, desk, plain
     from lakefeed.files.stats import footer_statistics
     from lakefeed.pipeline.types import type_text
     from lakefeed.tables import conversion
-    from lakefeed.tables.operation import operation_account
 
     with desk(path, None, storage, as_json) as at:
         plan = conversion.plan(at.path, at.store, _types(partition_by), footer_statistics)
@@ -42,7 +42,7 @@ def convert(
             f"partitioned by {', '.join(plan.partition_by.names) or 'nothing'}",
         ]
         data = {"files": plain(plan.files), "schema": columns, "partition_by": plan.partition_by.names}
-        account = operation_account("convert", by="command", reason=reason)
+        account = command_account("convert", reason)
 
         def run() -> dict[str, Any]:
             version = conversion.run(plan, at.storage, account).version()

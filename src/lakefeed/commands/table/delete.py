@@ -20,10 +20,10 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete the rows that match a condition. Old versions keep them until a vacuum."""
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, desk, plain
     from lakefeed.pipeline.wording import counted
     from lakefeed.tables import deletion
-    from lakefeed.tables.operation import operation_account
 
     with desk(path, file, storage, as_json) as at:
         table = at.table()
@@ -39,5 +39,5 @@ def delete(
             "table": plain(plan.table),
         }
         nothing = None if plan.rows else "Nothing to do: no row meets the condition."
-        account = operation_account("delete", by="command", reason=reason)
+        account = command_account("delete", reason)
         at.settle(Told(lines, data, nothing), yes, dry_run, lambda: deletion.run(table, plan, account))

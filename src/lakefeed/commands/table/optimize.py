@@ -59,11 +59,11 @@ def optimize(
 def _compact(
     at: Desk, table: LakeTable, where: str | None, target: int | None, small: int | None, reason: str | None
 ) -> tuple[Told, Callable[[], Report]]:
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told
     from lakefeed.engine.rewriting import file_writer
     from lakefeed.tables import compaction
     from lakefeed.tables.data_file import refuse_missing
-    from lakefeed.tables.operation import operation_account
 
     plan = compaction.plan(table, where=where, target_size=target, min_size=small)
     refuse_missing(table.store, (file.path for step in plan.steps for file in step.files))
@@ -75,7 +75,7 @@ def _compact(
     ]
     data = _data(plan.version, plan.table, plan.before, plan.steps) | {"expected_files": plan.expected_files}
     nothing = None if plan.steps else "Nothing to do: no partition has two small files."
-    account = operation_account("compact", by="command", reason=reason)
+    account = command_account("compact", reason)
     told = Told(lines[: 3 if plan.steps else 1] + lines[3:], data, nothing)
     return told, lambda: compaction.run(table, plan, account, file_writer)
 
@@ -83,11 +83,11 @@ def _compact(
 def _cluster(
     at: Desk, table: LakeTable, columns: list[str], where: str | None, target: int | None, reason: str | None
 ) -> tuple[Told, Callable[[], Report]]:
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told
     from lakefeed.engine.rewriting import file_writer
     from lakefeed.tables import clustering
     from lakefeed.tables.data_file import refuse_missing
-    from lakefeed.tables.operation import operation_account
 
     plan = clustering.plan(table, columns, where=where, target_size=target)
     refuse_missing(table.store, (file.path for step in plan.steps for file in step.files))
@@ -105,7 +105,7 @@ def _cluster(
     nothing = (
         None if plan.steps else f"Nothing to do: every file is clustered by {', '.join(columns)} already."
     )
-    account = operation_account("cluster", by="command", reason=reason)
+    account = command_account("cluster", reason)
     return Told(lines, data, nothing), lambda: clustering.run(table, plan, account, file_writer)
 
 

@@ -26,9 +26,9 @@ def properties(
     as_json: Json = False,
 ) -> None:
     """Show the table's properties; with --set and --unset, change them."""
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, desk, pairs
     from lakefeed.tables import settings
-    from lakefeed.tables.operation import operation_account
 
     with desk(path, file, storage, as_json) as at:
         table = at.table()
@@ -46,5 +46,5 @@ def properties(
         lines += [f"  {name}: {plan.before[name]} -> not set" for name in plan.unset]
         data = {"version": plan.version, "set": dict(plan.changed), "unset": list(plan.unset)}
         nothing = "Nothing to do: the table has these properties already." if plan.nothing else None
-        account = operation_account("properties", by="command", reason=reason)
+        account = command_account("properties", reason)
         at.settle(Told(lines, data, nothing), yes, dry_run, lambda: settings.run(table, plan, account))

@@ -68,10 +68,10 @@ def replace(
 def _rows(
     at: Desk, table: LakeTable, where: str, source: str, reason: str | None
 ) -> tuple[Told, Callable[[], Report]]:
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, plain
     from lakefeed.pipeline.wording import counted
     from lakefeed.tables import replacement
-    from lakefeed.tables.operation import operation_account
 
     plan = replacement.plan(table, where, replacement.Rows.at(source, at.storage))
     lines = [
@@ -86,19 +86,19 @@ def _rows(
         "added_rows": plan.source.count,
         "touched": plain(plan.touched),
     }
-    account = operation_account("replace", by="command", reason=reason)
+    account = command_account("replace", reason)
     return Told(lines, data), lambda: replacement.run(table, plan, account)
 
 
 def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[Told, Callable[[], Report]]:
     import pyarrow as pa
 
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, plain
     from lakefeed.errors import UsageError
     from lakefeed.pipeline.partitioning import parse_partition_field, partition_problems
     from lakefeed.rows.partition import add_partition_columns
     from lakefeed.tables import layout
-    from lakefeed.tables.operation import operation_account
 
     try:
         fields = [parse_partition_field(part) for part in _parts(text)]
@@ -126,7 +126,7 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
         "added_columns": added.names,
     }
     nothing = "Nothing to do: the table is already partitioned like this." if plan.nothing else None
-    account = operation_account("replace", by="command", reason=reason)
+    account = command_account("replace", reason)
     return Told(lines, data, nothing), lambda: layout.run(
         table, plan, account, lambda rows: add_partition_columns(rows, derived)
     )
@@ -135,12 +135,12 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
 def _types(
     at: Desk, table: LakeTable, texts: list[str], or_null: bool, reason: str | None
 ) -> tuple[Told, Callable[[], Report]]:
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, plain
     from lakefeed.engine import retyping
     from lakefeed.errors import UsageError
     from lakefeed.pipeline.types import column_text
     from lakefeed.pipeline.wording import counted
-    from lakefeed.tables.operation import operation_account
 
     columns = {}
     for text in texts:
@@ -169,7 +169,7 @@ def _types(
         "misfits": {name: one.count for name, one in plan.misfits.items()},
     }
     nothing = "Nothing to do: the columns have these types already." if plan.nothing else None
-    account = operation_account("replace", by="command", reason=reason)
+    account = command_account("replace", reason)
     return Told(lines, data, nothing), lambda: retyping.run(table, plan, account)
 
 

@@ -43,10 +43,10 @@ def restore(
 ) -> None:
     """Restore an older version as a new one. For a pipeline's table, use rewind."""
     from lakefeed.commands.moments import moment
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
     from lakefeed.tables import restore as operation
-    from lakefeed.tables.operation import operation_account
 
     if (to_version is None) == (to_time is None):
         raise UsageError("restore takes either --to-version or --to-time.")
@@ -57,7 +57,7 @@ def restore(
         plan = operation.plan(table, then)
         if not keep_positions:
             operation.refuse_moved(table, plan, quote(str(file)) if file else "FILE")
-        account = operation_account("restore", by="command", reason=reason)
+        account = command_account("restore", reason)
         at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, account))
 
 

@@ -34,11 +34,11 @@ def vacuum(
     as_json: Json = False,
 ) -> None:
     """Delete files that no version within the retention needs. Shows them first."""
+    from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
     from lakefeed.pipeline.units import parse_duration
     from lakefeed.tables import vacuum as operation
-    from lakefeed.tables.operation import operation_account
 
     try:
         seconds = None if retain is None else parse_duration(retain)
@@ -47,7 +47,7 @@ def vacuum(
     with desk(path, file, storage, as_json) as at:
         table = at.table()
         plan = operation.plan(table, retain=seconds, allow_short=allow_short_retention)
-        account = operation_account("vacuum", by="command", reason=reason)
+        account = command_account("vacuum", reason)
         at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, account))
 
 
