@@ -328,7 +328,8 @@ class Flow:
         if self._asked.get(name, []).count(proposal) >= _MOST_ASKED:
             columns = ", ".join(f"{field.name!r} {type_text(field.type)}" for field in list(proposal)[:3])
             raise TableError(
-                f"table {name}: events asked {_MOST_ASKED} times for columns that were added each time: "
+                f"table {name}: the same new columns were needed {_MOST_ASKED} times, although they were "
+                f"added each time: "
                 f"{columns}.\nName them in `drop` or declare them in `schema`, then start again."
             )
 

@@ -184,7 +184,8 @@ class Place:
             if add_columns(table, columns, {**account, "columns": named}):
                 return columns
         raise StoreUnavailable(
-            f"table {self.name}: others altered {self.path} {_ALTER_ATTEMPTS} times while columns were added."
+            f"table {self.name}: other writers changed {self.path} {_ALTER_ATTEMPTS} times while columns "
+            f"were added."
         )
 
     @property

@@ -115,7 +115,7 @@ def check_covered(planned: list[OffsetRange], manifests: list[Manifest]) -> None
             covered.append(span)
     if covered != sorted(planned, key=_place):
         raise BatchFailed(
-            f"a batch came back with other offsets than were planned: {listed(covered)}, "
+            f"Spark returned a batch with other offsets than planned: {listed(covered)}, "
             f"not {listed(planned)}; nothing of it was committed"
         )
 

@@ -92,8 +92,8 @@ class RoutedTables:
         for field in columns:
             if not _holds(merged.field(field.name).type, field.type):
                 raise TableError(
-                    f"table {name}: column {field.name} is {type_text(field.type)} there and of another type "
-                    f"in other tables of the route {self.route.template}.\n"
+                    f"table {name}: column {field.name} is {type_text(field.type)} in this table and of "
+                    f"another type in other tables of the route {self.route.template}.\n"
                     "Tables of one route share the types of their columns; correct that table, or move it."
                 )
 

@@ -140,7 +140,9 @@ class Caretaker:
             wait = charge.intervals()[operation]
         except Conflict as error:
             # Somebody else has changed what was being rewritten: theirs stands, ours is done later.
-            _log.debug("%s: %s gave way", name, operation, exc_info=error)
+            _log.debug(
+                "%s: %s was abandoned, another writer committed first", name, operation, exc_info=error
+            )
             wait = _AGAIN
         except Exception as error:
             self._tell(name, operation, error)

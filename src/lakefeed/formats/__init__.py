@@ -115,7 +115,9 @@ class Format(Connector):
     @model_validator(mode="after")
     def _max_payload_has_an_effect(self) -> Self:
         if self.max_payload is not None and self.decompress is None:
-            raise ValueError("max_payload counts only with `decompress`; add that, or remove max_payload")
+            raise ValueError(
+                "max_payload has an effect only with `decompress`; add that, or remove max_payload"
+            )
         return self
 
     def probe(self) -> str | None:

@@ -117,16 +117,16 @@ def _checked(text: str, named: dict[str, Any]) -> Any:
     try:
         return parse_schema(_without_odd_decimals(json.loads(text)), named, _write_hint=False)
     except UnknownType as error:
-        raise SchemaProblem(f"it uses the type {error.name}, which nobody defines") from None
+        raise SchemaProblem(f"it uses the type {error.name}, which is not defined") from None
     except SchemaParseException as error:
         raise SchemaProblem(str(error)) from None
     except json.JSONDecodeError as error:
-        raise SchemaProblem(f"it is no JSON: {error}") from None
+        raise SchemaProblem(f"it is not JSON: {error}") from None
     except RecursionError:
         raise SchemaProblem("it is nested too deep") from None
     except Exception as error:
         # It looks things up without a check whether they are there.
-        raise SchemaProblem(f"it is no Avro schema: {error}") from None
+        raise SchemaProblem(f"it is not an Avro schema: {error}") from None
 
 
 def _without_odd_decimals(schema: Any) -> Any:
@@ -179,7 +179,7 @@ class _Builder:
     def _record(self, schema: Any, inside: tuple[str, ...], level: int) -> Node:
         name = schema["name"]
         if name in inside:
-            raise SchemaProblem(f"the record {name} holds itself, which the columns of a table cannot")
+            raise SchemaProblem(f"the record {name} contains itself, which the columns of a table cannot")
         within = (*inside, name)
         fields = tuple(
             (each["name"], self.node(each["type"], within, level + 1)) for each in schema["fields"]

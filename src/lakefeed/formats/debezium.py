@@ -34,8 +34,8 @@ class DebeziumFormat(Format):
     type: Literal["debezium"] = "debezium"
     unwrap: bool = Field(
         default=False,
-        description="Whether the columns are those of the changed row, with `__op`, `__deleted` and "
-        "`__ts_ms` beside them, instead of `before`, `after`, `op`, `source` and so on.",
+        description="Whether the columns are those of the changed row, and `__op`, `__deleted` and "
+        "`__ts_ms`, instead of `before`, `after`, `op`, `source` and so on.",
     )
 
     registry: RegistryField | None = Field(

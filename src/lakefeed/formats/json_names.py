@@ -41,10 +41,10 @@ def refuse_new_name(
         if problem := column_name_problem(name):
             raise Misfit("bad_name", f"{problem}, so this new column cannot be added").within(name)
         if name.lower() in taken:
-            raise Misfit("bad_name", "the table makes a column of this name itself").within(name)
+            raise Misfit("bad_name", "Lakefeed itself adds a column of this name to the table").within(name)
         other = spellings.setdefault(name.lower(), name)
         if other != name:
-            message = f"differs only by case from {name_text(other)}; a Delta table holds one of them"
+            message = f"differs only by case from {name_text(other)}; a Delta table can have only one of them"
             raise Misfit("bad_name", message).within(name)
         try:
             _refuse_inside(member)

@@ -132,14 +132,14 @@ def name_problem(name: str, known: Iterable[str], taken: frozenset[str] = frozen
     if problem := column_name_problem(name):
         return Misfit("bad_name", f"{problem}, so this new column cannot be added")
     if name.lower() in taken:
-        return Misfit("bad_name", "the table makes a column of this name itself")
+        return Misfit("bad_name", "Lakefeed itself adds a column of this name to the table")
     other = next((each for each in known if each.lower() == name.lower()), name)
     return clash(other) if other != name else None
 
 
 def clash(other: str) -> Misfit:
     """The misfit of a name that differs only by case from another one."""
-    message = f"differs only by case from {name_text(other)}; a Delta table holds one of them"
+    message = f"differs only by case from {name_text(other)}; a Delta table can have only one of them"
     return Misfit("bad_name", message)
 
 

@@ -246,7 +246,9 @@ def _places(name: str, table: TableOutline) -> Iterator[Finding]:
     if "path" in table.keys and "route" in table.keys:
         yield Finding(("tables", name, "route"), "the table has a `path` as well; remove one of them")
     if "max_tables" in table.keys and "route" not in table.keys:
-        yield Finding(("tables", name, "max_tables"), "counts only with `route`; add that, or remove this")
+        yield Finding(
+            ("tables", name, "max_tables"), "has an effect only with `route`; add that, or remove this"
+        )
 
 
 def _misfit_route(name: str, table: TableOutline) -> Iterator[Finding]:
@@ -282,9 +284,9 @@ def _overlap(place: str, taken: str, owner: str) -> str | None:
     if same_place(place, taken):
         return f"'{place}' is the path of {owner} already; each needs its own"
     if is_inside(place, taken):
-        return f"'{place}' lies inside {owner} at '{taken}'; put it beside"
+        return f"'{place}' is inside {owner} at '{taken}'; choose a path outside of it"
     if is_inside(taken, place):
-        return f"'{place}' holds {owner} at '{taken}'; put it beside"
+        return f"'{place}' contains {owner} at '{taken}'; choose a path outside of it"
     return None
 
 
@@ -294,7 +296,7 @@ def _column_clashes(name: str, table: TableOutline) -> Iterator[Finding]:
     made |= {RESCUED: "evolve"} if table.rescues else {}
     for key in table.columns or ():
         if key.casefold() in seen:
-            message = f"differs from '{seen[key.casefold()]}' only in case; engines take both for one column"
+            message = f"differs from '{seen[key.casefold()]}' only in case; engines treat both as one column"
             yield Finding(("tables", name, "schema", key), message)
         if key.casefold() in made:
             maker = made[key.casefold()]

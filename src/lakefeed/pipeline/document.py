@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_NODES = 10_000
 _DEEPEST = 50
 _PLAIN = "tag:lakefeed:plain"
-_HALF = "holds half of a character; write it as itself, in UTF-8"
+_HALF = "contains half of a surrogate pair; write the character itself, in UTF-8"
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _KNOWN_TAGS = {_PLAIN, *(f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str"))}
 

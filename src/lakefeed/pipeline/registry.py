@@ -61,7 +61,7 @@ class Registry(Section):
         if self.key is not None and self.certificate is None:
             raise ValueError("key belongs to a `certificate`; set that, or remove key")
         if self.url.startswith("http:") and (self.ca or self.certificate):
-            raise ValueError("ca and certificate count only with https; the url has http")
+            raise ValueError("ca and certificate have an effect only with https; the url has http")
         return self
 
 

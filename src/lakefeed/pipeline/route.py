@@ -107,7 +107,7 @@ def _check_route(text: str) -> str:
         if problem := column_name_problem(name):
             raise ValueError(f"{{{name}}}: {problem}")
     if "{" in text.partition("://")[2].partition("/")[0]:
-        raise ValueError(f"a column may not stand in the name of the bucket: {shown(text)}")
+        raise ValueError(f"the name of the bucket may not contain a column: {shown(text)}")
     if "{" in Route(text).base or not Route(text).base:
         raise ValueError(f"expected a directory before the first column, got {shown(text)}")
     return text

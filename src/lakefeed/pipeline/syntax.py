@@ -68,8 +68,7 @@ class _Mistake:
             return self.line, self._may_not_begin("*" if self._context.endswith("alias") else "&")
         if "undefined alias" in self._problem:
             return self.line, (
-                "an alias (*) of an anchor (&) that does not stand above it; "
-                "put quotes around it if it is text"
+                "an alias (*) of an anchor (&) that is not defined above; put quotes around it if it is text"
             )
         if self._context.startswith("found duplicate anchor") and self._began:
             return self.line, f"this anchor (&) is given twice; first in line {self._began.line + 1}"

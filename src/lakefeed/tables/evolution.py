@@ -165,7 +165,7 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mappin
         if not changed or _set_properties(table, changed, account):
             return
     raise Conflict(
-        f"table {table.name}: others altered {table.path} {_ALTER_ATTEMPTS} times while "
+        f"table {table.name}: other writers changed {table.path} {_ALTER_ATTEMPTS} times while "
         f"{', '.join(sorted(wanted))} was set."
     )
 

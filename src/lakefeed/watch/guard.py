@@ -45,7 +45,7 @@ class Guard:
         try:
             await (refusal or self._app)(scope, receive, guarded)
         except Exception:
-            _log.exception("%s could not be answered", request.url.path)
+            _log.exception("%s could not be served", request.url.path)
             await PlainTextResponse("this is a bug; the log says more\n", 500)(scope, receive, guarded)
 
     def _judge(self, request: Request) -> tuple[Response | None, bool]:

@@ -173,7 +173,7 @@ class LogLines(Quiet):
         if event.text:
             _log.warning("table %s: %s", event.table, event.text, extra={"fields": fields})
         else:
-            _log.info("table %s: events are taken again", event.table, extra={"fields": fields})
+            _log.info("table %s: events are accepted again", event.table, extra={"fields": fields})
 
     def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         """What was seen of new columns."""

@@ -86,7 +86,7 @@ class LiveProgress(Quiet):
 
     def refusing(self, event: Refusing) -> None:
         """Print above the table that events are refused, or no longer."""
-        said = event.text or "events are taken again"
+        said = event.text or "events are accepted again"
         self._console.print(
             Text(self._redact(f"table {event.table}: {said}"), style="yellow"), soft_wrap=True
         )

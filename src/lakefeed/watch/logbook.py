@@ -113,7 +113,7 @@ class Logbook:
             if text:
                 notes.refusing_since = notes.refusing_since if notes.refusing else self._clock()
                 notes.refusing[event.source] = text
-        self._happen("refusing" if text else "over", event.table, text or "events are taken again")
+        self._happen("refusing" if text else "over", event.table, text or "events are accepted again")
 
     def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
         """Keep what was seen of new columns."""

@@ -150,7 +150,7 @@ def _by_table(pipeline: str, name: str, about: str, values: Mapping[str, float |
 def _up(view: RunView) -> GaugeMetricFamily:
     found = GaugeMetricFamily(
         "lakefeed_up",
-        "1 while the source answers and the table takes its events, else 0.",
+        "1 while the source answers and the table can be written, else 0.",
         labels=_TABLE,
     )
     for flow in view.flows:

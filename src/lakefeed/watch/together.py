@@ -90,4 +90,4 @@ class Together:
             try:
                 getattr(watcher, what)(*told)
             except Exception:
-                _log.exception("%s could not be told: %s", type(watcher).__name__, what)
+                _log.exception("%s failed at the event %s", type(watcher).__name__, what)

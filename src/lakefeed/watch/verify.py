@@ -190,7 +190,7 @@ def _look_deep(
     for origin, repeated in found.repeated.items():
         chain = owner(origin)
         if chain is None:
-            told.unchecked.append(f"partition {_shown(origin)} has no owner that is known for certain")
+            told.unchecked.append(f"partition {_shown(origin)} has no pipeline that is known to feed it")
         elif chain.partition.partition("/")[2] not in shared:
             text = f"{chain.partition}: {_there_twice('event', repeated)}"
             span = (repeated.first, repeated.last + 1)

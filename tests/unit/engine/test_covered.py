@@ -39,7 +39,7 @@ def test_tasks_that_share_a_partition_cover_it_together() -> None:
     ],
 )
 def test_batch_that_is_not_the_planned_one_is_not_landed(manifests: list[Manifest]) -> None:
-    with pytest.raises(BatchFailed, match="other offsets than were planned"):
+    with pytest.raises(BatchFailed, match="other offsets than planned"):
         check_covered(PLANNED, manifests)
 
 
@@ -48,7 +48,7 @@ def test_message_names_what_was_planned_and_what_came() -> None:
         check_covered(PLANNED, [done(("0", 0, 40))])
 
     assert str(failed.value) == (
-        "a batch came back with other offsets than were planned: 0: 0 to 40, not 0: 0 to 100, 1: 50 to 60; "
+        "Spark returned a batch with other offsets than planned: 0: 0 to 40, not 0: 0 to 100, 1: 50 to 60; "
         "nothing of it was committed"
     )
 

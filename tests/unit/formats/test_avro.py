@@ -386,7 +386,8 @@ def test_containers_that_are_none_or_hold_more_are_refused() -> None:
         ("bad_avro", decoded.refused[6].error),
         (
             "bad_schema",
-            "the schema of the container: the record Row holds itself, which the columns of a table cannot",
+            "the schema of the container: the record Row contains itself, which the columns of a table "
+            "cannot",
         ),
     ]
 
@@ -475,12 +476,12 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], pr
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "it is no JSON"),
-        ('{"type": "array"}', "it is no Avro schema"),
-        ('"Nobody"', "it uses the type Nobody, which nobody defines"),
+        ("{", "it is not JSON"),
+        ('{"type": "array"}', "it is not an Avro schema"),
+        ('"Nobody"', "it uses the type Nobody, which is not defined"),
         (
             json.dumps(record(("next", ["null", "Row"]))),
-            "the record Row holds itself, which the columns of a table cannot",
+            "the record Row contains itself, which the columns of a table cannot",
         ),
         (json.dumps(record(("a", "int"), ("a", "int"))), "the record Row has two fields of one name"),
     ],

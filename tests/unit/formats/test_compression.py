@@ -155,5 +155,5 @@ def test_payloads_that_grow_beyond_what_is_decoded_together_keep_their_order() -
 
 def test_an_option_of_a_format_may_be_left_out_in_code() -> None:
     assert TextFormat().max_payload is None
-    with pytest.raises(PipelineFileError, match="max_payload counts only with `decompress`"):
+    with pytest.raises(PipelineFileError, match="max_payload has an effect only with `decompress`"):
         TextFormat(max_payload=1)

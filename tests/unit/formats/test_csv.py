@@ -179,6 +179,7 @@ tables:
         "5: sources.c.format.columns.0: a column name may not contain a space",
         "5: sources.c.format.delimiter: expected one character that is no line break, got '||'",
         "6: sources.d.format: delimiter and quote are both ','; they must differ",
-        "7: sources.e.format: max_payload counts only with `decompress`; add that, or remove max_payload",
+        "7: sources.e.format: max_payload has an effect only with `decompress`; add that, or remove "
+        "max_payload",
         "8: sources.f.format.decompress: expected 'gzip' or 'zstd', got 'gz'",
     ]

@@ -282,7 +282,7 @@ def test_a_name_that_no_table_holds_refuses_payloads_with_a_value_under_it(rule:
     found = fit({"known": "long"}, made, new_column=rule)
 
     assert errors(found) == [
-        "Known: differs only by case from known; a Delta table holds one of them",
+        "Known: differs only by case from known; a Delta table can have only one of them",
         "`a b`: a column name may not contain a space, so this new column cannot be added",
         "n.x=: a column name may not contain '=', so this new column cannot be added",
     ]
@@ -297,14 +297,14 @@ def test_of_new_names_that_differ_only_by_case_a_payload_may_have_one() -> None:
 
     found = fit({}, made)
 
-    assert errors(found) == ["A: differs only by case from a; a Delta table holds one of them"]
+    assert errors(found) == ["A: differs only by case from a; a Delta table can have only one of them"]
     assert described(found.unknown) == {"A": "long"}
 
 
 def test_a_name_that_the_table_makes_itself_is_refused() -> None:
     found = fit({}, column(pa.int64(), 1, None), taken=frozenset({"c"}))
 
-    assert errors(found) == ["c: the table makes a column of this name itself"]
+    assert errors(found) == ["c: Lakefeed itself adds a column of this name to the table"]
     assert found.unknown is None
 
 

@@ -168,13 +168,19 @@ def test_huge_numbers_are_refused_in_short() -> None:
             "`user id`: a column name may not contain a space, so this new column cannot be added",
         ),
         (b'{"": 1}', "``: a column needs a name, so this new column cannot be added"),
-        (b'{"Known": 1}', "Known: differs only by case from known; a Delta table holds one of them"),
-        (b'{"new": 1, "NEW": 2}', "NEW: differs only by case from new; a Delta table holds one of them"),
+        (b'{"Known": 1}', "Known: differs only by case from known; a Delta table can have only one of them"),
+        (
+            b'{"new": 1, "NEW": 2}',
+            "NEW: differs only by case from new; a Delta table can have only one of them",
+        ),
         (
             b'{"new": [{"a=b": 1}]}',
             "new[0].a=b: a column name may not contain '=', so this new column cannot be added",
         ),
-        (b'{"meta": {"IP": 1}}', "meta.IP: differs only by case from ip; a Delta table holds one of them"),
+        (
+            b'{"meta": {"IP": 1}}',
+            "meta.IP: differs only by case from ip; a Delta table can have only one of them",
+        ),
     ],
 )
 def test_a_new_column_that_delta_cannot_hold_is_refused(payload: bytes, error: str) -> None:

@@ -275,7 +275,10 @@ def certified(folder: Path) -> tuple[Path, Path]:
             "token and user exclude each other; remove one of them",
         ),
         ({"url": "https://c", "key": "k.pem"}, "key belongs to a `certificate`; set that, or remove key"),
-        ({"url": "http://c", "ca": "k.pem"}, "ca and certificate count only with https; the url has http"),
+        (
+            {"url": "http://c", "ca": "k.pem"},
+            "ca and certificate have an effect only with https; the url has http",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], problem: str) -> None:

@@ -68,8 +68,8 @@ htpp: {listen: here}
         "shop.yaml:10: sources.third.type: missing; the type of the source: queue",
         "shop.yaml:14: tables.clicks.from: unknown source 'click', did you mean 'clicks'?",
         "shop.yaml:17: tables.clicks.schema.user_id: unknown type 'lnog', did you mean 'long'?",
-        "shop.yaml:19: tables.clicks.schema.Price: differs from 'price' only in case; "
-        "engines take both for one column",
+        "shop.yaml:19: tables.clicks.schema.Price: differs from 'price' only in case; engines treat both as "
+        "one column",
         "shop.yaml:20: tables.clicks.schema.a b: a column name may not contain a space",
         "shop.yaml:21: tables.clicks.compression: expected 'zstd', 'snappy', 'gzip', 'lz4' or 'none', "
         "got 'zip'",
@@ -123,8 +123,8 @@ def test_a_source_that_feeds_no_table_is_an_error(problems: Problems, small: str
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("lake/clicks/deep", "lies inside table 'clicks' at"),
-        ("lake", "holds table 'clicks' at"),
+        ("lake/clicks/deep", "is inside table 'clicks' at"),
+        ("lake", "contains table 'clicks' at"),
         ("lake/clicks/", "is the path of table 'clicks' already; each needs its own"),
         ("lake/shop_dead_letters", "is the path of table 'more' already"),
     ],
@@ -142,7 +142,7 @@ def test_dead_letters_inside_a_table_are_refused(problems: Problems, small: str)
 
     assert len(found) == 1
     assert found[0].startswith("shop.yaml:6: dead_letters.path: ")
-    assert "lies inside table 'clicks'" in found[0]
+    assert "is inside table 'clicks'" in found[0]
 
 
 def test_one_table_under_two_spellings_of_a_store_is_refused(problems: Problems) -> None:
@@ -366,8 +366,9 @@ def test_characters_that_json_writes_in_halves_are_put_together(
 
     assert pipeline.storage == {"\U0001f600": "\U0001f600"}
     assert problems(small + r'storage: {a: "\ud83d", "\ude00": b}') == [
-        "shop.yaml:6: storage: a key holds half of a character; write it as itself, in UTF-8",
-        "shop.yaml:6: storage.a: the text holds half of a character; write it as itself, in UTF-8",
+        "shop.yaml:6: storage: a key contains half of a surrogate pair; write the character itself, in UTF-8",
+        "shop.yaml:6: storage.a: the text contains half of a surrogate pair; write the character itself, in "
+        "UTF-8",
     ]
 
 

@@ -139,7 +139,7 @@ BROKEN = {
     "alias without an anchor": (
         "name: shop\nstorage: *aws\n",
         2,
-        "an alias (*) of an anchor (&) that does not stand above it; put quotes around it if it is text",
+        "an alias (*) of an anchor (&) that is not defined above; put quotes around it if it is text",
     ),
     "anchor given twice": ("a: &a 1\nb: &a 2\n", 2, "this anchor (&) is given twice; first in line 1"),
     "backslash in double quotes": (

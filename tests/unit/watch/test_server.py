@@ -56,7 +56,7 @@ def test_metrics_are_in_the_format_of_prometheus(site: Site) -> None:
     metrics = site.get("metrics")
 
     assert metrics.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert "# HELP lakefeed_up 1 while the source answers and the table takes its events" in metrics.text
+    assert "# HELP lakefeed_up 1 while the source answers and the table can be written" in metrics.text
     assert "# TYPE lakefeed_commit_seconds histogram" in metrics.text
 
 

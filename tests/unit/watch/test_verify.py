@@ -130,7 +130,7 @@ def test_sources_that_cannot_be_told_apart_make_no_false_alarm(shop: Shop) -> No
     shop.run(sources="clicks, views")
 
     assert shop.findings() == []
-    assert shop.unchecked() == ["partition 0 has no owner that is known for certain"]
+    assert shop.unchecked() == ["partition 0 has no pipeline that is known to feed it"]
 
 
 def test_file_whose_rows_are_not_what_the_log_says_is_found(shop: Shop) -> None:
