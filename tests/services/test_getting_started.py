@@ -41,9 +41,10 @@ def steps() -> Iterator[tuple[list[str], str]]:
     """The commands of each shell block, and the output that the page shows after it."""
     blocks = FENCE.findall(PAGE.read_text())
     for at, (language, text) in enumerate(blocks):
-        if language == "sh" and "pip install" not in text and "&" not in text:
+        if language == "sh" and "pip install" not in text:
             shown = next((block for kind, block in blocks[at + 1 :] if kind in ("", "sh")), "")
-            yield text.splitlines(), shown if blocks[at + 1][0] == "" else ""
+            # What runs in the background is a script, all other lines are commands.
+            yield [text] if "&" in text else text.splitlines(), shown if blocks[at + 1][0] == "" else ""
 
 
 def saved() -> dict[str, str]:
@@ -53,9 +54,23 @@ def saved() -> dict[str, str]:
     return {named[1]: content for named, content in found if named}
 
 
+def typed(command: list[str], here: Path, env: dict[str, str]) -> str:
+    """What a command prints, where `python` and `lakefeed` are those of this environment.
+
+    To a file: what a script leaves behind for a moment would keep a pipe open.
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with (here / "typed.txt").open("w+") as out:
+        subprocess.run(
+            command, cwd=here, env=os.environ | env | {"PATH": path}, stdout=out, check=True, timeout=120
+        )
+        out.seek(0)
+        return out.read()
+
+
 @pytest.fixture
 def events(broker: Broker) -> Iterator[None]:
-    broker.create_topic("events")
+    """The page creates its topic itself."""
     yield
     broker.delete_topic("events")
 
@@ -68,13 +83,15 @@ def test_commands_of_the_first_page_print_what_it_shows(broker: Broker, tmp_path
     for commands, shown in steps():
         printed = ""
         for command in commands:
-            words = shlex.split(command)
-            if words[0] == "cd":
+            words = [] if "&" in command else shlex.split(command)
+            if not words:
+                printed += typed(["bash", "-c", command], here, env)
+            elif words[0] == "cd":
                 here = here / words[1]
                 for name, content in saved().items():
                     (here / name).write_text(content)
             elif words[0] == "python":
-                subprocess.run([sys.executable, *words[1:]], cwd=here, env=os.environ | env, check=True)
+                printed += typed([sys.executable, *words[1:]], here, env)
             else:
                 code, out, said = run(*words[1:], cwd=here, env=env)
                 assert code == 0, said
@@ -83,7 +100,18 @@ def test_commands_of_the_first_page_print_what_it_shows(broker: Broker, tmp_path
             assert told(printed, tmp_path) == told(shown, tmp_path), commands
             compared += 1
 
-    assert compared >= 7
+    assert compared >= 10
+
+
+def test_sending_without_a_broker_ends_with_what_the_first_page_says(tmp_path: Path) -> None:
+    (tmp_path / "send.py").write_text(saved()["send.py"].replace("timeout=10", "timeout=1"))
+
+    env = os.environ | {"KAFKA_BROKERS": "localhost:9"}
+    ended = subprocess.run([sys.executable, "send.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()[-1]
+    assert said.replace("localhost:9:", "localhost:9092:") in PAGE.read_text()
 
 
 def test_mistake_that_the_first_page_shows_is_told_so(tmp_path: Path) -> None:
