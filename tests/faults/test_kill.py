@@ -132,7 +132,7 @@ def test_running_pipeline_survives_a_broker_that_is_killed_and_started(
 def test_sigterm_in_the_middle_ends_well_and_the_next_start_goes_on(world: World) -> None:
     world.produce(3000)
     settings = ["--set", "flush.rows=100", "--set", "flush.interval=100ms"]
-    with start("run", str(world.file), *settings) as process:
+    with start("run", str(world.file), "--once", *settings) as process:
         process.wait_for(lambda: world.landed()["one"] > 0)
 
         process.terminate()

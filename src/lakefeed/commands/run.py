@@ -51,7 +51,10 @@ def run(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
 ) -> None:
-    """Run a pipeline until you stop it; Ctrl-C or SIGTERM ends it after the current batch."""
+    """Run a pipeline until you stop it; Ctrl-C or SIGTERM ends it after the current batch.
+
+    The exit code is 0 then, also with --once: nothing failed, and the next start continues from there.
+    """
     from lakefeed.pipeline.model import Pipeline
 
     if log_format is LogFormat.json:
