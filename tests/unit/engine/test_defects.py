@@ -155,7 +155,7 @@ def test_defect_is_never_retried_without_spark(tmp_path: Path) -> None:
 
     ended = supervise(shop(tmp_path), Ears(), flow)
 
-    assert str(ended).startswith("Spark's JVM has ended")
+    assert str(ended).startswith("Spark's JVM has exited")
 
 
 def test_source_that_is_given_up_leaves_the_others_alone(tmp_path: Path) -> None:
