@@ -581,6 +581,8 @@ def test_wrong_combinations_are_told(run: Run, tmp_path: Path) -> None:
         ("optimize", path, "--z-order", "id", "--min-size", "1MB"): "--min-size is for compaction",
         ("detail", "ftp://x/y"): "PATH: expected a local path",
         ("replace", path, "--partition-by", "hour(id)"): "--partition-by hour(id): ",
+        ("replace", path, "--column", "id long", "--column", "id double"): "--column: 'id' is given twice",
+        ("replace", path, "--column", "id double default 0"): "--column id: ",
         ("detail", path, "--filters", "idd"): "has no column 'idd', did you mean 'id'?",
     }.items():
         code, _, said = run(*arguments)

@@ -147,6 +147,8 @@ def _types(
         name, kind = _name_and_type(text.strip(), table.schema.names)
         if not kind:
             raise UsageError(f"--column {text!r}: expected a name and a type, such as 'total double'")
+        if name in columns:
+            raise UsageError(f"--column: {name!r} is given twice")
         columns[name] = kind
     plan = retyping.plan(table, columns)
     lines = [f"{at.path}, version {plan.layout.version}: {plan.layout.table}"]
