@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,26 @@ def test_topic_that_was_made_anew_is_a_note_in_the_proof_and_its_offsets_no_repe
     assert_each_once(range(30), table_ids(tmp_path / "events"))
     with pytest.raises(DataLoss, match=r"so nothing is rewound: .* was deleted and created again since"):
         rewind(Pipeline.from_file(file), "events", to_version=0)
+
+
+def test_dead_letters_of_a_topic_before_are_none_of_a_table_that_was_made_after_it(
+    broker: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic()
+    file = write(tmp_path, broker, name, ", on_data_loss: skip")
+    broker.produce(name, [*payloads(0, 5), b"broken", *payloads(5, 10)])
+    drain(file)
+    broker.delete_topic(name)
+    broker.create_topic(name)
+    shutil.rmtree(tmp_path / "events")
+    broker.produce(name, [*payloads(20, 30), b"broken too", *payloads(30, 40)])
+
+    drain(file)
+    proof = verify(Pipeline.from_file(file), deep=True)
+
+    assert proof.sound, proof
+    assert_each_once(range(20, 40), table_ids(tmp_path / "events"))
+    assert len(dead_letters(tmp_path / "shop_dead_letters")) == 2
 
 
 def test_markers_of_transactions_and_aborted_events_are_no_gap(

@@ -43,6 +43,10 @@ class Proof:
     """Whether everything that is still there could be counted and looked at."""
     untouched: bool = True
     """Whether nothing but runs has changed the table: no rewind, no replay, no discard, no stranger."""
+    created: int | None = None
+    """When the table was made, in milliseconds; None where the log does not tell."""
+    lettered: dict[str, int] = field(default_factory=dict)
+    """Of dead letters: when the first came, by application id."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     missing: set[str] = field(default_factory=set)
     """Files of the newest version that are not there."""
@@ -146,6 +150,11 @@ class _Walk:
         except ValueError:
             account = {}
         kind = str(account.get("kind", ""))
+        at = entry.info.get("timestamp")
+        if entry.version == 0:
+            self.proof.created = at
+        if self._letters and kind == "letters" and at is not None:
+            self.proof.lettered = dict.fromkeys(account.get("letters") or (), at) | self.proof.lettered
         if kind in ("rewind", "replay", "replayed", "discard", "returned"):
             self.proof.untouched = False
         if not self._letters:
