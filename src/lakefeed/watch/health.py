@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lakefeed.pipeline.model import Pipeline
@@ -12,6 +12,7 @@ from lakefeed.watch.view import RunView, SourceView, TableView
 
 DOWN = "down"
 WARN = "warn"
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
         *(one for source in view.sources for one in _of_source(source, pipeline)),
         *(_refused(table) for table in view.tables if table.stopped),
         *(_delayed(table, pipeline) for table in view.tables if table.trouble),
-        *(_refusing(table, view.letters.path) for table in view.tables if table.refusing),
+        *_refusing(view.tables, view.letters.path),
     ]
     return sorted(found, key=lambda one: one.level != DOWN)
 
@@ -85,14 +86,21 @@ def _refused(table: TableView) -> Concern:
     return Concern(DOWN, f"table {table.name}", said, f"{remedy} {again}".strip(), table.stopped_at)
 
 
-def _refusing(table: TableView, path: str) -> Concern:
-    text, remedy = _parts(table.refusing, f"table {table.name}")
-    kept = (
-        f"The other events are written. Each dead letter is in {path} with its bytes, its place and the "
-        f"reason."
-    )
-    correct = remedy or "Correct the producer or the table's schema, then replay the dead letters."
-    return Concern(WARN, f"table {table.name}", text, f"{kept} {correct}", table.refusing_since)
+def _refusing(tables: Sequence[TableView], path: str) -> Iterator[Concern]:
+    """One for all tables of which the same is told: what one producer breaks is broken in each of them."""
+    for said in dict.fromkeys(table.refusing for table in tables if table.refusing):
+        alike = [table for table in tables if table.refusing == said]
+        names = listed(table.name for table in alike)
+        what = f"table {names}" if len(alike) == 1 else f"tables {names}"
+        if len(alike) > _MOST_NAMED:
+            what = f"{len(alike)} tables"
+        text, remedy = _parts(said, "")
+        kept = (
+            f"The other events are written. Each dead letter is in {path} with its bytes, its place and the "
+            f"reason."
+        )
+        correct = remedy or "Correct the producer or the table's schema, then replay the dead letters."
+        yield Concern(WARN, what, text, f"{kept} {correct}", min(table.refusing_since for table in alike))
 
 
 def _delayed(table: TableView, pipeline: Pipeline) -> Concern:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lakefeed.engine.report import Refusing
 from lakefeed.watch.health import concerns, reasons, remarks
 from support.watched import NOON, WatchedRun, shop
@@ -62,6 +64,23 @@ def test_dead_letters_are_no_concern_before_the_run_tells_that_they_are_many() -
     assert reasons(view, run.pipeline) == []
     assert (concerns(view, run.pipeline), remarks(view)) == ([], [])
     assert {table.state for table in view.tables} == {"up"}
+
+
+@pytest.mark.parametrize(("count", "what"), [(2, "tables t0 and t1"), (5, "5 tables")])
+def test_what_is_refused_alike_by_several_tables_is_one_concern(count: int, what: str) -> None:
+    tables = {f"t{number}": {"path": f"/lake/t{number}", "from": "clicks"} for number in range(count)}
+    run = WatchedRun(shop(sources={"clicks": {"type": "generate"}}, tables=tables))
+    run.all_is_well()
+    for name in tables:
+        run.tell.refusing(
+            Refusing(name, "clicks", "9 of the last 90 events (10.0%) became dead letters", "no")
+        )
+
+    (letters,) = concerns(run.logbook.view(), run.pipeline)
+
+    assert (letters.what, letters.since) == (what, NOON)
+    assert letters.text == "9 of the last 90 events (10.0%) became dead letters, no"
+    assert len(remarks(run.logbook.view())) == count
 
 
 def test_a_source_that_has_stopped_and_a_batch_that_was_lost_are_told() -> None:
