@@ -57,11 +57,11 @@ def make(path: Path) -> None:
 
 
 def lakefeed(path: Path) -> dict[str, Any]:
-    from lakefeed.engine.rewriting import file_writer
     from lakefeed.stores import open_store
-    from lakefeed.tables import compaction
-    from lakefeed.tables.operation import operation_account
+    from lakefeed.tables.operations.operation import operation_account
+    from lakefeed.tables.rewrite import compact as compaction
     from lakefeed.tables.table import LakeTable
+    from lakefeed.upkeep.file_writer import file_writer
 
     def optimize() -> int:
         table = LakeTable.open("table", str(path), {}, open_store(str(path), {}), foreign=True)

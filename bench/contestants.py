@@ -87,9 +87,9 @@ def bare_limit(work: Workload, brokers: str, rows: int, batch: int, folder: Path
 
 def _bare(name: str, brokers: str, spans: list[tuple[str, int, int]], batch: int, folder: Path) -> Done:
     from lakefeed import Pipeline
-    from lakefeed.engine.plan import format_of
+    from lakefeed.columns.column_types import declared_schema, stored
+    from lakefeed.engine.batch.plan import format_of
     from lakefeed.files.parquet import FileTarget, TableWriter
-    from lakefeed.pipeline.types import declared_schema, stored
     from lakefeed.sources import OffsetRange, source_of
     from lakefeed.stores import open_store
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
-from lakefeed.pipeline.types import declared_schema, stored
+from lakefeed.columns.column_types import declared_schema, stored
 
 SCHEMA = {
     "event_id": "long not null",

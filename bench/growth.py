@@ -12,7 +12,7 @@ from figure import Asked, Figure, say
 from grown import SCHEMA, table_with_files, table_with_versions
 from tally import Tally, tally
 
-from lakefeed.sources.clickstream import payloads
+from lakefeed.sources.generate.clickstream import payloads
 from support.kafka import Broker
 
 ROWS = 10_000

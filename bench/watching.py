@@ -23,7 +23,7 @@ from figure import Asked, Figure, say
 
 from lakefeed import Pipeline
 from lakefeed.engine.report import BatchDone, Quiet
-from lakefeed.watch.run import run
+from lakefeed.run import run
 
 TABLES = 50
 SOURCES = 4

@@ -27,7 +27,7 @@ from lakefeed.errors import (
 if TYPE_CHECKING:
     from lakefeed.pipeline.background import Run
     from lakefeed.pipeline.flush import Flush
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.result import Commit, RunResult, TableResult
     from lakefeed.pipeline.table import Table
 
@@ -59,7 +59,7 @@ __all__ = [
 _HOMES = {
     "Commit": "lakefeed.pipeline.result",
     "Flush": "lakefeed.pipeline.flush",
-    "Pipeline": "lakefeed.pipeline.model",
+    "Pipeline": "lakefeed.pipeline.pipeline",
     "Run": "lakefeed.pipeline.background",
     "RunResult": "lakefeed.pipeline.result",
     "Table": "lakefeed.pipeline.table",

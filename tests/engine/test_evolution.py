@@ -13,7 +13,7 @@ from deltalake.schema import Field, PrimitiveType
 
 from conftest import TopicFactory
 from lakefeed import Pipeline, TableError
-from lakefeed.engine import life
+from lakefeed.engine import flow_run
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import Committed, Quiet
 from support.kafka import Broker
@@ -147,8 +147,8 @@ def test_ten_schema_changes_while_events_flow_cost_one_repeated_batch_each_and_l
     shapes = [{f"column_{step}": step, "nested": {f"part_{step}": "x"}} for step in range(10)]
     broker.produce(name, [json.dumps({"event_id": i, **shapes[i // 100]}).encode() for i in range(1000)])
     planned: list[str] = []
-    passing: Callable[[str], None] = life.passing
-    monkeypatch.setattr(life, "passing", lambda point: (planned.append(point), passing(point)))
+    passing: Callable[[str], None] = flow_run.passing
+    monkeypatch.setattr(flow_run, "passing", lambda point: (planned.append(point), passing(point)))
     tables = "  events: {path: events, from: clicks, metadata: [_offset]}"
 
     run_inline(pipeline(tmp_path, broker, name, tables, "flush: {rows: 100}"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lakefeed import Pipeline
-from lakefeed.engine.rewind import rewind
-from lakefeed.watch.verify import verify
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess.rewind import rewind
 from support.ledger import assert_each_once, dead_letters, table_ids
 
 pytestmark = pytest.mark.usefixtures("spark")

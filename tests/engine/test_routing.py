@@ -11,15 +11,15 @@ from deltalake import DeltaTable
 
 from conftest import TopicFactory
 from lakefeed import Pipeline
-from lakefeed.engine.discard import discard
+from lakefeed.dead_letters.discard import discard
+from lakefeed.dead_letters.find import LetterFilter
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.letters import LetterFilter
-from lakefeed.engine.replay import replay
-from lakefeed.engine.rewind import rewind
-from lakefeed.watch.forecast import forecast
-from lakefeed.watch.logbook import Logbook
-from lakefeed.watch.status import status
-from lakefeed.watch.verify import verify
+from lakefeed.reports.plan import forecast
+from lakefeed.reports.status import status
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess.replay import replay
+from lakefeed.reprocess.rewind import rewind
+from lakefeed.watch.state import Logbook
 from support.kafka import Broker
 from support.lakefeed import run
 from support.ledger import assert_each_once, dead_letters, table_ids

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
-from lakefeed.sources.clickstream import payloads
+from lakefeed.sources.generate.clickstream import payloads
 from support.ledger import assert_each_once, table_ids
 
 pytestmark = pytest.mark.usefixtures("spark")

@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakefeed import Pipeline, TableError
 from lakefeed.commands.demo import demo
 from lakefeed.commands.run import LogFormat, run_pipeline
-from lakefeed.watch.run import run
+from lakefeed.run import run
 from support.processes import free_port, wait_until
 from support.screen import shown_by
 from support.watched import Site

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from lakefeed.errors import TableError
 from lakefeed.stores import open_store
-from lakefeed.tables import commit
-from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write import append as commit
+from lakefeed.tables.write.append import Append, NewFile, append
 from support.ledger import assert_each_once, assert_ranges_contiguous, table_ids
 
 SCHEMA = pa.schema([("event_id", pa.int64())])

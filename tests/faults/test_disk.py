@@ -213,16 +213,16 @@ def test_driver_out_of_file_descriptors_tries_again_and_then_says_so(
 ) -> None:
     file = shop(tmp_path)
     gates = threading.Semaphore(1)
-    from lakefeed.engine import gate
+    from lakefeed.engine.spark import offset_channel
 
-    made = gate.tempfile.mkdtemp
+    made = offset_channel.tempfile.mkdtemp
 
     def mkdtemp(*args: object, **named: object) -> str:
         if gates.acquire(blocking=False):
             raise OSError(24, "Too many open files")
         return str(made(*args, **named))  # type: ignore[call-overload]
 
-    monkeypatch.setattr(gate.tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(offset_channel.tempfile, "mkdtemp", mkdtemp)
     tidier = Tidier({})
     tidier.trouble = lambda source, text: tidier.messages.append(text)  # type: ignore[method-assign]
 

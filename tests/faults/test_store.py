@@ -15,8 +15,8 @@ from lakefeed import Pipeline, TableError
 from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.stores import open_store
-from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import Append, NewFile, append
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.processes import wait_until
 from support.s3 import S3Server

@@ -16,7 +16,7 @@ from deltalake.schema import PrimitiveType
 
 from faults.meddling import GOES_ON, MEDDLING
 from lakefeed import Pipeline
-from lakefeed.watch.verify import verify
+from lakefeed.reports.verify import verify
 from support.drivers import Driver, Drivers, Ended
 from support.kafka import Broker, Position
 from support.ledger import (

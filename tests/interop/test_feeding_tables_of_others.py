@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline, TableError
+from lakefeed.columns.column_types import type_text
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.lake import Place
-from lakefeed.pipeline.tests import Sample
-from lakefeed.pipeline.types import type_text
+from lakefeed.handles.tables import Place
+from lakefeed.pipeline.test_file import Sample
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
 from lakefeed.testing import run_samples

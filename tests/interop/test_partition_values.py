@@ -19,14 +19,19 @@ import pytest
 from deltalake import DeltaTable, Schema
 from duckdb_extensions import import_extension
 
-from lakefeed.engine.rewriting import file_writer
 from lakefeed.errors import TableError
-from lakefeed.files.stats import footer_statistics
+from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import open_store
-from lakefeed.tables import clustering, compaction, conversion, deletion, layout, replacement
-from lakefeed.tables.operation import operation_account
-from lakefeed.tables.rewrite import rewrite
+from lakefeed.tables.operations import convert as conversion
+from lakefeed.tables.operations import delete as deletion
+from lakefeed.tables.operations import repartition as layout
+from lakefeed.tables.operations import replace as replacement
+from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.rewrite import compact as compaction
+from lakefeed.tables.rewrite import z_order as clustering
+from lakefeed.tables.rewrite.rewrite import rewrite
 from lakefeed.tables.table import LakeTable
+from lakefeed.upkeep.file_writer import file_writer
 from support.delta_spark import DeltaSpark
 from support.delta_tables import open_any
 from support.foreign_parquet import write_taken

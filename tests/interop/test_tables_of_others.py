@@ -14,24 +14,20 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake.exceptions import DeltaError
 
-from lakefeed.engine.rewriting import file_writer
 from lakefeed.errors import TableError
-from lakefeed.tables import (
-    checkpoint,
-    clustering,
-    compaction,
-    deletion,
-    layout,
-    replacement,
-    restore,
-    settings,
-    vacuum,
-)
-from lakefeed.tables.changes import changes
-from lakefeed.tables.description import describe
-from lakefeed.tables.operation import operation_account
+from lakefeed.tables.detail.detail import describe
+from lakefeed.tables.operations import checkpoint, restore, vacuum
+from lakefeed.tables.operations import delete as deletion
+from lakefeed.tables.operations import properties as settings
+from lakefeed.tables.operations import repartition as layout
+from lakefeed.tables.operations import replace as replacement
+from lakefeed.tables.operations.changes import changes
+from lakefeed.tables.operations.operation import operation_account
 from lakefeed.tables.protocol import features
+from lakefeed.tables.rewrite import compact
+from lakefeed.tables.rewrite import z_order as clustering
 from lakefeed.tables.table import LakeTable
+from lakefeed.upkeep.file_writer import file_writer
 from support.delta_spark import DeltaSpark
 from support.delta_tables import open_any, rows
 from support.zoo import ZOO, unpack
@@ -73,9 +69,9 @@ READ_BY_SPARK = (
 
 
 def optimize(table: LakeTable) -> None:
-    plan = compaction.plan(table)
+    plan = compact.plan(table)
     assert plan.steps
-    compaction.run(table, plan, ACCOUNT, file_writer)
+    compact.run(table, plan, ACCOUNT, file_writer)
 
 
 def z_order(table: LakeTable) -> None:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from conftest import TopicFactory
 from lakefeed import Pipeline
-from lakefeed.sources.clickstream import payloads
+from lakefeed.sources.generate.clickstream import payloads
 from support.kafka import Broker
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.s3 import S3Server

@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from conftest import TopicFactory
-from lakefeed.formats.json import JsonFormat
-from lakefeed.sources import OffsetRange, kafka_fetch
-from lakefeed.sources.kafka import KafkaSource
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.sources import OffsetRange
+from lakefeed.sources.kafka import fetch as kafka_fetch
+from lakefeed.sources.kafka.source import KafkaSource
 from support.kafka import Broker
 
 PARTITIONS = 16
@@ -48,7 +49,7 @@ def test_ranges_of_many_partitions_are_read_whole_and_without_all_that_lies_behi
             handed_over += len(found)
             return found
 
-    monkeypatch.setattr("lakefeed.sources.kafka_fetch.Consumer", Counting)
+    monkeypatch.setattr("lakefeed.sources.kafka.fetch.Consumer", Counting)
 
     batches = [read(*backlog, start, start + 50) for start in (0, 50, 100)]
 
@@ -74,7 +75,7 @@ def test_a_long_stretch_of_aborted_events_is_progress_and_not_a_source_that_is_a
     broker.transaction(name, aborted, commit=False)
     broker.produce(name, ["after"])
     end = broker.end_offsets(name)[0]
-    monkeypatch.setattr("lakefeed.sources.kafka_fetch._PATIENCE", 0.5)
+    monkeypatch.setattr("lakefeed.sources.kafka.fetch._PATIENCE", 0.5)
     # One event at a time, so that passing over them takes longer than the patience.
     slow = {"fetch.message.max.bytes": "1000", "statistics.interval.ms": "100"}
     source = KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat(), options=slow)
@@ -87,7 +88,7 @@ def test_a_long_stretch_of_aborted_events_is_progress_and_not_a_source_that_is_a
 def test_events_are_handed_over_in_chunks_of_bounded_bytes(
     broker: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakefeed.sources.kafka_fetch._CHUNK_BYTES", 100_000)
+    monkeypatch.setattr("lakefeed.sources.kafka.fetch._CHUNK_BYTES", 100_000)
     name = topic()
     sizes = [10] * 500 + [60_000] * 20 + [400_000] + [10] * 500
     broker.produce(name, [b"x" * size for size in sizes], partition=0)
@@ -120,8 +121,8 @@ def test_a_client_that_fetches_no_more_is_replaced(
             self.heard += len(found)
             return found
 
-    monkeypatch.setattr("lakefeed.sources.kafka_fetch.Consumer", Deaf)
-    monkeypatch.setattr("lakefeed.sources.kafka_fetch._RENEW_AFTER", 0.5)
+    monkeypatch.setattr("lakefeed.sources.kafka.fetch.Consumer", Deaf)
+    monkeypatch.setattr("lakefeed.sources.kafka.fetch._RENEW_AFTER", 0.5)
     while kafka_fetch._kept:
         kafka_fetch._kept.popitem()[1].close()
 

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from conftest import TopicFactory
 from lakefeed import Pipeline
 from lakefeed.formats import JsonFormat
+from lakefeed.reports.status import status
 from lakefeed.sources import KafkaSource
-from lakefeed.watch.status import status
 from support.kafka import Broker
 from support.ledger import table_ids
 
@@ -118,7 +118,7 @@ def test_a_partition_that_a_table_has_never_read_counts_whole_in_its_lag(
 
 
 def _read_up_to(pipeline: Pipeline, positions: dict[str, int]) -> None:
-    from lakefeed.engine.lake import Lake
+    from lakefeed.handles.tables import Lake
 
     place = Lake(pipeline).places["events"]
     columns = place.columns()

@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 
 from conftest import TopicFactory
 from lakefeed import DataLoss, Pipeline, TableError
-from lakefeed.engine.letters import LetterFilter
-from lakefeed.engine.replay import replay
-from lakefeed.engine.rewind import rewind
-from lakefeed.watch.forecast import forecast
-from lakefeed.watch.verify import verify
+from lakefeed.dead_letters.find import LetterFilter
+from lakefeed.reports.plan import forecast
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess.replay import replay
+from lakefeed.reprocess.rewind import rewind
 from support.kafka import Broker
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import close_consumers, drain

@@ -12,9 +12,9 @@ import pytest
 from lakefeed import DataLoss, Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.errors import SourceUnavailable
-from lakefeed.formats.json import JsonFormat
-from lakefeed.sources import kafka_epochs, kafka_fetch
-from lakefeed.sources.kafka import KafkaSource
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.sources.kafka import epochs, fetch
+from lakefeed.sources.kafka.source import KafkaSource
 from support import lakefeed
 from support.kafka import Broker
 from support.ledger import assert_each_once, table_ids
@@ -40,8 +40,8 @@ def drain(file: Path) -> None:
     try:
         run_inline(Pipeline.from_file(file))
     finally:
-        while kafka_fetch._kept:
-            kafka_fetch._kept.popitem()[1].close()
+        while fetch._kept:
+            fetch._kept.popitem()[1].close()
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_a_leader_that_lost_nothing_is_no_loss_and_keeps_nobody_from_rewinding(
 
 def answered(source: KafkaSource, partition: str, at: int) -> bool:
     try:
-        return kafka_epochs.cut_short(source, {partition: (at, 0)}, timeout=0.3) == {}
+        return epochs.cut_short(source, {partition: (at, 0)}, timeout=0.3) == {}
     except SourceUnavailable:
         return False
 

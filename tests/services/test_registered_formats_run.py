@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from lakefeed import Pipeline
 from lakefeed.errors import RegistryError
-from lakefeed.formats.avro_reader import Registered
-from lakefeed.pipeline.registry import Registry
+from lakefeed.formats.avro.reader import Registered
+from lakefeed.pipeline.options.registry import Registry
 from support.kafka import Broker
 from support.ledger import dead_letters
 from support.registry import RegistryGate, SchemaRegistry

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from conftest import TopicFactory
 from lakefeed import Pipeline, TableError
-from lakefeed.watch.status import status
+from lakefeed.reports.status import status
 from support.kafka import Broker
 from support.lakefeed import start
 from support.ledger import assert_each_once, dead_letters, table_ids

@@ -7,10 +7,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from lakefeed import Pipeline
-from lakefeed.engine.letters import LetterFilter
-from lakefeed.engine.replay import replay
-from lakefeed.engine.rewind import rewind
-from lakefeed.watch.verify import verify
+from lakefeed.dead_letters.find import LetterFilter
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess.replay import replay
+from lakefeed.reprocess.rewind import rewind
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import drain
 from support.s3 import S3Server

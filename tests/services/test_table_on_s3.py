@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefeed.engine.rewriting import file_writer
 from lakefeed.errors import UsageError
-from lakefeed.files.stats import footer_statistics
+from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import open_store
-from lakefeed.tables import compaction, conversion, deletion, drop, settings, vacuum
-from lakefeed.tables import restore as restoring
-from lakefeed.tables.operation import operation_account
+from lakefeed.tables.operations import convert, delete, drop, properties, vacuum
+from lakefeed.tables.operations import restore as restoring
+from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.rewrite import compact
+from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import open_any
 from support.s3 import S3Server
 
@@ -48,11 +49,11 @@ def test_table_is_compacted_vacuumed_restored_and_dropped_on_s3(s3: S3Server, bu
     s3.client.put_object(Bucket=bucket, Key="deep/table/orphan.parquet", Body=b"x")
     table = open_any(path, storage)
 
-    compacted = compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
-    again = compaction.plan(table)
+    compacted = compact.run(table, compact.plan(table), ACCOUNT, file_writer)
+    again = compact.plan(table)
     kept = vacuum.plan(table)
     soon = vacuum.plan(table, retain=0.001, allow_short=True)
-    deletion.run(table, deletion.plan(table, "id = 1"), ACCOUNT)
+    delete.run(table, delete.plan(table, "id = 1"), ACCOUNT)
     deleted = ids(path, storage)
     restoring.run(table, restoring.plan(table, table.version - 1), ACCOUNT)
 
@@ -81,12 +82,12 @@ def test_parquet_files_on_s3_become_a_table_and_get_properties(s3: S3Server, buc
     body = sink.getvalue().to_pybytes()
     s3.client.put_object(Bucket=bucket, Key="old/day=2026-11-15/a.parquet", Body=body)
 
-    plan = conversion.plan(path, open_store(path, storage), {"day": pa.date32()}, footer_statistics)
-    conversion.run(plan, storage, ACCOUNT)
+    plan = convert.plan(path, open_store(path, storage), {"day": pa.date32()}, footer_statistics)
+    convert.run(plan, storage, ACCOUNT)
     table = open_any(path, storage)
-    settings.run(table, settings.plan(table, {"delta.checkpointInterval": "5"}), ACCOUNT)
+    properties.run(table, properties.plan(table, {"delta.checkpointInterval": "5"}), ACCOUNT)
     with pytest.raises(UsageError, match="only on a local disk"):
-        settings.plan(table, {}, ["delta.checkpointInterval"])
+        properties.plan(table, {}, ["delta.checkpointInterval"])
 
     found = DeltaTable(path, storage_options=storage)
     assert found.to_pyarrow_table()["day"].to_pylist() == [dt.date(2026, 11, 15)] * 2

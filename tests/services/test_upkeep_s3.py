@@ -11,11 +11,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
-from lakefeed.engine.agenda import Agenda
-from lakefeed.engine.charges import charges_of
-from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet
-from lakefeed.engine.upkeep import Caretaker
+from lakefeed.handles.tables import Lake
+from lakefeed.upkeep.jobs import charges_of
+from lakefeed.upkeep.schedule import Agenda
+from lakefeed.upkeep.scheduler import Caretaker
 from support.s3 import S3Server
 
 

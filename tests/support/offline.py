@@ -10,13 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from lakefeed import Pipeline
+from lakefeed.engine.batch.committer import Landing
+from lakefeed.engine.batch.plan import spans
+from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.landing import Landing
-from lakefeed.engine.plan import spans
 from lakefeed.engine.report import Quiet
-from lakefeed.engine.task import run_task
-from lakefeed.sources import Offsets, kafka_fetch, source_of
+from lakefeed.handles.tables import Lake
+from lakefeed.sources import Offsets, source_of
+from lakefeed.sources.kafka import fetch
 from lakefeed.tables.positions import lowest
 
 _SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
@@ -42,8 +43,8 @@ def drain(file: Path, batch: int = 1_000_000, *, keep_consumers: bool = False) -
 
 def close_consumers() -> None:
     """Let go of the consumers that a worker would keep: they would outlive the broker."""
-    while kafka_fetch._kept:
-        kafka_fetch._kept.popitem()[1].close()
+    while fetch._kept:
+        fetch._kept.popitem()[1].close()
 
 
 def _live(flow: Flow, lake: Lake, pipeline: Pipeline, source: str, batch: int) -> bool:

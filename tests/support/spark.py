@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lakefeed.engine.session import own_session
+from lakefeed.engine.spark.session import own_session
 
 
 @contextmanager

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
-from lakefeed.engine.agenda import Agenda
-from lakefeed.engine.charges import Charge, charges_of
-from lakefeed.engine.lake import Lake, Place
 from lakefeed.engine.report import Quiet, Upkept
-from lakefeed.engine.upkeep import Caretaker, SteadyClock
-from lakefeed.tables.commit import Append, NewFile, append
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.upkeep.jobs import Charge, charges_of
+from lakefeed.upkeep.schedule import Agenda
+from lakefeed.upkeep.scheduler import Caretaker, SteadyClock
 
 FIRST_DAY = date(2026, 1, 1)
 _SCHEMA = pa.schema(

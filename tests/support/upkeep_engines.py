@@ -31,8 +31,8 @@ def look_after(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def main(folder: Path) -> None:
-    from lakefeed.engine.delta_spark import delta_settings
-    from lakefeed.engine.session import own_session
+    from lakefeed.engine.spark.delta import delta_settings
+    from lakefeed.engine.spark.session import own_session
     from support.spark_reader import delta_jars
     from support.upkeep import FIRST_DAY, Kept
 

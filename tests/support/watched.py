@@ -12,10 +12,10 @@ from typing import Any
 
 from lakefeed import Pipeline
 from lakefeed.engine.report import BatchDone, Committed, Lettered, Refusing, Sample, Upkept
-from lakefeed.watch.logbook import Logbook
 from lakefeed.watch.metrics import Metrics
-from lakefeed.watch.server import serving
+from lakefeed.watch.state import Logbook
 from lakefeed.watch.together import Together
+from lakefeed.watch.web.server import serving
 
 NOON = 1_794_744_000.0
 """2026-11-15T12:00:00Z."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lakefeed import Pipeline
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.formats import Format
-from lakefeed.pipeline.types import declared_schema
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 

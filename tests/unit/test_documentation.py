@@ -11,9 +11,9 @@ import pytest
 import typer.main
 
 from lakefeed.commands.app import app
-from lakefeed.pipeline.connector import connector_class, connector_types
-from lakefeed.pipeline.load import load
-from lakefeed.tables.finding import KINDS
+from lakefeed.pipeline.connectors import connector_class, connector_types
+from lakefeed.pipeline.loading.load import load
+from lakefeed.tables.verify.finding import KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -9,7 +9,7 @@ import pytest
 import lakefeed
 import lakefeed.sources
 import lakefeed.testing
-from lakefeed.pipeline.connector import connector_class, connector_types
+from lakefeed.pipeline.connectors import connector_class, connector_types
 
 PUBLIC = [
     "BatchFailed",
@@ -116,6 +116,6 @@ def test_importing_lakefeed_loads_neither_spark_nor_arrow_nor_a_client() -> None
 
 
 def test_loading_a_pipeline_file_starts_no_spark_and_no_client() -> None:
-    loaded = _loaded_by("import lakefeed.pipeline.load")
+    loaded = _loaded_by("import lakefeed.pipeline.loading.load")
 
     assert not loaded & {"pyspark", "confluent_kafka", "deltalake"}

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from deltalake import Schema
 
-from lakefeed.formats.avro import AvroFormat
-from lakefeed.formats.csv import CsvFormat
-from lakefeed.formats.json import JsonFormat
-from lakefeed.formats.protobuf import ProtobufFormat
-from lakefeed.pipeline.types import declared_schema, stored
+from lakefeed.columns.column_types import declared_schema, stored
+from lakefeed.formats.avro.format import AvroFormat
+from lakefeed.formats.csv.format import CsvFormat
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.formats.protobuf.format import ProtobufFormat
 from support.protobuf import message_class
 
 PAGE = (Path(__file__).parents[2] / "docs" / "types.md").read_text()

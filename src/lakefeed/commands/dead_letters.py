@@ -12,10 +12,10 @@ from lakefeed.commands.group import Command, Group
 from lakefeed.commands.options import DryRun, Json, Overrides, PipelineFile, Yes, nothing_changed
 
 if TYPE_CHECKING:
-    from lakefeed.engine.discard import Discard
-    from lakefeed.engine.lake import Lake
-    from lakefeed.engine.letters import LetterFilter, LetterSummary
-    from lakefeed.engine.replay import TableReplay
+    from lakefeed.dead_letters.discard import Discard
+    from lakefeed.dead_letters.find import LetterFilter, LetterSummary
+    from lakefeed.handles.tables import Lake
+    from lakefeed.reprocess.replay import TableReplay
 
 dead_letters = typer.Typer(
     name="dead-letters",
@@ -59,7 +59,7 @@ def list_letters(
     as_json: Json = False,
 ) -> None:
     """Count dead letters by table, source, stage and code."""
-    from lakefeed.engine.letters import summaries
+    from lakefeed.dead_letters.find import summaries
 
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
     _answer(file, overrides, wanted, lambda lake: summaries(lake, wanted), _list_lines, as_json)
@@ -83,7 +83,7 @@ def show(
 ) -> None:
     """Show dead letters one by one, with their payloads, the newest first."""
     from lakefeed.commands.letters import letter_lines, letter_records
-    from lakefeed.engine.letters import newest_letters
+    from lakefeed.dead_letters.find import newest_letters
 
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
     _answer(
@@ -115,7 +115,7 @@ def replay(
 ) -> None:
     """Send dead letters through the current pipeline file into their tables, exactly once."""
     from lakefeed.commands.output import operator
-    from lakefeed.engine.replay import replay as send
+    from lakefeed.reprocess.replay import replay as send
 
     wanted = _filter(table, source, stage, code, topic, partition, offset, since, until)
     _answer(
@@ -150,7 +150,7 @@ def discard(
 ) -> None:
     """Delete dead letters for ever; needs --yes, and a --reason that the commit records."""
     from lakefeed.commands.output import operator
-    from lakefeed.engine.discard import discard as drop
+    from lakefeed.dead_letters.discard import discard as drop
     from lakefeed.errors import UsageError
 
     if yes and not (reason or "").strip():
@@ -181,7 +181,7 @@ def _filter(
     until: str | None,
 ) -> LetterFilter:
     from lakefeed.commands.moments import moment
-    from lakefeed.engine.letters import LetterFilter
+    from lakefeed.dead_letters.find import LetterFilter
 
     first, last = moment(since, "--since"), moment(until, "--until")
     topic, number = _topic_and_number(topic, partition)
@@ -215,9 +215,9 @@ def _answer(
 ) -> None:
     """Do the work; `lines` are none where no letter was found, which is told with how many there are."""
     from lakefeed.commands.output import json_text
-    from lakefeed.engine.lake import Lake
-    from lakefeed.engine.letters import count_letters, refuse_unknown_table
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.dead_letters.find import count_letters, refuse_unknown_table
+    from lakefeed.handles.tables import Lake
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
 
     pipeline = Pipeline.from_file(file, overrides or ())
@@ -231,7 +231,7 @@ def _answer(
 
 
 def _none_of(letters: int) -> str:
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     if not letters:
         return "no dead letters"
@@ -240,7 +240,7 @@ def _none_of(letters: int) -> str:
 
 def _list_lines(found: list[LetterSummary]) -> list[str]:
     from lakefeed.commands.letters import in_utc, printable
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     lines = []
     for one in found:
@@ -255,7 +255,7 @@ def _list_lines(found: list[LetterSummary]) -> list[str]:
 
 def _replay_lines(found: list[TableReplay], shown: bool, dry_run: bool) -> list[str]:
     from lakefeed.commands.letters import printable
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     lines = []
     for one in found if any(one.letters for one in found) else ():
@@ -285,7 +285,7 @@ def _replay_lines(found: list[TableReplay], shown: bool, dry_run: bool) -> list[
 
 
 def _discard_lines(found: Discard, only_shown: bool, dry_run: bool) -> list[str]:
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     if not found.letters and not found.waiting:
         return []

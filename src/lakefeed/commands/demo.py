@@ -52,7 +52,7 @@ def demo(
     """Stream generated shop events into a Delta table and show the rows. Needs no service."""
     from lakefeed.commands.run import run_pipeline
     from lakefeed.pipeline.http import Http
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
 
     file = directory / "demo.yaml"
     directory.mkdir(parents=True, exist_ok=True)
@@ -73,9 +73,9 @@ def _show(pipeline: Any, file: Path) -> None:
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.reports.status import status
     from lakefeed.stores import open_store
-    from lakefeed.watch.status import status
+    from lakefeed.text import counted
 
     found = status(pipeline)
     table = found.tables[0]

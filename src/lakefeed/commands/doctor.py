@@ -31,7 +31,7 @@ def doctor(
     import orjson
 
     from lakefeed.doctor import examine
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
 
     pipeline = Pipeline.from_file(file, overrides or ()) if file else None

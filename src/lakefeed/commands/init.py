@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lakefeed.errors import UsageError
-from lakefeed.pipeline.wording import did_you_mean, listed
+from lakefeed.text import did_you_mean, listed
 
 
 def init(

@@ -9,7 +9,7 @@ from lakefeed.errors import UsageError
 
 def moment(text: str | None, option: str) -> dt.datetime | None:
     """Read `2026-11-15`, `2026-11-15T10:00:00Z` or `2h` (ago); in UTC unless a zone is given."""
-    from lakefeed.pipeline.units import parse_duration
+    from lakefeed.units import parse_duration
 
     if text is None:
         return None

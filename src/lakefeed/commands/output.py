@@ -14,7 +14,7 @@ def json_text(found: Any) -> str:
 
 def command_account(kind: str, reason: str | None) -> dict[str, Any]:
     """What the commit of a command says about itself: what it did, who typed it, and why."""
-    from lakefeed.tables.operation import operation_account
+    from lakefeed.tables.operations.operation import operation_account
 
     return operation_account(kind, by="command", who=operator(), reason=reason)
 

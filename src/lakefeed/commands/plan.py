@@ -9,7 +9,7 @@ import typer
 from lakefeed.commands.options import Overrides, PipelineFile
 
 if TYPE_CHECKING:
-    from lakefeed.watch.forecast import Forecast, PartitionForecast, TableForecast
+    from lakefeed.reports.plan import Forecast, PartitionForecast, TableForecast
 
 
 def plan(
@@ -24,9 +24,9 @@ def plan(
     incomplete then.
     """
     from lakefeed.commands.output import json_text
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.watch.forecast import forecast
+    from lakefeed.reports.plan import forecast
 
     pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
@@ -64,8 +64,8 @@ def _table(one: TableForecast) -> list[str]:
 
 def _origin(one: TableForecast) -> str:
     """What the columns are inferred from; a schema that comes with the events is no guess."""
-    from lakefeed.pipeline.sightings import inferred_from
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.columns.sightings import inferred_from
+    from lakefeed.text import counted
 
     if not one.seen_in:
         return f", from {counted(one.sampled, 'waiting event')}"
@@ -74,7 +74,7 @@ def _origin(one: TableForecast) -> str:
 
 def _waiting(one: TableForecast) -> str:
     """Why no event shows a column."""
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     if one.resumes and not one.lag:
         return "; there are none yet"

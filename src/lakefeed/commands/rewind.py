@@ -19,7 +19,7 @@ from lakefeed.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from lakefeed.engine.rewind import RewindReport
+    from lakefeed.reprocess.rewind import RewindReport
 
 
 def rewind(
@@ -42,10 +42,10 @@ def rewind(
     """
     from lakefeed.commands.moments import moment
     from lakefeed.commands.output import json_text, operator
-    from lakefeed.engine.rewind import rewind as go_back
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
+    from lakefeed.reprocess.rewind import rewind as go_back
 
     if (to_version is None) == (to_time is None):
         raise UsageError("give either --to-version or --to-time")
@@ -71,7 +71,7 @@ def rewind(
 
 
 def _lines(report: RewindReport, pipeline: str, undo_others: bool, dry_run: bool) -> list[str]:
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     done = report.version is not None
     of_time = f" of {report.to_time}" if report.to_time else ""

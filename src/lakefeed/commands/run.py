@@ -19,9 +19,9 @@ from lakefeed.commands.options import Overrides, PipelineFile
 from lakefeed.commands.options import called as called_as
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.watch.logbook import Logbook
+    from lakefeed.watch.state import Logbook
 
 _log = logging.getLogger("lakefeed")
 
@@ -55,7 +55,7 @@ def run(
 
     The exit code is 0 then, also with --once: nothing failed, and the next start continues from there.
     """
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
 
     if log_format is LogFormat.json:
         from lakefeed.pipeline.secrets import Redactor
@@ -88,9 +88,9 @@ def run_pipeline(
     With `called`, the pipeline as other commands are given it, what is said at the end names some of them.
     """
     from lakefeed.pipeline.secrets import Redactor
+    from lakefeed.run import run as run_watched
     from lakefeed.watch.log import start_logging
-    from lakefeed.watch.logbook import Logbook
-    from lakefeed.watch.run import run as run_watched
+    from lakefeed.watch.state import Logbook
 
     redactor, logbook = Redactor.of(pipeline), Logbook(pipeline)
     in_json = log_format is LogFormat.json
@@ -158,11 +158,11 @@ def _progress(
     waits: bool,
 ) -> AbstractContextManager[Any]:
     if lines:
-        from lakefeed.watch.lines import LogLines
+        from lakefeed.watch.log_lines import LogLines
 
         return LogLines(logbook, called, stop, waits=waits)
-    from lakefeed.pipeline.units import format_duration
-    from lakefeed.watch.live import LiveProgress
+    from lakefeed.units import format_duration
+    from lakefeed.watch.terminal import LiveProgress
 
     patience = format_duration(pipeline.stop_timeout)
     return LiveProgress(logbook, redactor, called=called, stop=stop, patience=patience, waits=waits)

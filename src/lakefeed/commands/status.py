@@ -15,9 +15,9 @@ from lakefeed.commands.options import Overrides, PipelineFile
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.watch.status import PipelineStatus, TableStatus
+    from lakefeed.reports.status import PipelineStatus, TableStatus
 
 _EVERY = 2.0
 
@@ -37,9 +37,9 @@ def status(
 
     The exit code is 1 if a source does not answer within some seconds, or a table cannot be read.
     """
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.watch.status import status as look
+    from lakefeed.reports.status import status as look
 
     pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
@@ -78,7 +78,7 @@ def _redraw(pipeline: Pipeline, redactor: Redactor) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from lakefeed.watch.status import status as look
+    from lakefeed.reports.status import status as look
 
     with Live(screen=True, auto_refresh=False) as live:
         while True:
@@ -100,7 +100,7 @@ def _print(found: PipelineStatus, redactor: Redactor) -> None:
 def _table(found: PipelineStatus, redactor: Redactor) -> Table:
     from rich.table import Table
 
-    from lakefeed.pipeline.units import readable_size
+    from lakefeed.units import readable_size
 
     table = Table(title=None, box=None, pad_edge=False)
     for name in ("table", "version", "rows", "files", "small", "size", "last commit", "lag"):

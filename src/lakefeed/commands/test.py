@@ -28,8 +28,8 @@ def test(
     fails.
     """
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.companion import companion_of
-    from lakefeed.pipeline.load import load
+    from lakefeed.pipeline.loading.load import load
+    from lakefeed.pipeline.loading.test_paths import companion_of
     from lakefeed.testing import check
 
     pipeline = load(file, overrides or (), with_tests=True).pipeline

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from lakefeed.commands.options import Overrides
-from lakefeed.pipeline.load import load
-from lakefeed.pipeline.wording import counted
+from lakefeed.pipeline.loading.load import load
+from lakefeed.text import counted
 
 
 def validate(

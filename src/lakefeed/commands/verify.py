@@ -9,7 +9,7 @@ import typer
 from lakefeed.commands.options import Overrides, PipelineFile
 
 if TYPE_CHECKING:
-    from lakefeed.watch.verify import PartitionProof, PipelineProof, TableProof
+    from lakefeed.reports.verify import PartitionProof, PipelineProof, TableProof
 
 
 def verify(
@@ -25,9 +25,9 @@ def verify(
     Reads the tables' own logs. Each finding names version and offsets, and the exit code is 3.
     """
     from lakefeed.commands.output import json_text
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.watch.verify import verify as prove
+    from lakefeed.reports.verify import verify as prove
 
     pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
@@ -39,7 +39,7 @@ def verify(
 
 
 def _lines(found: PipelineProof) -> list[str]:
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     lines = [line for one in (*found.tables, found.dead_letters) for line in _table(one)]
     count = sum(len(one.findings) for one in (*found.tables, found.dead_letters))
@@ -53,7 +53,7 @@ def _lines(found: PipelineProof) -> list[str]:
 
 
 def _partition(at: PartitionProof, name: str) -> str:
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     if at.next <= at.first:
         return f"  {name}: nothing read yet, the next offset is {at.next}"
@@ -65,7 +65,7 @@ def _partition(at: PartitionProof, name: str) -> str:
 
 
 def _table(one: TableProof) -> list[str]:
-    from lakefeed.pipeline.wording import counted, listed
+    from lakefeed.text import counted, listed
 
     if one.version is None:
         state = "not created yet" if not one.findings else "could not be read"

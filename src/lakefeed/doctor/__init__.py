@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakefeed.doctor.finding import Finding
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
 
 __all__ = ["Finding", "examine"]
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from lakefeed.doctor.finding import Finding
-from lakefeed.engine.java import require_java
-from lakefeed.engine.session import DRIVER_MEMORY
+from lakefeed.engine.spark.java import require_java
+from lakefeed.engine.spark.session import DRIVER_MEMORY
 from lakefeed.errors import JavaError
-from lakefeed.pipeline.units import readable_size
+from lakefeed.units import readable_size
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
 
 _MEMORY_OF_A_WORKER = 256 * 1024**2
 """A worker has 150 MB when it has imported everything; the rest is for rows on their way."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefeed.doctor.finding import Finding
-from lakefeed.engine.machines import refuse_unshared_disks
-from lakefeed.engine.plan import format_of
+from lakefeed.engine.batch.plan import format_of
+from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import DataLoss, LakefeedError
-from lakefeed.pipeline.wording import counted
 from lakefeed.sources import OffsetRange, Offsets, Source, SourceClient, source_of
+from lakefeed.text import counted
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
 
 _PATIENCE = 5.0
 _MOST_PARTITIONS = 5

@@ -18,15 +18,15 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.doctor.finding import Finding
-from lakefeed.engine.lake import Lake, Place
 from lakefeed.errors import LakefeedError
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.pipeline.units import readable_size
+from lakefeed.handles.tables import Lake, Place
 from lakefeed.stores import open_store, store_errors
 from lakefeed.tables.table import LakeTable, commit_properties
+from lakefeed.units import readable_size
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
 
 _COLUMNS = pa.schema([("probe", pa.int64())])
 _PATIENCE = {"retry_timeout": "5s"}

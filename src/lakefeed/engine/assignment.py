@@ -11,13 +11,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.plan import group_of
-from lakefeed.engine.refusals import Refusals
+from lakefeed.engine.batch.plan import group_of
+from lakefeed.engine.batch.refusals import Refusals
+from lakefeed.engine.event_counter import Tally
 from lakefeed.engine.report import Watcher
-from lakefeed.engine.routes import RoutedTables
-from lakefeed.engine.tally import Tally
 from lakefeed.errors import LakefeedError
+from lakefeed.handles.routed_tables import RoutedTables
+from lakefeed.handles.tables import Lake
 from lakefeed.sources import Offsets
 from lakefeed.tables.positions import lowest
 

@@ -15,7 +15,7 @@ from lakefeed.errors import Defect
 from lakefeed.pipeline.secrets import Redactor
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.model import Pipeline
+    from lakefeed.pipeline.pipeline import Pipeline
 
 _log = logging.getLogger("lakefeed")
 _LARGEST_LOG = 2**20

@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefeed.columns.column_types import type_text
+from lakefeed.columns.sightings import events_seen, sighting_lines
 from lakefeed.engine.assignment import Assignment, Seat
-from lakefeed.engine.beginnings import Beginnings
+from lakefeed.engine.batch.committer import Landing, Outcome
+from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.plan import FlowPlan, RoutedTable, TablePlan, format_of, group_of
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.growth import refuse_new_columns, refuse_too_wide
-from lakefeed.engine.lake import Lake, Place
-from lakefeed.engine.landing import Landing, Outcome
-from lakefeed.engine.life import Life, spark_errors
-from lakefeed.engine.pace import Pace
-from lakefeed.engine.plan import FlowPlan, RoutedTable, TablePlan, format_of, group_of
-from lakefeed.engine.reach import Reach
+from lakefeed.engine.flow_run import Life, spark_errors
 from lakefeed.engine.report import Watcher
-from lakefeed.engine.session import has_ended
+from lakefeed.engine.spark.session import has_ended
+from lakefeed.engine.start_positions import Beginnings
 from lakefeed.errors import BatchFailed, LakefeedError, TableError
-from lakefeed.pipeline.sightings import events_seen, sighting_lines
-from lakefeed.pipeline.types import type_text
+from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.handles.progress import Reach
+from lakefeed.handles.tables import Lake, Place
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
-from lakefeed.tables.evolution import additions
 from lakefeed.tables.positions import lowest
+from lakefeed.tables.schema import additions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

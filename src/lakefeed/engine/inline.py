@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakefeed.engine.assignment import Seat
+from lakefeed.engine.batch.plan import FlowPlan, split
+from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.gate import Gate
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.life import Life
-from lakefeed.engine.plan import FlowPlan, split
+from lakefeed.engine.flow_run import Life
 from lakefeed.engine.report import Quiet, Watcher
+from lakefeed.engine.spark.offset_channel import Gate
 from lakefeed.engine.supervisor import Supervisor
-from lakefeed.engine.task import run_task
-from lakefeed.pipeline.model import Pipeline
+from lakefeed.handles.tables import Lake
+from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Offsets
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from lakefeed.errors import Fenced, UsageError
-from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.pipeline import Pipeline
 
 
 @contextmanager

@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from lakefeed.engine.agenda import Agenda
-from lakefeed.engine.census import census
-from lakefeed.engine.charges import Charge, Charges
 from lakefeed.engine.defects import defect_of, kept
-from lakefeed.engine.delta_spark import delta_settings, needs_delta
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.machines import refuse_unshared_disks
-from lakefeed.engine.patience import Patience
 from lakefeed.engine.report import Quiet, Watcher
-from lakefeed.engine.session import spark_session
-from lakefeed.engine.upkeep import Caretaker, beside
+from lakefeed.engine.retries import Patience
+from lakefeed.engine.spark.delta import delta_settings, needs_delta
+from lakefeed.engine.spark.machines import refuse_unshared_disks
+from lakefeed.engine.spark.session import spark_session
 from lakefeed.errors import Defect, Fenced, GaveUp, LakefeedError, SourceError, TableError
-from lakefeed.pipeline.model import Pipeline
-from lakefeed.pipeline.units import format_duration
+from lakefeed.handles.tables import Lake
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.units import format_duration
+from lakefeed.upkeep.file_counts import census
+from lakefeed.upkeep.jobs import Charge, Charges
+from lakefeed.upkeep.schedule import Agenda
+from lakefeed.upkeep.scheduler import Caretaker, beside
 
 _log = logging.getLogger("lakefeed")
 

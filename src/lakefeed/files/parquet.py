@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakefeed.files import DataFile
 from lakefeed.files.partitions import Values, directory, split_by_partition
-from lakefeed.files.stats import FileStatistics, Leaf, indexed_leaves
+from lakefeed.files.statistics import FileStatistics, Leaf, indexed_leaves
 from lakefeed.stores import local_folder, store_errors, store_path, sync
 
 _ROW_GROUP_ROWS = 1_000_000

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.partition_values import LONGEST_NAME, directory_name, value_text
 from lakefeed.errors import TableError
-from lakefeed.pipeline.partition_values import LONGEST_NAME, directory_name, value_text
 
 Values = tuple[str | None, ...]
 """The value of each partition column, in their order, as the log has it."""

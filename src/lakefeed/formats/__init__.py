@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from lakefeed.pipeline.connector import Connector, connector_named
-from lakefeed.pipeline.evolve import NewColumn, TypeChange
-from lakefeed.pipeline.registry import Registry
-from lakefeed.pipeline.units import Size
+from lakefeed.pipeline.connectors import Connector, connector_named
+from lakefeed.pipeline.options.evolve import NewColumn, TypeChange
+from lakefeed.pipeline.options.registry import Registry
+from lakefeed.units import Size
 
 if TYPE_CHECKING:
-    from lakefeed.formats.avro import AvroFormat as AvroFormat
+    from lakefeed.formats.avro.format import AvroFormat as AvroFormat
     from lakefeed.formats.bytes import BytesFormat as BytesFormat
-    from lakefeed.formats.csv import CsvFormat as CsvFormat
-    from lakefeed.formats.debezium import DebeziumFormat as DebeziumFormat
+    from lakefeed.formats.csv.format import CsvFormat as CsvFormat
+    from lakefeed.formats.debezium.format import DebeziumFormat as DebeziumFormat
     from lakefeed.formats.event import EventFormat as EventFormat
     from lakefeed.formats.int64 import Int64Format as Int64Format
-    from lakefeed.formats.json import JsonFormat as JsonFormat
-    from lakefeed.formats.protobuf import ProtobufFormat as ProtobufFormat
+    from lakefeed.formats.json.format import JsonFormat as JsonFormat
+    from lakefeed.formats.protobuf.format import ProtobufFormat as ProtobufFormat
     from lakefeed.formats.text import TextFormat as TextFormat
 
 DEFAULT_MAX_PAYLOAD = 64 * 1024**2
@@ -128,13 +128,13 @@ class Format(Connector):
         registry: Registry | None = getattr(self, "registry", None)
         if registry is None:
             return None
-        from lakefeed.formats.registry import client_of
+        from lakefeed.formats.registry.client import client_of
 
         client_of(registry).probe()
         return f"the schema registry {registry.url} answers"
 
     def decoder(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> Decoder:
-        """A decoder for the declared schema; `lakefeed.pipeline.types` says how types are declared in Arrow.
+        """A decoder for the declared schema, in the types of `lakefeed.columns.column_types`.
 
         An empty schema knows no column, so that everything comes back as unknown.
         """

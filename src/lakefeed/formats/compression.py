@@ -10,10 +10,10 @@ from typing import Literal
 
 import pyarrow as pa
 
+from lakefeed.columns.widening import merge_proposals
 from lakefeed.formats import Decoded, Decoder, Refused
 from lakefeed.formats.refusal import Misfit
-from lakefeed.pipeline.units import format_size
-from lakefeed.pipeline.widening import merge_proposals
+from lakefeed.units import format_size
 
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 64 * 1024

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.formats import Decoded, Decoder, Rules
-from lakefeed.formats.fitting import Conversions, Fitted, Fitting, Misfits, decoded
+from lakefeed.formats.fit.columns import Conversions, Fitted, Fitting, Misfits, decoded
+from lakefeed.formats.fit.rescue import Rescued
 from lakefeed.formats.refusal import Misfit, no_payload
-from lakefeed.formats.rescue import Rescued
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 
+from lakefeed.columns.widening import merge_proposals
 from lakefeed.formats import Decoded
-from lakefeed.formats.fitting import Misfits
-from lakefeed.pipeline.widening import merge_proposals
+from lakefeed.formats.fit.columns import Misfits
 
 
 def joined(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lakefeed.formats import protobuf_message as pb
-from lakefeed.formats.protobuf_json import as_written
-from lakefeed.formats.protobuf_message import Field, Form, Message
+from lakefeed.formats.protobuf import message as pb
+from lakefeed.formats.protobuf.json import as_written
+from lakefeed.formats.protobuf.message import Field, Form, Message
 from lakefeed.formats.refusal import Misfit
 
 _LONGEST_VARINT = 10

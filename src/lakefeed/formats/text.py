@@ -8,7 +8,7 @@ from typing import Literal
 import pyarrow as pa
 
 from lakefeed.formats import Format, Rules
-from lakefeed.formats.fitting import Misfits
+from lakefeed.formats.fit.columns import Misfits
 from lakefeed.formats.fixed import Columns, FixedDecoder
 from lakefeed.formats.refusal import Misfit, codes, utf8_text
 

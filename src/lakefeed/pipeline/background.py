@@ -8,7 +8,7 @@ from types import TracebackType
 
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.result import RunResult
-from lakefeed.pipeline.wording import counted
+from lakefeed.text import counted
 
 _running: list[Run] = []
 _lock = threading.Lock()

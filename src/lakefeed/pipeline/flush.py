@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from lakefeed.pipeline.section import Section
-from lakefeed.pipeline.units import Duration, Size
+from lakefeed.units import Duration, Size
 
 
 class Flush(Section):

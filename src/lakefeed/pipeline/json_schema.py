@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.section import Section
-from lakefeed.pipeline.units import format_duration, format_size
+from lakefeed.units import format_duration, format_size
 
 _VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"}
 _ABOUT = ("title", "description", "default", "examples")

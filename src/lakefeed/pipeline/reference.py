@@ -6,16 +6,16 @@ import json
 import re
 from typing import Any
 
-from lakefeed.pipeline.connector import connector_class, connector_types
-from lakefeed.pipeline.evolve import Evolve
+from lakefeed.pipeline.connectors import connector_class, connector_types
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.json_schema import section_schema
-from lakefeed.pipeline.model import DeadLetters, Pipeline, Spark
-from lakefeed.pipeline.registry import Registry
+from lakefeed.pipeline.options.evolve import Evolve
+from lakefeed.pipeline.options.registry import Registry
+from lakefeed.pipeline.pipeline import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
-from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable, Sample
+from lakefeed.pipeline.test_file import Case, ExpectedLetter, ExpectedTable, Sample
 from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Log, Upkeep, Vacuum
 
 _OPENING = """\

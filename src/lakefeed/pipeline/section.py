@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.secrets import for_repr
-from lakefeed.pipeline.wording import shown
+from lakefeed.text import shown
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class Section(BaseModel):
                 super().__init__(**given)
             except ValidationError as error:
                 # By name, as it knows all models, and only here, as it is seldom needed.
-                raise import_module("lakefeed.pipeline.built").refusal(type(self), given, error) from None
+                raise import_module("lakefeed.pipeline.loading.built").refusal(
+                    type(self), given, error
+                ) from None
 
         def __setattr__(self, name, value):
             """Refuse to change a key, with what to do instead."""

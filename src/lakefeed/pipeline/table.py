@@ -7,18 +7,18 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from lakefeed.pipeline.evolve import Evolve, EvolveField
-from lakefeed.pipeline.locations import Location
-from lakefeed.pipeline.metadata import MetadataColumns, MetadataField, metadata_columns
-from lakefeed.pipeline.names import ColumnName
-from lakefeed.pipeline.options import Options
-from lakefeed.pipeline.partitioning import PartitionField, parse_partition_field
-from lakefeed.pipeline.properties import Properties
-from lakefeed.pipeline.route import Route, RouteText
+from lakefeed.columns.column_types import column, declared_schema
+from lakefeed.columns.names import ColumnName
+from lakefeed.pipeline.options.client_options import Options
+from lakefeed.pipeline.options.evolve import Evolve, EvolveField
+from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
+from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
+from lakefeed.pipeline.options.paths import Location
+from lakefeed.pipeline.options.properties import Properties
+from lakefeed.pipeline.options.route import Route, RouteText
 from lakefeed.pipeline.section import InAWord, Section
-from lakefeed.pipeline.types import column, declared_schema
-from lakefeed.pipeline.units import Size
 from lakefeed.pipeline.upkeep import UpkeepField
+from lakefeed.units import Size
 
 
 def _as_list(value: Any) -> Any:
@@ -178,7 +178,7 @@ class Table(Section):
 
     @property
     def declared(self) -> pa.Schema | None:
-        """The declared schema, or None where it is inferred; see `lakefeed.pipeline.types`."""
+        """The declared schema, or None where it is inferred; see `lakefeed.columns.column_types`."""
         return None if self.columns is None else declared_schema(self.columns)
 
     @property

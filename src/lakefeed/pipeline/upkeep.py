@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from lakefeed.pipeline.names import ColumnName
+from lakefeed.columns.names import ColumnName
 from lakefeed.pipeline.section import Section
-from lakefeed.pipeline.units import Duration, Size, format_duration
+from lakefeed.units import Duration, Size, format_duration
 
 DAY = 86400.0
 SHORTEST_RETENTION = 7 * DAY

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.pipeline.metadata import MetadataColumns
-from lakefeed.pipeline.types import METADATA
+from lakefeed.columns.column_types import METADATA
+from lakefeed.pipeline.options.metadata import MetadataColumns
 
 
 def add_metadata(rows: pa.RecordBatch, origin: pa.RecordBatch, metadata: MetadataColumns) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.pipeline.partitioning import PartitionField
+from lakefeed.pipeline.options.partition_by import PartitionField
 
 _PATTERNS = {"month": "%Y-%m", "hour": "%Y-%m-%d-%H"}
 _FINEST = {"%S": "second", "%M": "minute", "%H": "hour"}

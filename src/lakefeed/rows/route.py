@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.pipeline.route import Key, Route, can_route, safe_value
+from lakefeed.pipeline.options.route import Key, Route, can_route, safe_value
 
 
 @dataclass(frozen=True)

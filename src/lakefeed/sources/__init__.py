@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 from pydantic import Field
 
-from lakefeed.pipeline.connector import Connector, FormatField, connector_named
+from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
-from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from lakefeed.sources.generate import GenerateSource as GenerateSource
-    from lakefeed.sources.kafka import KafkaSource as KafkaSource
+    from lakefeed.sources.generate.source import GenerateSource as GenerateSource
+    from lakefeed.sources.kafka.source import KafkaSource as KafkaSource
 
 Offsets = dict[str, int]
 """The next offset by partition name."""

@@ -11,7 +11,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field, SerializeAsAny
 
-from lakefeed.pipeline.tests import Sample
+from lakefeed.pipeline.test_file import Sample
 from lakefeed.sources import ORIGIN, Events, OffsetRange, Offsets, Source, SourceClient
 
 

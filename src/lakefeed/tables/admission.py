@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from lakefeed.errors import TableError
-from lakefeed.pipeline.wording import listed
 from lakefeed.tables.shape import Shape
+from lakefeed.text import listed
 
 _NEWEST_READER = 3
 _NAMES_FEATURES = 7

@@ -8,9 +8,9 @@ from shlex import quote
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError
-from lakefeed.pipeline.wording import listed
-from lakefeed.tables.operation import place
+from lakefeed.tables.operations.operation import place
 from lakefeed.tables.table import LakeTable
+from lakefeed.text import listed
 
 _PLAIN = frozenset(
     {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow.fs as pafs
 
-from lakefeed.pipeline.route import Key, Route
+from lakefeed.pipeline.options.route import Key, Route
 from lakefeed.stores import open_store, store_errors
 
 

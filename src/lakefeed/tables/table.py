@@ -16,9 +16,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from lakefeed.errors import TableError
 from lakefeed.stores import delta_options, store_errors, store_path
 from lakefeed.tables.admission import refuse_unfit
-from lakefeed.tables.entry_file import OWN_ENTRY, entry_path, footprint, plain_folder, sync_entry, sync_folder
+from lakefeed.tables.log.transactions import last_checkpoint, read_entry, read_transactions
+from lakefeed.tables.log.write import OWN_ENTRY, entry_path, footprint, plain_folder, sync_entry, sync_folder
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.transactions import last_checkpoint, read_entry, read_transactions
 
 COMMIT_KEY = "lakefeed"
 """The key in a commit's metadata under which Lakefeed keeps its own account of the commit, as JSON."""

@@ -12,7 +12,7 @@ No service is asked, no JVM is started, and the pipeline's own tables are not to
 
 from __future__ import annotations
 
-from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable, Sample
+from lakefeed.pipeline.test_file import Case, ExpectedLetter, ExpectedTable, Sample
 from lakefeed.testing.difference import Difference
 from lakefeed.testing.landed import Landed, run_samples
 from lakefeed.testing.verdict import Verdict, assert_rows, check

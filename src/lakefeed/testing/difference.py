@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lakefeed.pipeline.tests import json_text
+from lakefeed.pipeline.test_file import json_text
 
 Expected = TypeVar("Expected")
 Got = TypeVar("Got")

@@ -13,12 +13,12 @@ from deltalake.exceptions import TableNotFoundError
 
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import Watcher
-from lakefeed.pipeline.model import DeadLetters, Pipeline, Table
-from lakefeed.pipeline.route import Route
-from lakefeed.pipeline.tests import Sample
+from lakefeed.pipeline.options.route import Route
+from lakefeed.pipeline.pipeline import DeadLetters, Pipeline, Table
+from lakefeed.pipeline.test_file import Sample
+from lakefeed.run import run as run_watched
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
-from lakefeed.watch.run import run as run_watched
 
 _PATIENCE = 10.0
 """Seconds: in a folder of its own a run has nothing to wait for."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.formats.json_strict import StrictReader
-from lakefeed.pipeline.tests import as_bytes, json_text
-from lakefeed.pipeline.types import type_text
-from lakefeed.pipeline.wording import did_you_mean
+from lakefeed.columns.column_types import type_text
+from lakefeed.formats.json.strict import StrictReader
+from lakefeed.pipeline.test_file import as_bytes, json_text
 from lakefeed.testing.difference import Cell, shown
+from lakefeed.text import did_you_mean
 
 
 def row_cells(schema: pa.Schema, expected: dict[str, Any], got: dict[str, Any] | None) -> list[Cell]:

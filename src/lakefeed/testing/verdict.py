@@ -11,8 +11,8 @@ from typing import Any
 
 from lakefeed.engine.report import Quiet
 from lakefeed.errors import LakefeedError
-from lakefeed.pipeline.model import Pipeline
-from lakefeed.pipeline.tests import Case, ExpectedLetter, ExpectedTable
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.test_file import Case, ExpectedLetter, ExpectedTable
 from lakefeed.testing.difference import Cell, Difference, differences, shown
 from lakefeed.testing.landed import Landed, read_rows, run_samples
 from lakefeed.testing.values import row_cells
@@ -62,7 +62,7 @@ def _session(pipeline: Pipeline, spark: bool, folder: Path) -> Any:
     """One Spark for all tests, where they want one."""
     if not spark:
         return nullcontext()
-    from lakefeed.engine.session import spark_session
+    from lakefeed.engine.spark.session import spark_session
 
     return spark_session(pipeline.name, pipeline.spark.master, pipeline.spark.conf, folder / "spark.log")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from lakefeed.engine.lake import LETTERS
 from lakefeed.engine.report import Committed, Quiet
-from lakefeed.engine.session import existing_session
+from lakefeed.engine.spark.session import existing_session
+from lakefeed.handles.tables import LETTERS
 from lakefeed.pipeline.background import Run
-from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.result import Commit, RunResult, TableResult
 from lakefeed.pipeline.secrets import Redactor
-from lakefeed.watch.lines import LogLines
+from lakefeed.run import run
 from lakefeed.watch.log import log_by_default
-from lakefeed.watch.logbook import Logbook
-from lakefeed.watch.run import run
+from lakefeed.watch.log_lines import LogLines
+from lakefeed.watch.state import Logbook
 from lakefeed.watch.together import Together
 from lakefeed.watch.view import RunView
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lakefeed.pipeline.model import Pipeline
-from lakefeed.pipeline.units import format_duration
-from lakefeed.pipeline.wording import counted, listed
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.text import counted, listed
+from lakefeed.units import format_duration
 from lakefeed.watch.view import RunView, SourceView, TableView
 
 DOWN = "down"

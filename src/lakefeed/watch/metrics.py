@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lakefeed.engine.report import BatchDone, Committed, Lettered, Quiet, Upkept
-from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.state import Logbook
 from lakefeed.watch.view import RunView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

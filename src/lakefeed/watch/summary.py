@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefeed.pipeline.wording import counted
+from lakefeed.text import counted
 from lakefeed.watch.figures import ago
 from lakefeed.watch.view import RunView
 

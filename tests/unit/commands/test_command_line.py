@@ -25,7 +25,7 @@ from lakefeed.commands import demo
 from lakefeed.commands.app import _last_words, _Leveled, app
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.instance import only_instance
-from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.pipeline import Pipeline
 
 GOOD = """
     name: shop
@@ -238,7 +238,7 @@ try:
     main()
 except SystemExit as end:
     assert not end.code, end.code
-print(*sorted({"pandas", "pyarrow.dataset", "lakefeed.formats.json_block"} & sys.modules.keys()), "end")
+print(*sorted({"pandas", "pyarrow.dataset", "lakefeed.formats.json.block"} & sys.modules.keys()), "end")
 """
 
     for command, said in (("validate", "1 table"), ("status", "10")):

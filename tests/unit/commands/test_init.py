@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from lakefeed.commands.app import app
 from lakefeed.commands.init import init
 from lakefeed.errors import UsageError
-from lakefeed.pipeline.connector import connector_types
-from lakefeed.pipeline.load import load
+from lakefeed.pipeline.connectors import connector_types
+from lakefeed.pipeline.loading.load import load
 from lakefeed.testing import check
 
 TEMPLATES = ("generate", "kafka")

@@ -21,8 +21,8 @@ from lakefeed.commands.output import operator
 from lakefeed.commands.plan import _table
 from lakefeed.engine.instance import only_instance
 from lakefeed.errors import UsageError
-from lakefeed.pipeline.wording import counted
-from lakefeed.watch.forecast import PartitionForecast, TableForecast
+from lakefeed.reports.plan import PartitionForecast, TableForecast
+from lakefeed.text import counted
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import drain
 
@@ -402,7 +402,7 @@ def test_payload_is_shown_readably_and_cannot_drive_the_terminal(
     import pyarrow as pa
 
     from lakefeed.commands.letters import letter_records
-    from lakefeed.rows.letters import DEAD_LETTER_SCHEMA
+    from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 
     row = {field.name: None for field in DEAD_LETTER_SCHEMA} | {
         "dead_at": 0,

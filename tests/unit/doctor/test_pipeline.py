@@ -21,8 +21,8 @@ from lakefeed.commands.app import app
 from lakefeed.doctor import Finding, examine, services
 from lakefeed.doctor.services import port, source, spark_master
 from lakefeed.doctor.stores import store
-from lakefeed.formats.json import JsonFormat
-from lakefeed.sources.generate import GenerateSource
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.sources.generate.source import GenerateSource
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakefeed.engine.agenda import Agenda
+from lakefeed.upkeep.schedule import Agenda
 
 
 class Clock:

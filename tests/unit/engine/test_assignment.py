@@ -8,9 +8,9 @@ import pytest
 
 from lakefeed import Pipeline
 from lakefeed.engine.assignment import MAIN, Assignment
-from lakefeed.engine.lake import Lake
 from lakefeed.engine.report import Quiet
 from lakefeed.errors import TableError
+from lakefeed.handles.tables import Lake
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 
 from lakefeed import Pipeline, TableError
 from lakefeed.engine import inline
+from lakefeed.engine.batch.manifest import Manifest
+from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.manifest import Manifest
-from lakefeed.engine.plan import FlowPlan
 from lakefeed.engine.report import Quiet
-from lakefeed.engine.task import run_task
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
 from lakefeed.testing import Sample

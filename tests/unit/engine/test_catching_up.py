@@ -16,20 +16,20 @@ from deltalake import DeltaTable
 
 from lakefeed import GaveUp, Pipeline, TableError
 from lakefeed.engine import inline
+from lakefeed.engine.batch.committer import Landing, Outcome
+from lakefeed.engine.batch.manifest import Manifest
+from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import InlineFlow
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.landing import Landing, Outcome
-from lakefeed.engine.manifest import Manifest
-from lakefeed.engine.plan import FlowPlan
 from lakefeed.engine.report import BatchDone, Quiet
 from lakefeed.engine.supervisor import Supervisor
-from lakefeed.engine.task import run_task
 from lakefeed.errors import SourceError, StoreUnavailable
+from lakefeed.handles.tables import Lake
+from lakefeed.reports.verify import verify
 from lakefeed.sources import OffsetRange, Offsets
-from lakefeed.sources.clickstream import payloads
-from lakefeed.sources.generate import GenerateClient, GenerateSource
+from lakefeed.sources.generate.clickstream import payloads
+from lakefeed.sources.generate.source import GenerateClient, GenerateSource
 from lakefeed.tables.table import account_of
-from lakefeed.watch.verify import verify
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.processes import wait_until
 
@@ -177,7 +177,7 @@ def away(shop: Shop, monkeypatch: pytest.MonkeyPatch, table: str) -> threading.E
         link(source, target, **more)
 
     monkeypatch.setattr("os.link", refuse)
-    monkeypatch.setattr("lakefeed.tables.commit._FIRST_WAIT", 0)
+    monkeypatch.setattr("lakefeed.tables.write.append._FIRST_WAIT", 0)
     return back
 
 
@@ -382,12 +382,12 @@ def test_table_without_rows_whose_store_stays_away_stops_too(
     shop.rows = 100
     shop.drain()
     away(shop, monkeypatch, "there")
-    monkeypatch.setattr("lakefeed.engine.life._RECORD_EVERY", 0)
+    monkeypatch.setattr("lakefeed.engine.flow_run._RECORD_EVERY", 0)
     shop.start()
     shop.rows = 200
     shop.wait_for(lambda: len(shop.flows) > 1)
     # Its batches land, with dead letters only; its position never does.
-    monkeypatch.setattr("lakefeed.engine.life._RECORD_EVERY", 120)
+    monkeypatch.setattr("lakefeed.engine.flow_run._RECORD_EVERY", 120)
 
     shop.wait_for(lambda: shop.ears.stops == ["table there"])
     shop.has(here=200)
@@ -427,7 +427,7 @@ def test_schema_change_that_fails_for_good_ends_within_give_up_after(
     def refuse(*args: Any) -> bool:
         return False
 
-    monkeypatch.setattr("lakefeed.engine.lake.add_columns", refuse)
+    monkeypatch.setattr("lakefeed.handles.tables.add_columns", refuse)
     shop.start()
     shop.rows = 200
     shop.wait_for(lambda: shop.error is not None)
@@ -443,7 +443,7 @@ def test_events_that_ask_for_the_same_column_again_and_again_stop_their_table(
     shop.rows = 100
     shop.drain()
     shop.widen()
-    monkeypatch.setattr("lakefeed.engine.lake.add_columns", lambda *_: True)
+    monkeypatch.setattr("lakefeed.handles.tables.add_columns", lambda *_: True)
     shop.rows = 200
 
     with pytest.raises(TableError, match="same new columns were needed 3 times, although they were added"):

@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 
 from lakefeed import BatchFailed, Pipeline
 from lakefeed.engine import inline
+from lakefeed.engine.batch.manifest import Manifest, check_covered
 from lakefeed.engine.inline import InlineFlow, InlineLife, run_inline
-from lakefeed.engine.manifest import Manifest, check_covered
 from lakefeed.sources import OffsetRange, Offsets
 
 PLANNED = [OffsetRange("0", 0, 100), OffsetRange("1", 50, 60)]

@@ -10,24 +10,24 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import BatchFailed, Fenced, GaveUp, Pipeline, SourceUnavailable
-from lakefeed.engine import patience
+from lakefeed.engine import retries
 from lakefeed.engine.assignment import Assignment, Seat
+from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.manifest import Manifest
 from lakefeed.engine.report import Quiet
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.errors import Defect, LakefeedError, TableError
 from lakefeed.formats.text import TextFormat
+from lakefeed.handles.tables import Lake
 from lakefeed.watch.health import reasons
-from lakefeed.watch.logbook import Logbook
+from lakefeed.watch.state import Logbook
 from lakefeed.watch.together import Together
 
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(retries, "_FIRST_WAIT", 0.001)
 
 
 def shop(folder: Path) -> Pipeline:

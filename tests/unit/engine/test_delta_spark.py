@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakefeed import Pipeline
-from lakefeed.engine.delta_spark import PACKAGE, delta_settings, needs_delta
+from lakefeed.engine.spark.delta import PACKAGE, delta_settings, needs_delta
 
 
 def pipeline(folder: Path, upkeep: str, own: str = "{}") -> Pipeline:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefeed.engine.gate import Gate
+from lakefeed.engine.spark.offset_channel import Gate
 from support.processes import wait_until
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefeed.engine.home import ClassArchive, cache_folder, slim_home
+from lakefeed.engine.spark.cache import ClassArchive, cache_folder, slim_home
 
 
 def test_archive_that_is_made_is_told_with_its_place_and_size(

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakefeed import Pipeline
-from lakefeed.engine.lake import Lake
-from lakefeed.pipeline.tests import Case
-from lakefeed.pipeline.types import type_text
+from lakefeed.columns.column_types import type_text
+from lakefeed.handles.tables import Lake
+from lakefeed.pipeline.test_file import Case
+from lakefeed.reports.plan import TableForecast, forecast
 from lakefeed.testing import Landed, Sample, check, run_samples
 from lakefeed.testing.landed import _moved
-from lakefeed.watch.forecast import TableForecast, forecast
 
 ORDERS = """\
 name: shop

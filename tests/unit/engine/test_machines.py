@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lakefeed import Pipeline
-from lakefeed.engine.machines import refuse_unshared_disks
+from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import UsageError
 
 

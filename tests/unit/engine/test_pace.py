@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from lakefeed.engine.pace import Pace
+from lakefeed.engine.batch.limits import Pace
 from lakefeed.pipeline.flush import Flush
 
 

@@ -13,19 +13,19 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline, StoreUnavailable, TableError
 from lakefeed.engine.assignment import Assignment
-from lakefeed.engine.blank import Blank
+from lakefeed.engine.batch.committer import Landing, Outcome
+from lakefeed.engine.batch.empty_schema import Blank
+from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.manifest import Manifest, TableManifest
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.landing import Landing, Outcome
-from lakefeed.engine.life import Life
-from lakefeed.engine.manifest import Manifest, TableManifest
-from lakefeed.engine.pace import Pace
+from lakefeed.engine.flow_run import Life
 from lakefeed.engine.report import Quiet
 from lakefeed.files import DataFile
+from lakefeed.handles.tables import Lake
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources import OffsetRange, Offsets
-from lakefeed.sources.generate import GenerateClient, GenerateSource
-from lakefeed.tables.commit import Append, append
+from lakefeed.sources.generate.source import GenerateClient, GenerateSource
+from lakefeed.tables.write.append import Append, append
 
 
 def shop(folder: Path) -> Pipeline:
@@ -142,7 +142,7 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
 
     with monkeypatch.context() as broken:
         broken.setattr("os.link", refuse)
-        broken.setattr("lakefeed.tables.commit._FIRST_WAIT", 0)
+        broken.setattr("lakefeed.tables.write.append._FIRST_WAIT", 0)
         outcome = landing.land([OffsetRange("0", 0, 10)], [batch])
     recorded = landing.record_positions()
     landing.close()

@@ -9,15 +9,15 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline, TableError
+from lakefeed.columns.sightings import inferred_from
+from lakefeed.engine.batch.manifest import TableManifest
+from lakefeed.engine.batch.refusals import Portion, Refusals
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.manifest import TableManifest
-from lakefeed.engine.refusals import Portion, Refusals
 from lakefeed.engine.report import Committed, Quiet, Refusing
 from lakefeed.engine.report import Sample as Letter
-from lakefeed.pipeline.sightings import inferred_from
 from lakefeed.testing import Sample
 from lakefeed.testing.landed import _moved
-from lakefeed.watch.lines import LogLines
+from lakefeed.watch.log_lines import LogLines
 
 SHOP = """\
 name: shop

@@ -11,17 +11,17 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Fenced, LakefeedError, Pipeline
-from lakefeed.engine import replay as replays
-from lakefeed.engine.discard import discard
+from lakefeed.dead_letters.discard import discard
+from lakefeed.dead_letters.find import LetterFilter, newest_letters, summaries
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.letters import LetterFilter, newest_letters, summaries
-from lakefeed.engine.replay import replay
 from lakefeed.engine.report import Quiet
-from lakefeed.engine.rewind import rewind
+from lakefeed.handles.tables import Lake
+from lakefeed.reports.plan import forecast
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess import replay as replays
+from lakefeed.reprocess.replay import replay
+from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables.table import account_of
-from lakefeed.watch.forecast import forecast
-from lakefeed.watch.verify import verify
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import drain
 

@@ -9,12 +9,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import UsageError
-from lakefeed.engine import retyping
-from lakefeed.pipeline.types import meant_text, type_text
+from lakefeed.columns.column_types import meant_text, type_text
+from lakefeed.reprocess import retype
 from lakefeed.stores import open_store
-from lakefeed.tables.commit import Append, append
-from lakefeed.tables.description import describe
+from lakefeed.tables.detail.detail import describe
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import Append, append
 
 
 def table(folder: Path, values: list[object], kind: pa.DataType | None = None) -> LakeTable:
@@ -45,8 +45,8 @@ def test_values_that_fit_keep_their_meaning(
     old = table(tmp_path / "t", values)
     append(old, Append([], {"shop/clicks/0": 9}, {}, {}), retries=0)
 
-    plan = retyping.plan(old, {"v": kind})
-    retyping.run(old, plan, {"kind": "replace"})
+    plan = retype.plan(old, {"v": kind})
+    retype.run(old, plan, {"kind": "replace"})
 
     new = DeltaTable(tmp_path / "t")
     rows = new.to_pyarrow_table().sort_by("id").column("v").to_pylist()
@@ -59,10 +59,10 @@ def test_values_that_fit_keep_their_meaning(
 def test_values_that_do_not_fit_are_counted_first_and_become_null(tmp_path: Path) -> None:
     old = table(tmp_path / "t", ["1.5", "n/a", None, ""])
 
-    plan = retyping.plan(old, {"v": "double"})
-    retyping.run(old, plan, {"kind": "replace"})
+    plan = retype.plan(old, {"v": "double"})
+    retype.run(old, plan, {"kind": "replace"})
 
-    assert plan.misfits == {"v": retyping.Misfits(2, '"n/a"')}
+    assert plan.misfits == {"v": retype.Misfits(2, '"n/a"')}
     assert sorted(DeltaTable(tmp_path / "t").to_pyarrow_table().column("v").to_pylist(), key=str) == [
         *(1.5, None, None, None)
     ]
@@ -78,20 +78,20 @@ def test_values_that_do_not_fit_are_counted_first_and_become_null(tmp_path: Path
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, column: dict[str, str], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        retyping.plan(table(tmp_path / "t", ["x"]), column)
+        retype.plan(table(tmp_path / "t", ["x"]), column)
 
 
 def test_a_column_that_has_the_type_already_is_left_alone(tmp_path: Path) -> None:
-    assert retyping.plan(table(tmp_path / "t", ["x"]), {"v": "string"}).nothing
+    assert retype.plan(table(tmp_path / "t", ["x"]), {"v": "string"}).nothing
 
 
 def test_a_column_is_called_json_where_it_is_meant(tmp_path: Path) -> None:
     old = table(tmp_path / "t", [1, 2])
-    retyping.run(old, retyping.plan(old, {"v": "json"}), {"kind": "replace"})
+    retype.run(old, retype.plan(old, {"v": "json"}), {"kind": "replace"})
 
-    plan = retyping.plan(old, {"v": "string"})
+    plan = retype.plan(old, {"v": "string"})
     shown = describe(old).schema["v"]
-    retyping.run(old, plan, {"kind": "replace"})
+    retype.run(old, plan, {"kind": "replace"})
 
     assert shown == plan.was["v"] == "json"
     assert type_text(plan.declared.field("v").type) == describe(old).schema["v"] == "string"
@@ -101,17 +101,17 @@ def test_a_column_is_called_json_where_it_is_meant(tmp_path: Path) -> None:
 def test_not_null_holds_from_then_on(tmp_path: Path, kind: str) -> None:
     old = table(tmp_path / "t", ["1.5", "2"])
 
-    plan = retyping.plan(old, {"v": kind})
-    retyping.run(old, plan, {"kind": "replace"})
+    plan = retype.plan(old, {"v": kind})
+    retype.run(old, plan, {"kind": "replace"})
 
     assert not plan.nothing
     assert plan.was == {"v": "string"}
     column = pa.schema(DeltaTable(tmp_path / "t").schema().to_arrow()).field("v")
     assert (meant_text(column), column.nullable) == (kind.partition(" ")[0], False)
-    assert retyping.plan(old, {"v": kind}).nothing
+    assert retype.plan(old, {"v": kind}).nothing
 
 
 def test_nulls_are_counted_for_a_column_that_shall_have_none(tmp_path: Path) -> None:
-    plan = retyping.plan(table(tmp_path / "t", ["1.5", None, "n/a", None]), {"v": "double not null"})
+    plan = retype.plan(table(tmp_path / "t", ["1.5", None, "n/a", None]), {"v": "double not null"})
 
-    assert plan.misfits == {"v": retyping.Misfits(1, '"n/a"', nulls=2)}
+    assert plan.misfits == {"v": retype.Misfits(1, '"n/a"', nulls=2)}

@@ -12,12 +12,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Fenced, Pipeline, TableError, UsageError
+from lakefeed.dead_letters.find import LetterFilter
 from lakefeed.engine.instance import only_instance
-from lakefeed.engine.letters import LetterFilter
-from lakefeed.engine.replay import replay
-from lakefeed.engine.rewind import rewind
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess.replay import replay
+from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables.table import LakeTable
-from lakefeed.watch.verify import verify
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import drain
 
@@ -163,16 +163,16 @@ def test_rewind_is_refused_while_the_pipeline_runs(shop: Shop) -> None:
 def test_instance_elsewhere_is_fenced_by_a_rewind(shop: Shop) -> None:
     shop.run(batch=200)
     shop.write(rows=1200)
-    from lakefeed.engine import landing
+    from lakefeed.engine.batch import committer
 
-    committed = landing.Landing.land
+    committed = committer.Landing.land
 
     def overtaken(self: Any, *args: Any) -> Any:
         rewind(shop.pipeline, "events", to_version=2)
         return committed(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(landing.Landing, "land", overtaken)
+        patch.setattr(committer.Landing, "land", overtaken)
         with pytest.raises(Fenced, match="another instance of this pipeline has written"):
             shop.run()
     shop.run()

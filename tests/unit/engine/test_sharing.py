@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from lakefeed import Fenced, Pipeline, TableError
 from lakefeed.engine.instance import only_instance
-from lakefeed.watch.forecast import forecast
+from lakefeed.reports.plan import forecast
 from support.offline import drain
 
 

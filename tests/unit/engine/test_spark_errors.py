@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.util import _load_from_socket
 
-from lakefeed.engine.life import spark_errors
+from lakefeed.engine.flow_run import spark_errors
 from lakefeed.errors import BatchFailed
 from support.processes import free_port
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakefeed.engine.plan import FlowPlan, TablePlan, split
-from lakefeed.formats.json import JsonFormat
+from lakefeed.engine.batch.plan import FlowPlan, TablePlan, split
+from lakefeed.formats.json.format import JsonFormat
 from lakefeed.sources import OffsetRange, Offsets
-from lakefeed.sources.generate import GenerateSource
+from lakefeed.sources.generate.source import GenerateSource
 
 
 def table(name: str, rows_from: Offsets) -> TablePlan:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakefeed import Pipeline
+from lakefeed.engine.event_counter import Tally
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import BatchDone, Quiet
-from lakefeed.engine.tally import Tally
 from lakefeed.sources import OffsetRange
 
 

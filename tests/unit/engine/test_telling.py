@@ -12,21 +12,21 @@ import pytest
 
 from lakefeed import Fenced, Pipeline, SourceError, TableError
 from lakefeed.engine.assignment import Assignment
-from lakefeed.engine.blank import Blank
-from lakefeed.engine.census import census
+from lakefeed.engine.batch.committer import Landing, Outcome
+from lakefeed.engine.batch.empty_schema import Blank
+from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.manifest import MOST_SAMPLES, Manifest
+from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.lake import Lake
-from lakefeed.engine.landing import Landing, Outcome
-from lakefeed.engine.life import Life
-from lakefeed.engine.manifest import MOST_SAMPLES, Manifest
-from lakefeed.engine.pace import Pace
-from lakefeed.engine.plan import FlowPlan
+from lakefeed.engine.flow_run import Life
 from lakefeed.engine.report import Committed, Counted, Lettered, Quiet
 from lakefeed.engine.supervisor import Supervisor
-from lakefeed.engine.task import run_task
+from lakefeed.handles.tables import Lake
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources import Events, OffsetRange, Offsets
-from lakefeed.sources.generate import GenerateClient, GenerateSource, ShopEvents
+from lakefeed.sources.generate.source import GenerateClient, GenerateSource, ShopEvents
+from lakefeed.upkeep.file_counts import census
 
 
 class Ears(Quiet):
@@ -148,7 +148,7 @@ def test_a_commit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError("connection refused")
 
     monkeypatch.setattr("os.link", refuse)
-    monkeypatch.setattr("lakefeed.tables.commit._FIRST_WAIT", 0)
+    monkeypatch.setattr("lakefeed.tables.write.append._FIRST_WAIT", 0)
     flowing.land(0, 9)
 
     (failed,) = [one for one in flowing.ears.heard if one[0] == "failed"]
@@ -162,7 +162,7 @@ def test_the_census_counts_tables_without_being_asked_and_stops_with_the_run(
     flowing = Flowing(tmp_path)
     flowing.land(0, 100)
     flowing.ears.heard.clear()
-    monkeypatch.setattr("lakefeed.engine.census._FIRST_AFTER", 0.01)
+    monkeypatch.setattr("lakefeed.upkeep.file_counts._FIRST_AFTER", 0.01)
 
     with census(flowing.lake, flowing.ears, every=0.05):
         deadline = time.monotonic() + 30

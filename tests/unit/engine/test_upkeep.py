@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed.engine.agenda import Agenda
-from lakefeed.engine.charges import Charge
 from lakefeed.engine.faultpoints import UPKEEP_POINTS
 from lakefeed.engine.report import Quiet
-from lakefeed.engine.upkeep import Caretaker, SteadyClock, beside
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
+from lakefeed.upkeep.jobs import Charge
+from lakefeed.upkeep.schedule import Agenda
+from lakefeed.upkeep.scheduler import Caretaker, SteadyClock, beside
 from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
 
 
@@ -372,7 +372,7 @@ def test_partition_beyond_memory_is_not_ordered_but_the_way_out_is_told(
 ) -> None:
     kept = Kept(tmp_path, table="partition_by: [day]\ncluster_by: [id]")
     kept.add(0, 2, rows=1000)
-    monkeypatch.setattr("lakefeed.tables.memory.memory_available", lambda: 1000)
+    monkeypatch.setattr("lakefeed.tables.rewrite.memory.memory_available", lambda: 1000)
 
     with caplog.at_level(logging.WARNING, "lakefeed"):
         kept.perform("cluster")
@@ -455,7 +455,7 @@ def test_kill_in_the_middle_of_a_rewrite_leaves_the_rows_as_they_were(operation:
 def test_tables_that_cannot_be_looked_for_now_are_looked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("lakefeed.engine.upkeep._AGAIN", 0.01)
+    monkeypatch.setattr("lakefeed.upkeep.scheduler._AGAIN", 0.01)
     looks: list[int] = []
 
     def look() -> list[Charge]:

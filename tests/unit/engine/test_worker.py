@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from lakefeed.engine import task, worker
-from lakefeed.engine.manifest import Manifest
-from lakefeed.engine.stream import Split, data_source
+from lakefeed.engine.batch import task
+from lakefeed.engine.batch.manifest import Manifest
+from lakefeed.engine.spark import worker
+from lakefeed.engine.spark.source import Split, data_source
 from lakefeed.sources import OffsetRange
 
 

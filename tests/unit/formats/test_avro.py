@@ -15,11 +15,11 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from lakefeed.columns.column_types import declared_schema, type_text
 from lakefeed.errors import PipelineFileError
 from lakefeed.formats import Decoded, Rules
-from lakefeed.formats.avro import AvroFormat
-from lakefeed.pipeline.load import load
-from lakefeed.pipeline.types import declared_schema, type_text
+from lakefeed.formats.avro.format import AvroFormat
+from lakefeed.pipeline.loading.load import load
 
 EMPTY = declared_schema({})
 
@@ -310,7 +310,7 @@ def test_containers_of_one_record_are_rows_whatever_their_schema(codec: str) -> 
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "snappy", "zstandard"])
 def test_a_container_that_is_a_bomb_is_refused(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefeed.formats.avro_container.DEFAULT_MAX_PAYLOAD", 1000)
+    monkeypatch.setattr("lakefeed.formats.avro.container.DEFAULT_MAX_PAYLOAD", 1000)
     schema, value = record(("a", "bytes")), {"a": bytes(2000)}
     by_hand = codec in ("snappy", "zstandard")
     payload = contained_by_hand(schema, value, codec) if by_hand else contained(schema, [value], codec)

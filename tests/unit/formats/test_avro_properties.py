@@ -12,10 +12,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefeed.formats.avro_reader import Plain, Written, _made
-from lakefeed.formats.avro_schema import AvroSchema, parsed
-from lakefeed.formats.avro_strict import read_each
-from lakefeed.formats.rescue import json_texts
+from lakefeed.formats.avro.reader import Plain, Written, _made
+from lakefeed.formats.avro.schema import AvroSchema, parsed
+from lakefeed.formats.avro.strict import read_each
+from lakefeed.formats.fit.rescue import json_texts
 
 SOME = settings(max_examples=40, deadline=None)
 

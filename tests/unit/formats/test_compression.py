@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.errors import PipelineFileError
 from lakefeed.formats import Decoded, Format
 from lakefeed.formats.bytes import BytesFormat
 from lakefeed.formats.compression import gunzip, unzstd
-from lakefeed.formats.json import JsonFormat
+from lakefeed.formats.json.format import JsonFormat
 from lakefeed.formats.text import TextFormat
-from lakefeed.pipeline.types import declared_schema
 
 
 def decode(form: Format, columns: dict[str, str], *payloads: bytes | None) -> Decoded:

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from lakefeed.columns.column_types import declared_schema, stored
 from lakefeed.errors import PipelineFileError
 from lakefeed.formats import Decoded, Format, Rules
-from lakefeed.pipeline.connector import FormatField, connector_class, connector_types
-from lakefeed.pipeline.evolve import NewColumn, TypeChange
-from lakefeed.pipeline.load import load
-from lakefeed.pipeline.types import declared_schema, stored
+from lakefeed.pipeline.connectors import FormatField, connector_class, connector_types
+from lakefeed.pipeline.loading.load import load
+from lakefeed.pipeline.options.evolve import NewColumn, TypeChange
 
 FEW = settings(max_examples=25, deadline=None)
 HUGE = 5 * 1024**2

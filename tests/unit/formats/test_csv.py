@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.errors import PipelineFileError
 from lakefeed.formats import Decoded, Format
-from lakefeed.formats.csv import CsvFormat
-from lakefeed.formats.json import JsonFormat
-from lakefeed.pipeline.load import load
-from lakefeed.pipeline.types import declared_schema
+from lakefeed.formats.csv.format import CsvFormat
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.pipeline.loading.load import load
 
 
 def decode(form: Format, columns: dict[str, str], *payloads: bytes | None) -> Decoded:

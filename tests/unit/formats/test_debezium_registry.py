@@ -15,9 +15,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from lakefeed.columns.column_types import declared_schema, type_text
 from lakefeed.formats import Decoded
-from lakefeed.formats.debezium import DebeziumFormat
-from lakefeed.pipeline.types import declared_schema, type_text
+from lakefeed.formats.debezium.format import DebeziumFormat
 
 VALUE = {
     "type": "record",

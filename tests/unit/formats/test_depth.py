@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefeed.columns.column_types import DEEPEST, column, declared_schema, depth, type_text
 from lakefeed.errors import PipelineFileError
 from lakefeed.formats import DEFAULT_RULES, Decoded, Rules
-from lakefeed.formats.avro import AvroFormat
-from lakefeed.formats.debezium import DebeziumFormat
-from lakefeed.formats.json import JsonFormat, infer
-from lakefeed.formats.json_strict import StrictReader
-from lakefeed.formats.protobuf import ProtobufFormat
-from lakefeed.pipeline.types import DEEPEST, column, declared_schema, depth, type_text
+from lakefeed.formats.avro.format import AvroFormat
+from lakefeed.formats.debezium.format import DebeziumFormat
+from lakefeed.formats.json.format import JsonFormat, infer
+from lakefeed.formats.json.strict import StrictReader
+from lakefeed.formats.protobuf.format import ProtobufFormat
 
 ID = declared_schema({"id": "long"})
 BAD_LEVELS = [21, 42, 60, 98, 250, 600, 1000, 1030, 5000]

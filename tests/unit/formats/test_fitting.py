@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefeed.columns.column_types import declared_schema, stored, type_text
 from lakefeed.formats import Decoded, Rules
-from lakefeed.formats.fitting import Fitting, decoded
-from lakefeed.formats.json import JsonFormat
-from lakefeed.pipeline.types import declared_schema, stored, type_text
+from lakefeed.formats.fit.columns import Fitting, decoded
+from lakefeed.formats.json.format import JsonFormat
 
 
 def fit(columns: dict[str, str], made: pa.Array, **rules: Any) -> Decoded:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakefeed.formats.csv import CsvFormat
-from lakefeed.formats.json import JsonFormat
-from lakefeed.formats.json_strict import StrictReader
-from lakefeed.pipeline.types import declared_schema
+from lakefeed.columns.column_types import declared_schema
+from lakefeed.formats.csv.format import CsvFormat
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.formats.json.strict import StrictReader
 
 BEYOND = Fraction(2**128 - 2**103)
 """The middle between the largest float and what would come next: from here on, none is nearest."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.formats import DEFAULT_RULES
-from lakefeed.formats.csv import CsvFormat
-from lakefeed.formats.fitting import Fitting
-from lakefeed.formats.json import JsonFormat
-from lakefeed.pipeline.types import declared_schema
+from lakefeed.formats.csv.format import CsvFormat
+from lakefeed.formats.fit.columns import Fitting
+from lakefeed.formats.json.format import JsonFormat
 
 
 @pytest.mark.parametrize(

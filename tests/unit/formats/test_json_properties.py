@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakefeed.columns.column_types import declared_schema, stored
+from lakefeed.columns.widening import merge_proposals
 from lakefeed.formats import DEFAULT_RULES, Decoded, Rules
-from lakefeed.formats.json import CODES, JsonFormat
-from lakefeed.formats.json_block import Block, BlockReader
-from lakefeed.formats.json_strict import StrictReader
-from lakefeed.pipeline.types import declared_schema, stored
-from lakefeed.pipeline.widening import merge_proposals
+from lakefeed.formats.json.block import Block, BlockReader
+from lakefeed.formats.json.format import CODES, JsonFormat
+from lakefeed.formats.json.strict import StrictReader
 
 RICH = {
     "id": "long not null",

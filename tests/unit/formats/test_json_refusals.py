@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.formats import Refused
-from lakefeed.formats.json import CODES, JsonFormat
-from lakefeed.pipeline.types import declared_schema
+from lakefeed.formats.json.format import CODES, JsonFormat
 
 RFC_3339 = "v: expected timestamp as RFC 3339 text, got "
 

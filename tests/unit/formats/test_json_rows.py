@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakefeed.columns.column_types import TIMESTAMP, declared_schema
 from lakefeed.errors import PipelineFileError
-from lakefeed.formats.json import JsonFormat
-from lakefeed.formats.json_block import Block, BlockReader
-from lakefeed.formats.json_decimals import extreme
-from lakefeed.formats.json_strict import StrictReader
-from lakefeed.pipeline.types import TIMESTAMP, declared_schema
+from lakefeed.formats.fit.decimals import extreme
+from lakefeed.formats.json.block import Block, BlockReader
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.formats.json.strict import StrictReader
 
 
 def rows(columns: dict[str, str], *payloads: bytes) -> list[dict[str, Any]]:

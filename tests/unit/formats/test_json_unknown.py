@@ -6,10 +6,10 @@ import time
 import pyarrow as pa
 import pytest
 
-from lakefeed.formats.json import JsonFormat, infer
-from lakefeed.formats.json_block import Block, BlockReader
-from lakefeed.formats.json_inference import NewFields
-from lakefeed.pipeline.types import declared_schema, type_text
+from lakefeed.columns.column_types import declared_schema, type_text
+from lakefeed.formats.json.block import Block, BlockReader
+from lakefeed.formats.json.format import JsonFormat, infer
+from lakefeed.formats.json.inference import NewFields
 
 
 def columns(schema: pa.Schema | None) -> dict[str, str]:

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefeed import Pipeline
+from lakefeed.columns.column_types import declared_schema
+from lakefeed.columns.names import column_name_problem
 from lakefeed.formats import Rules
-from lakefeed.formats.json import JsonFormat
-from lakefeed.formats.json_strict import StrictReader
-from lakefeed.pipeline.names import column_name_problem
-from lakefeed.pipeline.types import declared_schema
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.formats.json.strict import StrictReader
 from lakefeed.testing import Sample, run_samples
 
 ID = declared_schema({"id": "long"})

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.formats import Decoded, Format
 from lakefeed.formats.bytes import BytesFormat
-from lakefeed.formats.csv import CsvFormat
+from lakefeed.formats.csv.format import CsvFormat
 from lakefeed.formats.event import EventFormat
 from lakefeed.formats.int64 import Int64Format
 from lakefeed.formats.text import TextFormat
-from lakefeed.pipeline.types import declared_schema
 
 
 def decode(form: Format, columns: dict[str, str], *payloads: bytes | None) -> Decoded:

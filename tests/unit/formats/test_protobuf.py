@@ -15,16 +15,16 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakefeed.columns.column_types import declared_schema, type_text
 from lakefeed.errors import PipelineFileError
 from lakefeed.formats import Decoded, Rules
-from lakefeed.formats.protobuf import ProtobufFormat
-from lakefeed.formats.protobuf_block import read_block
-from lakefeed.formats.protobuf_files import Files, read_files
-from lakefeed.formats.protobuf_strict import StrictReader
+from lakefeed.formats.protobuf.block import read_block
+from lakefeed.formats.protobuf.files import Files, read_files
+from lakefeed.formats.protobuf.format import ProtobufFormat
+from lakefeed.formats.protobuf.strict import StrictReader
 from lakefeed.formats.refusal import Misfit
-from lakefeed.pipeline.evolve import NewColumn
-from lakefeed.pipeline.load import load
-from lakefeed.pipeline.types import declared_schema, type_text
+from lakefeed.pipeline.loading.load import load
+from lakefeed.pipeline.options.evolve import NewColumn
 from support.protobuf import filled, mangled, message_class
 
 EVERY = Path(__file__).with_name("every_type.proto")

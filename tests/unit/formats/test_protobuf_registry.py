@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.formats import Decoded, Rules
-from lakefeed.formats.protobuf import ProtobufFormat
-from lakefeed.pipeline.types import declared_schema
+from lakefeed.formats.protobuf.format import ProtobufFormat
 
 SHOP = """
 syntax = "proto3";

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.errors import PipelineFileError, RegistryError, RegistryUnavailable
-from lakefeed.formats.json import JsonFormat
-from lakefeed.formats.registry import RegistryClient, UnknownSchema, client_of
-from lakefeed.pipeline.load import load
-from lakefeed.pipeline.registry import Registry
+from lakefeed.formats.json.format import JsonFormat
+from lakefeed.formats.registry.client import RegistryClient, UnknownSchema, client_of
+from lakefeed.pipeline.loading.load import load
+from lakefeed.pipeline.options.registry import Registry
 from lakefeed.pipeline.secrets import Redactor, masked
-from lakefeed.pipeline.types import declared_schema
 
 Answer = tuple[int, Any]
 

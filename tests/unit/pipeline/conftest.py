@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lakefeed.errors import PipelineFileError
-from lakefeed.pipeline import connector
-from lakefeed.pipeline.load import load
+from lakefeed.pipeline import connectors
+from lakefeed.pipeline.loading.load import load
 
 SMALL = """\
 name: shop
@@ -23,13 +23,13 @@ tables:
 @pytest.fixture(autouse=True)
 def small_connectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        connector._ROOMS, "source", {"queue": "unit.pipeline.pipeline_connectors:QueueSource"}
+        connectors._ROOMS, "source", {"queue": "unit.pipeline.pipeline_connectors:QueueSource"}
     )
     formats = {
         "lines": "unit.pipeline.pipeline_connectors:LinesFormat",
         "framed": "unit.pipeline.pipeline_connectors:FramedFormat",
     }
-    monkeypatch.setitem(connector._ROOMS, "format", formats)
+    monkeypatch.setitem(connectors._ROOMS, "format", formats)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from lakefeed.pipeline.connector import Connector, FormatField
+from lakefeed.pipeline.connectors import Connector, FormatField
 from lakefeed.pipeline.flush import Flush
-from lakefeed.pipeline.options import Options
+from lakefeed.pipeline.options.client_options import Options
 
 
 class LinesFormat(Connector):

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefeed.formats.json import infer
-from lakefeed.pipeline.evidence import Evidence
-from lakefeed.pipeline.sightings import sightings
-from lakefeed.pipeline.types import JSON, declared_schema, meant, stored, type_text
-from lakefeed.pipeline.widening import merge_proposals
+from lakefeed.columns.column_types import JSON, declared_schema, meant, stored, type_text
+from lakefeed.columns.evidence import Evidence
+from lakefeed.columns.sightings import sightings
+from lakefeed.columns.widening import merge_proposals
+from lakefeed.formats.json.format import infer
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from lakefeed.columns.partition_values import value_of, value_text
 from lakefeed.errors import TableError
-from lakefeed.pipeline.partition_values import value_of, value_text
 
 NOON = dt.datetime(2026, 11, 15, 12)
 ZONED = pa.timestamp("us", "UTC")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lakefeed.errors import PipelineFileError
-from lakefeed.pipeline.load import load
-from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.loading.load import load
+from lakefeed.pipeline.pipeline import Pipeline
 
 Problems = Callable[..., list[str]]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lakefeed.errors import PipelineFileError, UsageError
-from lakefeed.pipeline.locations import beside, is_inside, location
-from lakefeed.pipeline.model import DeadLetters, Pipeline
+from lakefeed.pipeline.options.paths import beside, is_inside, location
+from lakefeed.pipeline.pipeline import DeadLetters, Pipeline
 from lakefeed.pipeline.table import Table
 from unit.pipeline.pipeline_connectors import LinesFormat, QueueSource
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakefeed.errors import PipelineFileError
-from lakefeed.pipeline.load import load
+from lakefeed.pipeline.loading.load import load
 
 SOUND: dict[str, Any] = {
     "name": "shop",

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from lakefeed.pipeline.load import load
+from lakefeed.pipeline.loading.load import load
 
 Problems = Callable[..., list[str]]
 Write = Callable[[str], Path]

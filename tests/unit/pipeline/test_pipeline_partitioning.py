@@ -3,14 +3,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from lakefeed.columns.column_types import declared_schema
 from lakefeed.errors import TableError
-from lakefeed.pipeline.partitioning import (
+from lakefeed.pipeline.options.partition_by import (
     PartitionField,
     check_partitioning,
     parse_partition_field,
     partition_problems,
 )
-from lakefeed.pipeline.types import declared_schema
 
 SCHEMA = declared_schema(
     {

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from lakefeed.errors import PipelineFileError
-from lakefeed.pipeline.load import load
-from lakefeed.pipeline.model import Pipeline
+from lakefeed.pipeline.loading.load import load
+from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor, is_secret_key, masked
 from unit.pipeline.pipeline_connectors import QueueSource
 

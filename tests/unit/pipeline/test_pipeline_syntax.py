@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lakefeed.errors import PipelineFileError
-from lakefeed.pipeline.load import load
+from lakefeed.pipeline.loading.load import load
 
 Problems = Callable[..., list[str]]
 

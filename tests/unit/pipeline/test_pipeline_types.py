@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefeed.pipeline.types import column, declared_schema, stored, stored_type, type_text
+from lakefeed.columns.column_types import column, declared_schema, stored, stored_type, type_text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from lakefeed.pipeline.flush import Flush
-from lakefeed.pipeline.units import (
+from lakefeed.units import (
     Duration,
     Size,
     format_duration,

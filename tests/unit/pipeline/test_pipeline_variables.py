@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefeed.pipeline.load import load
+from lakefeed.pipeline.loading.load import load
 
 Problems = Callable[..., list[str]]
 Write = Callable[[str], Path]

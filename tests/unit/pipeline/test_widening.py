@@ -5,8 +5,8 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from lakefeed.pipeline.types import TIMESTAMP, type_text
-from lakefeed.pipeline.widening import merge_proposals, widen
+from lakefeed.columns.column_types import TIMESTAMP, type_text
+from lakefeed.columns.widening import merge_proposals, widen
 
 TYPES = [
     pa.null(),

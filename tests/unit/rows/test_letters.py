@@ -5,7 +5,7 @@ import datetime as dt
 import pyarrow as pa
 
 from lakefeed.formats import Refused
-from lakefeed.rows.letters import DEAD_LETTER_SCHEMA, dead_letters
+from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA, dead_letters
 from lakefeed.sources import ORIGIN
 
 

@@ -4,8 +4,8 @@ import datetime as dt
 
 import pyarrow as pa
 
-from lakefeed.pipeline.metadata import metadata_columns
-from lakefeed.pipeline.types import METADATA
+from lakefeed.columns.column_types import METADATA
+from lakefeed.pipeline.options.metadata import metadata_columns
 from lakefeed.rows.metadata import add_metadata
 from lakefeed.sources import ORIGIN
 

@@ -5,7 +5,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from lakefeed.pipeline.partitioning import parse_partition_field
+from lakefeed.pipeline.options.partition_by import parse_partition_field
 from lakefeed.rows.partition import add_partition_columns
 
 TIMES = pa.array(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakefeed.rows.letters import preview
+from lakefeed.rows.dead_letter import preview
 
 
 @pytest.mark.parametrize(

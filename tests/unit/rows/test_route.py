@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakefeed.pipeline.route import Route
+from lakefeed.pipeline.options.route import Route
 from lakefeed.rows.route import cut, lacking, part
 
 ROUTE = Route("/lake/{country}/events_{kind}")

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from lakefeed.errors import SourceError
 from lakefeed.sources import ORIGIN, OffsetRange
-from lakefeed.sources.generate import GenerateSource
+from lakefeed.sources.generate.source import GenerateSource
 
 
 def payloads_of(source: GenerateSource, *ranges: OffsetRange) -> list[bytes | None]:

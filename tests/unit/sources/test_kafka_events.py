@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lakefeed.sources.kafka import KafkaEvents, KafkaSource
+from lakefeed.sources.kafka.source import KafkaEvents, KafkaSource
 
 _NOT_AVAILABLE, _CREATED = 0, 1
 

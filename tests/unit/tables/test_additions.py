@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakefeed.tables.evolution import additions, missing_columns
+from lakefeed.tables.schema import additions, missing_columns
 
 
 def test_a_new_field_of_a_column_is_not_called_a_new_column() -> None:

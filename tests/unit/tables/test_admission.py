@@ -10,8 +10,8 @@ import pytest
 
 from lakefeed.errors import TableError
 from lakefeed.stores import open_store
-from lakefeed.tables.commit import Append, append
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import Append, append
 
 ID = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
 

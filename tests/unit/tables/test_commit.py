@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.errors import Fenced, StoreUnavailable
-from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import Append, NewFile, append
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
-from lakefeed.engine.rewriting import file_writer
 from lakefeed.errors import Conflict, UsageError
-from lakefeed.tables import clustering, compaction
-from lakefeed.tables.operation import operation_account
-from lakefeed.tables.snapshot import data_files
+from lakefeed.tables.log.snapshot import data_files
+from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.rewrite import compact as compaction
+from lakefeed.tables.rewrite import z_order
+from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import content, ids, open_any, write_table
 
 ACCOUNT = operation_account("compact", by="command", reason="too many files")
@@ -198,14 +199,14 @@ def test_z_order_brings_near_rows_into_the_same_files_and_is_done_once(tmp_path:
     table = write_table(tmp_path, batches, positions="shop/clicks/0")
     before = content(tmp_path)
 
-    plan = clustering.plan(table, ["id"], target_size=4_000)
-    report = clustering.run(table, plan, operation_account("cluster", by="command"), file_writer)
+    plan = z_order.plan(table, ["id"], target_size=4_000)
+    report = z_order.run(table, plan, operation_account("cluster", by="command"), file_writer)
     after = content(tmp_path)
-    again = clustering.plan(table, ["id"], target_size=4_000)
-    otherwise = clustering.plan(table, ["x"], target_size=4_000)
+    again = z_order.plan(table, ["id"], target_size=4_000)
+    otherwise = z_order.plan(table, ["x"], target_size=4_000)
     write_deltalake(tmp_path, pa.table({"id": [9_000], "x": [1]}), mode="append")
     table.refresh()
-    after_append = clustering.plan(table, ["id"])
+    after_append = z_order.plan(table, ["id"])
 
     assert len(plan.steps) == 1
     assert report.after.rows == 8_000
@@ -234,6 +235,6 @@ def test_z_order_by_a_wrong_column_is_refused(tmp_path: Path, column: str, told:
     table = write_table(tmp_path, [{"id": [1], "day": ["a"], "tags": [["x"]]}], partition_by=["day"])
 
     with pytest.raises(UsageError) as refused:
-        clustering.plan(table, [column])
+        z_order.plan(table, [column])
 
     assert told in str(refused.value)

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError, UsageError
-from lakefeed.files.stats import footer_statistics
+from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import open_store
-from lakefeed.tables import conversion
-from lakefeed.tables.operation import operation_account
+from lakefeed.tables.operations import convert as conversion
+from lakefeed.tables.operations.operation import operation_account
 from support.delta_tables import rows
 from support.foreign_parquet import REFUSED, write_old_list, write_taken
 

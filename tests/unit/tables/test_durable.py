@@ -13,8 +13,8 @@ from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.errors import BatchFailed
 from lakefeed.stores import open_store
-from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import Append, NewFile, append
 
 Steps = list[tuple[str, str]]
 

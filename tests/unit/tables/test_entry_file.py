@@ -13,8 +13,8 @@ from deltalake import DeltaTable, Field
 
 from lakefeed.errors import BatchFailed, Fenced, TableError
 from lakefeed.stores import open_store
-from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import Append, NewFile, append
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
 STRANGE = ["a b", "100%", "a#b?c", "Zürich", "東京", "it's", "x=y&z", "a+b", "~tilde", "[b]{c}|\\^`", "a:b"]

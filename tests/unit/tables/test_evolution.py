@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefeed.engine.lake import Lake
-from lakefeed.pipeline.model import Pipeline
-from lakefeed.tables.evolution import add_columns, keep_properties
+from lakefeed.handles.tables import Lake
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.tables.schema import add_columns, keep_properties
 from lakefeed.tables.table import LakeTable
 
 

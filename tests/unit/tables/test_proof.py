@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.stores import open_store
-from lakefeed.tables.commit import Append, NewFile, append
-from lakefeed.tables.log import Log
-from lakefeed.tables.proof import Proof, prove
+from lakefeed.tables.log.history import Log
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.verify.verify import Proof, prove
+from lakefeed.tables.write.append import Append, NewFile, append
 
 SCHEMA = pa.schema([("id", pa.int64())])
 HEAD = "shop/clicks/"

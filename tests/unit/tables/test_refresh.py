@@ -9,9 +9,9 @@ import pytest
 
 from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.tables import table as tables
-from lakefeed.tables.commit import Append, NewFile, append
+from lakefeed.tables.log.transactions import LogEntry, read_entry
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.transactions import LogEntry, read_entry
+from lakefeed.tables.write.append import Append, NewFile, append
 
 
 def make_table(path: Path) -> LakeTable:

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, Field
 
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, TableError
 from lakefeed.stores import open_store
-from lakefeed.tables.commit import Append, NewFile, append
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import Append, NewFile, append
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
 

@@ -11,8 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.errors import Conflict, TableError, UsageError
-from lakefeed.tables import deletion, restore
-from lakefeed.tables.operation import operation_account
+from lakefeed.tables.operations import delete as deletion
+from lakefeed.tables.operations import restore
+from lakefeed.tables.operations.operation import operation_account
 from support.delta_tables import ids, open_any, write_table
 
 DELETE = operation_account("delete", by="command", reason="erasure")

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefeed.engine.rewriting import file_writer
 from lakefeed.errors import TableError
-from lakefeed.tables import compaction, vacuum
-from lakefeed.tables.operation import operation_account
-from lakefeed.tables.retention import DAY, interval_seconds
+from lakefeed.tables.operations import vacuum
+from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.retention import DAY, interval_seconds
+from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable
+from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import ids, make_old, open_any, write_table
 
 ACCOUNT = operation_account("vacuum", by="command", reason="disk is full")

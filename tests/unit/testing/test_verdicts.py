@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakefeed import Pipeline, PipelineFileError, TableError
-from lakefeed.pipeline.load import load
+from lakefeed.pipeline.loading.load import load
 from lakefeed.pipeline.secrets import masked
 from lakefeed.testing import Sample, Verdict, assert_rows, check, run_samples
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from lakefeed import GaveUp, Pipeline
 from lakefeed.commands.app import app
 from lakefeed.engine.inline import run_inline
-from lakefeed.watch import asking
-from lakefeed.watch.lines import LogLines
-from lakefeed.watch.logbook import Logbook
-from lakefeed.watch.status import status
+from lakefeed.reports import asking
+from lakefeed.reports.status import status
+from lakefeed.watch.log_lines import LogLines
+from lakefeed.watch.state import Logbook
 
 
 def write(folder: Path, *brokers: str, more: str = "") -> Path:

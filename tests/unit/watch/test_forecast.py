@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
-from lakefeed.pipeline.units import parse_duration
-from lakefeed.tables.commit import Append, append
+from lakefeed.reports.plan import TableForecast, forecast
+from lakefeed.reports.warnings import Warnings
 from lakefeed.tables.table import LakeTable
-from lakefeed.watch.forecast import TableForecast, forecast
-from lakefeed.watch.warnings import Warnings
+from lakefeed.tables.write.append import Append, append
+from lakefeed.units import parse_duration
 from support.offline import drain
 
 
@@ -153,7 +153,7 @@ def test_rewrite_that_exceeds_the_memory_suggests_the_engine_spark(
 ) -> None:
     shop.write("schema: {event_id: long, product_id: long}\ncluster_by: [product_id]")
     drain(shop.file)
-    monkeypatch.setattr("lakefeed.tables.memory.memory_available", lambda: 1000)
+    monkeypatch.setattr("lakefeed.tables.rewrite.memory.memory_available", lambda: 1000)
 
     (warning,) = shop.plan().warnings
 

@@ -8,7 +8,7 @@ import pytest
 
 from lakefeed import Pipeline, PipelineFileError
 from lakefeed.pipeline.http import is_loopback, split_address
-from lakefeed.pipeline.load import load
+from lakefeed.pipeline.loading.load import load
 
 SHOP = """\
 name: shop

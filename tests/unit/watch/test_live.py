@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from lakefeed.commands.options import called
-from lakefeed.engine.refusals import Portion, Refusals
+from lakefeed.engine.batch.refusals import Portion, Refusals
 from lakefeed.engine.report import Counted, Upkept
 from lakefeed.pipeline.secrets import Redactor
-from lakefeed.watch.lines import LogLines
-from lakefeed.watch.live import LiveProgress
+from lakefeed.watch.log_lines import LogLines
+from lakefeed.watch.terminal import LiveProgress
 from lakefeed.watch.together import Together
 from support.screen import shown_by
 from support.watched import WatchedRun, served, shop

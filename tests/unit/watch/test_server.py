@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakefeed import UsageError
-from lakefeed.watch.status import PipelineStatus, TableStatus, status
+from lakefeed.reports.status import PipelineStatus, TableStatus, status
 from support.watched import Site, WatchedRun, served, shop
 
 TOKEN = "correct-horse"

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
-from lakefeed.engine.lake import Lake
-from lakefeed.tables import duplicates
-from lakefeed.watch.verify import verify
+from lakefeed.handles.tables import Lake
+from lakefeed.reports.verify import verify
+from lakefeed.tables.verify import duplicates
 from support.offline import drain
 
 

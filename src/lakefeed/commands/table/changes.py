@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakefeed.commands.table.desk import Desk
-    from lakefeed.tables.changes import Changes
+    from lakefeed.tables.operations.changes import Changes
     from lakefeed.tables.table import LakeTable
 
 
@@ -42,7 +42,7 @@ def changes(
     """
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
-    from lakefeed.tables.changes import changes as look
+    from lakefeed.tables.operations.changes import changes as look
 
     if (from_version is None) == (from_time is None):
         raise UsageError("changes takes either --from-version or --from-time.")
@@ -72,7 +72,7 @@ def _version(
     table: LakeTable, version: int | None, time: str | None, option: str, *, first: bool = False
 ) -> int | None:
     from lakefeed.commands.moments import moment
-    from lakefeed.tables.changes import version_at
+    from lakefeed.tables.operations.changes import version_at
 
     then = moment(time, option)
     return version if then is None else version_at(table, then, first=first)
@@ -91,7 +91,7 @@ def _rows(found: Changes, limit: int | None) -> Iterator[dict[str, object]]:
 
 def _print(at: Desk, found: Changes, limit: int) -> None:
     from lakefeed.commands.table.values import fits, record, shown
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     rows = list(_rows(found, limit))
     kind = "change data feed" if found.feed else "appends; the change data feed is off"

@@ -17,7 +17,7 @@ def checkpoint(
 ) -> None:
     """Write a checkpoint of the log, so that readers need not read every entry. Adds no version."""
     from lakefeed.commands.table.desk import Told, desk
-    from lakefeed.tables import checkpoint as operation
+    from lakefeed.tables.operations import checkpoint as operation
 
     with desk(path, file, storage, as_json) as at:
         table = at.table()

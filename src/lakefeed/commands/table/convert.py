@@ -27,11 +27,11 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Turn a directory of Parquet files into a Delta table, in place. No file is rewritten or moved."""
+    from lakefeed.columns.column_types import type_text
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, desk, plain
-    from lakefeed.files.stats import footer_statistics
-    from lakefeed.pipeline.types import type_text
-    from lakefeed.tables import conversion
+    from lakefeed.files.statistics import footer_statistics
+    from lakefeed.tables.operations import convert as conversion
 
     with desk(path, None, storage, as_json) as at:
         plan = conversion.plan(at.path, at.store, _types(partition_by), footer_statistics)
@@ -52,8 +52,8 @@ def convert(
 
 
 def _types(text: str | None) -> dict[str, pa.DataType]:
+    from lakefeed.columns.column_types import column, stored_type
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.types import column, stored_type
 
     found = {}
     for part in (text or "").split(","):

@@ -22,8 +22,8 @@ def delete(
     """Delete the rows that match a condition. Old versions keep them until a vacuum."""
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, desk, plain
-    from lakefeed.pipeline.wording import counted
-    from lakefeed.tables import deletion
+    from lakefeed.tables.operations import delete as deletion
+    from lakefeed.text import counted
 
     with desk(path, file, storage, as_json) as at:
         table = at.table()

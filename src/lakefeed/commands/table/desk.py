@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
     from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.tables.operation import Report
+    from lakefeed.tables.operations.operation import Report
     from lakefeed.tables.table import LakeTable
 
 _PIPE = 400
@@ -123,7 +123,7 @@ def desk(
     if file is None:
         place, options = _located(path), given
     else:
-        from lakefeed.pipeline.model import Pipeline
+        from lakefeed.pipeline.pipeline import Pipeline
 
         pipeline = Pipeline.from_file(file)
         place, named = _named(pipeline, path, file)
@@ -172,7 +172,7 @@ def names(text: str | None) -> list[str]:
 
 
 def _located(path: str) -> str:
-    from lakefeed.pipeline.locations import location
+    from lakefeed.pipeline.options.paths import location
 
     try:
         return location(path, Path.cwd())
@@ -185,7 +185,7 @@ def _named(pipeline: Any, name: str, file: Path) -> tuple[str, dict[str, str]]:
         return pipeline.tables[name].path, pipeline.storage_for(name)
     if name == "dead_letters":
         return pipeline.dead_letters_path, pipeline.dead_letters_storage
-    from lakefeed.pipeline.wording import suggestion
+    from lakefeed.text import suggestion
 
     raise UsageError(f"{file} has no table {name!r}{suggestion(name, [*pipeline.tables, 'dead_letters'])}")
 
@@ -193,7 +193,7 @@ def _named(pipeline: Any, name: str, file: Path) -> tuple[str, dict[str, str]]:
 def _report_lines(result: Report | dict[str, Any]) -> list[str]:
     if isinstance(result, dict):
         return [str(result["told"])]
-    from lakefeed.pipeline.wording import listed
+    from lakefeed.text import listed
 
     if not result.versions:
         return ["Nothing was left to do; no version was made."]

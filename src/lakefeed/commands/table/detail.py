@@ -10,7 +10,7 @@ from lakefeed.commands.table.options import At, File, Json, Storage
 
 if TYPE_CHECKING:
     from lakefeed.commands.table.desk import Desk
-    from lakefeed.tables.description import Description
+    from lakefeed.tables.detail.detail import Description
 
 
 def detail(
@@ -25,7 +25,7 @@ def detail(
 ) -> None:
     """Show schema, partitions, files, features, properties, owner, last commits, and advice."""
     from lakefeed.commands.table.desk import desk, names, plain
-    from lakefeed.tables.description import describe
+    from lakefeed.tables.detail.detail import describe
 
     with desk(path, file, storage, as_json) as at:
         found = describe(at.table(), names(filters))
@@ -36,8 +36,8 @@ def detail(
 
 
 def _print(at: Desk, found: Description) -> None:
-    from lakefeed.pipeline.units import readable_size
-    from lakefeed.pipeline.wording import listed
+    from lakefeed.text import listed
+    from lakefeed.units import readable_size
 
     at.say(
         f"{found.path}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lakefeed.commands.table.options import At, DryRun, File, Json, Storage, Yes
-from lakefeed.pipeline.wording import counted
+from lakefeed.text import counted
 
 
 def drop(
@@ -18,7 +18,7 @@ def drop(
 ) -> None:
     """Delete a table: the data of all versions and the log, and no other files."""
     from lakefeed.commands.table.desk import Told, desk, plain
-    from lakefeed.tables import drop as operation
+    from lakefeed.tables.operations import drop as operation
     from lakefeed.tables.positions import named_partition
 
     with desk(path, file, storage, as_json) as at:

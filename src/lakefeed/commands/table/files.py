@@ -21,8 +21,8 @@ def files(
 ) -> None:
     """Show the files of the newest version with size, rows and partition, smallest first."""
     from lakefeed.commands.table.desk import desk
-    from lakefeed.tables.description import instant
-    from lakefeed.tables.snapshot import data_files, extent, partition_text
+    from lakefeed.tables.detail.detail import instant
+    from lakefeed.tables.log.snapshot import data_files, extent, partition_text
 
     with desk(path, file, storage, as_json) as at:
         found = sorted(data_files(at.table().delta, where), key=lambda one: (one.size, one.path))

@@ -9,7 +9,7 @@ import typer
 from lakefeed.commands.table.options import At, File, Json, Storage
 
 if TYPE_CHECKING:
-    from lakefeed.tables.description import Commit
+    from lakefeed.tables.detail.detail import Commit
 
 
 def history(
@@ -21,7 +21,7 @@ def history(
 ) -> None:
     """Show the versions that are still in the log: when, what, who and why."""
     from lakefeed.commands.table.desk import desk, plain
-    from lakefeed.tables.description import history as look
+    from lakefeed.tables.detail.detail import history as look
 
     with desk(path, file, storage, as_json) as at:
         found = look(at.table(), limit)

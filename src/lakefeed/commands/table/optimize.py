@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
-from lakefeed.pipeline.wording import counted
+from lakefeed.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakefeed.commands.table.desk import Desk, Told
-    from lakefeed.tables.operation import Report
+    from lakefeed.tables.operations.operation import Report
     from lakefeed.tables.table import LakeTable
 
 _SHOWN = 10
@@ -61,9 +61,9 @@ def _compact(
 ) -> tuple[Told, Callable[[], Report]]:
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told
-    from lakefeed.engine.rewriting import file_writer
-    from lakefeed.tables import compaction
-    from lakefeed.tables.data_file import refuse_missing
+    from lakefeed.tables.rewrite import compact as compaction
+    from lakefeed.tables.rewrite.data_file import refuse_missing
+    from lakefeed.upkeep.file_writer import file_writer
 
     plan = compaction.plan(table, where=where, target_size=target, min_size=small)
     refuse_missing(table.store, (file.path for step in plan.steps for file in step.files))
@@ -85,9 +85,9 @@ def _cluster(
 ) -> tuple[Told, Callable[[], Report]]:
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told
-    from lakefeed.engine.rewriting import file_writer
-    from lakefeed.tables import clustering
-    from lakefeed.tables.data_file import refuse_missing
+    from lakefeed.tables.rewrite import z_order as clustering
+    from lakefeed.tables.rewrite.data_file import refuse_missing
+    from lakefeed.upkeep.file_writer import file_writer
 
     plan = clustering.plan(table, columns, where=where, target_size=target)
     refuse_missing(table.store, (file.path for step in plan.steps for file in step.files))
@@ -110,7 +110,7 @@ def _cluster(
 
 
 def _steps(steps: list[tuple[Any, str]]) -> list[str]:
-    from lakefeed.tables.snapshot import partition_text
+    from lakefeed.tables.log.snapshot import partition_text
 
     shown = [
         f"  {partition_text(partition) or 'the whole table'}: {text}" for partition, text in steps[:_SHOWN]
@@ -132,7 +132,7 @@ def _data(version: int, table: Any, before: Any, steps: Any) -> dict[str, Any]:
 
 def _size(text: str | None, option: str) -> int | None:
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.units import parse_size
+    from lakefeed.units import parse_size
 
     if text is None:
         return None

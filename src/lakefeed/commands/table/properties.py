@@ -28,7 +28,7 @@ def properties(
     """Show the table's properties; with --set and --unset, change them."""
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, desk, pairs
-    from lakefeed.tables import settings
+    from lakefeed.tables.operations import properties as settings
 
     with desk(path, file, storage, as_json) as at:
         table = at.table()

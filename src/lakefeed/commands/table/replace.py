@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakefeed.commands.table.desk import Desk, Told
-    from lakefeed.engine.retyping import Misfits
-    from lakefeed.tables.operation import Report
+    from lakefeed.reprocess.retype import Misfits
+    from lakefeed.tables.operations.operation import Report
     from lakefeed.tables.table import LakeTable
 
 
@@ -70,8 +70,8 @@ def _rows(
 ) -> tuple[Told, Callable[[], Report]]:
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, plain
-    from lakefeed.pipeline.wording import counted
-    from lakefeed.tables import replacement
+    from lakefeed.tables.operations import replace as replacement
+    from lakefeed.text import counted
 
     plan = replacement.plan(table, where, replacement.Rows.at(source, at.storage))
     lines = [
@@ -96,9 +96,9 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, plain
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.partitioning import parse_partition_field, partition_problems
+    from lakefeed.pipeline.options.partition_by import parse_partition_field, partition_problems
     from lakefeed.rows.partition import add_partition_columns
-    from lakefeed.tables import layout
+    from lakefeed.tables.operations import repartition as layout
 
     try:
         fields = [parse_partition_field(part) for part in _parts(text)]
@@ -135,12 +135,12 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
 def _types(
     at: Desk, table: LakeTable, texts: list[str], or_null: bool, reason: str | None
 ) -> tuple[Told, Callable[[], Report]]:
+    from lakefeed.columns.column_types import column_text
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import Told, plain
-    from lakefeed.engine import retyping
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.types import column_text
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.reprocess import retype
+    from lakefeed.text import counted
 
     columns = {}
     for text in texts:
@@ -150,7 +150,7 @@ def _types(
         if name in columns:
             raise UsageError(f"--column: {name!r} is given twice")
         columns[name] = kind
-    plan = retyping.plan(table, columns)
+    plan = retype.plan(table, columns)
     lines = [f"{at.path}, version {plan.layout.version}: {plan.layout.table}"]
     for one in plan.declared:
         lines.append(f"column {one.name} is {plan.was[one.name]}, would be {column_text(one)}")
@@ -172,15 +172,15 @@ def _types(
     }
     nothing = "Nothing to do: the columns have these types already." if plan.nothing else None
     account = command_account("replace", reason)
-    return Told(lines, data, nothing), lambda: retyping.run(table, plan, account)
+    return Told(lines, data, nothing), lambda: retype.run(table, plan, account)
 
 
 def _refuse_misfits(at: Desk, column: pa.Field, lost: Misfits, or_null: bool) -> None:
     from shlex import quote
 
+    from lakefeed.columns.column_types import type_text
     from lakefeed.errors import TableError
-    from lakefeed.pipeline.types import type_text
-    from lakefeed.pipeline.wording import counted
+    from lakefeed.text import counted
 
     name = column.name
     if lost.nulls:

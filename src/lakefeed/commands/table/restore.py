@@ -7,21 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakefeed.commands.table.options import (
-    At,
-    DryRun,
-    File,
-    Json,
-    Reason,
-    Storage,
-    ToTime,
-    ToVersion,
-    Yes,
-)
+from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, ToTime, ToVersion, Yes
 
 if TYPE_CHECKING:
     from lakefeed.commands.table.desk import Desk, Told
-    from lakefeed.tables.restore import Plan
+    from lakefeed.tables.operations.restore import Plan
 
 
 def restore(
@@ -46,7 +36,7 @@ def restore(
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
-    from lakefeed.tables import restore as operation
+    from lakefeed.tables.operations import restore as operation
 
     if (to_version is None) == (to_time is None):
         raise UsageError("restore takes either --to-version or --to-time.")

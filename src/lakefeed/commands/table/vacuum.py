@@ -10,7 +10,7 @@ from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Stor
 
 if TYPE_CHECKING:
     from lakefeed.commands.table.desk import Desk, Told
-    from lakefeed.tables.vacuum import Plan
+    from lakefeed.tables.operations.vacuum import Plan
 
 _SHOWN = 10
 
@@ -37,8 +37,8 @@ def vacuum(
     from lakefeed.commands.output import command_account
     from lakefeed.commands.table.desk import desk
     from lakefeed.errors import UsageError
-    from lakefeed.pipeline.units import parse_duration
-    from lakefeed.tables import vacuum as operation
+    from lakefeed.tables.operations import vacuum as operation
+    from lakefeed.units import parse_duration
 
     try:
         seconds = None if retain is None else parse_duration(retain)
@@ -53,7 +53,7 @@ def vacuum(
 
 def _told(at: Desk, plan: Plan) -> Told:
     from lakefeed.commands.table.desk import Told, plain
-    from lakefeed.pipeline.units import format_duration, readable_size
+    from lakefeed.units import format_duration, readable_size
 
     kept = format_duration(plan.retain)
     lines = [f"{at.path}, version {plan.version}: {plan.deleted} unneeded for longer than {kept}"]

@@ -1,0 +1,74 @@
+"""The names of pipelines, sources, tables and columns."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from lakefeed.text import shown
+
+# Also the name of a folder that is emptied at every start, hence neither `.` nor `..`.
+_PIPELINE_NAME = r"^(?!\.{1,2}$)[A-Za-z0-9_.\-]{1,100}$"
+_PART_NAME = r"^[A-Za-z0-9_\-]+$"
+
+
+def _check_pipeline_name(name: str) -> str:
+    if not re.fullmatch(_PIPELINE_NAME, name):
+        raise ValueError(f"expected at most 100 letters, digits, '_', '-' and '.', got {shown(name)}")
+    return name
+
+
+def _check_part_name(name: str) -> str:
+    if not re.fullmatch(_PART_NAME, name):
+        raise ValueError("a name may hold letters, digits, '_' and '-'")
+    return name
+
+
+PipelineName = Annotated[
+    str, AfterValidator(_check_pipeline_name), WithJsonSchema({"type": "string", "pattern": _PIPELINE_NAME})
+]
+"""Part of every transaction id in every table's log: renaming a pipeline makes it start anew."""
+
+PartName = Annotated[
+    str, AfterValidator(_check_part_name), WithJsonSchema({"type": "string", "pattern": _PART_NAME})
+]
+"""The name of a source or of a table."""
+
+_REFUSED = {
+    " ": "a space",
+    ",": "','",
+    ";": "';'",
+    "{": "'{'",
+    "}": "'}'",
+    "(": "'('",
+    ")": "')'",
+    "=": "'='",
+}
+_REFUSED |= {"\n": "a line break", "\r": "a line break", "\t": "a tab", "\0": "the character NUL"}
+_LONGEST = 255
+
+
+def column_name_problem(name: str) -> str | None:
+    """Why a column or struct field may not be called so, or None.
+
+    Spark refuses these characters in Delta, and Arrow ends every name at a NUL. Nobody refuses long names,
+    but every version of the schema repeats them.
+    """
+    if not name:
+        return "a column needs a name"
+    if len(name) > _LONGEST or len(name.encode("utf-8", "replace")) > _LONGEST:
+        return f"a column name may not be longer than {_LONGEST} bytes"
+    found = next((character for character in name if character in _REFUSED), None)
+    return f"a column name may not contain {_REFUSED[found]}" if found else None
+
+
+def _check_column_name(name: str) -> str:
+    if problem := column_name_problem(name):
+        raise ValueError(problem)
+    return name
+
+
+ColumnName = Annotated[str, AfterValidator(_check_column_name)]
+"""A column name that every engine takes, without column mapping."""

@@ -1,0 +1,134 @@
+"""Discarding dead letters: they go for good, and the commit says who wanted that and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lakefeed.dead_letters.find import LetterFilter, literal, read_letters
+from lakefeed.dead_letters.reconcile import remove, settle
+from lakefeed.errors import StoreUnavailable, TableError
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources import source_of
+from lakefeed.tables.positions import Positions, lowest, positions_of, replay_id
+
+_ATTEMPTS = 5
+_COLUMNS = ["table", "source", "topic", "partition", "offset"]
+
+
+@dataclass
+class Discard:
+    """How many letters were discarded, or would be, and how many must wait for the next run."""
+
+    letters: int = 0
+    waiting: int = 0
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """From where on the events of a partition are still to be read by a table."""
+
+    table: str
+    source: str
+    topic: str | None
+    partition: int
+    offset: int
+
+    def sql(self) -> str:
+        """The condition that the letters ahead meet."""
+        topic = "topic IS NULL" if self.topic is None else f"topic = {literal(self.topic)}"
+        return (
+            f'("table" = {literal(self.table)} AND source = {literal(self.source)} AND {topic} '
+            f'AND "partition" = {self.partition} AND "offset" >= {self.offset})'
+        )
+
+
+def discard(
+    pipeline: Pipeline, wanted: LetterFilter, *, who: str, reason: str, dry_run: bool = False
+) -> Discard:
+    """Delete the dead letters that are meant, in one commit.
+
+    Letters at offsets that their table has not read up to yet stay: the next run would write them again.
+    """
+    lake = Lake(pipeline)
+    if lake.letters.look() is None:
+        return Discard()
+    places = [place for place in lake.places.values() if wanted.table in (None, place.name)]
+    tables = {place.name: place for place in places if place.look() is not None}
+    given_up = {} if dry_run else _settle(lake, tables, wanted)
+    for _ in range(_ATTEMPTS):
+        found, ahead = _count(lake, wanted, tables)
+        if dry_run or not found.letters:
+            return found
+        condition = wanted.sql(pipeline.name)
+        if ahead:
+            condition += f" AND NOT ({' OR '.join(one.sql() for one in ahead)})"
+        account = {
+            "pipeline": pipeline.name,
+            "kind": "discard",
+            "letters": found.letters,
+            "who": who,
+            "reason": reason,
+        }
+        if remove(lake.letters.table, condition, account, given_up, found.letters):
+            return replace(found, version=lake.letters.table.version)
+        lake.letters.table.refresh()
+    raise StoreUnavailable(
+        f"{lake.letters.path}: other writers keep changing the dead letters; run the command again."
+    )
+
+
+def _settle(lake: Lake, tables: dict[str, Place], wanted: LetterFilter) -> dict[str, int]:
+    """Settle what can be settled; for the one table that is named, answer the number that cannot."""
+    given_up = {}
+    for name, place in tables.items():
+        try:
+            settle(lake, place)
+        except TableError as error:
+            if error.retryable or wanted.table != name:
+                raise
+            number = place.table.transactions[replay_id(lake.pipeline.name)]
+            given_up[replay_id(lake.pipeline.name, name)] = number
+    return given_up
+
+
+def _count(lake: Lake, wanted: LetterFilter, tables: dict[str, Place]) -> tuple[Discard, set[Ahead]]:
+    found = Discard()
+    ahead: set[Ahead] = set()
+    borders = _borders(lake, tables)
+    for batch in read_letters(lake, wanted, _COLUMNS, lake.letters.table.version):
+        for row in batch.to_pylist():
+            held = borders.get((row["table"], row["source"]))
+            border = None
+            if held is not None:
+                partition_of = source_of(lake.pipeline, row["source"]).partition_of
+                border = held.get(partition_of(row["topic"], row["partition"]), 0)
+            if border is not None and row["offset"] >= border:
+                found.waiting += 1
+                ahead.add(Ahead(row["table"], row["source"], row["topic"], row["partition"], border))
+            else:
+                found.letters += 1
+    return found, ahead
+
+
+def _borders(lake: Lake, tables: dict[str, Place]) -> dict[tuple[str, str], Positions]:
+    """The positions of each table in each of its sources; a table that is missing has read nothing.
+
+    Letters of tables and sources that the pipeline file does not name will never be read again.
+    """
+    return {
+        (table, source): _border(lake, tables, table, source)
+        for table, spec in lake.pipeline.tables.items()
+        for source in spec.from_
+    }
+
+
+def _border(lake: Lake, tables: dict[str, Place], table: str, source: str) -> Positions:
+    """How far a table has come; a route as far as the last of its tables."""
+    name = lake.pipeline.name
+    if table not in lake.routes:
+        return positions_of(tables[table].table.transactions, name, source) if table in tables else {}
+    opened = [place.look() for place in lake.routed_places(table).values()]
+    held = [positions_of(one.transactions, name, source) for one in opened if one is not None]
+    return lowest(each for each in held if each) if any(held) else {}

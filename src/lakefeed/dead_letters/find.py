@@ -1,0 +1,184 @@
+"""Dead letters, found again: which ones are meant, where they lie, and their events as a source gave them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakefeed.columns.column_types import TIMESTAMP
+from lakefeed.errors import TableError, UsageError
+from lakefeed.handles.tables import Lake
+from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.sources import ORIGIN, Events
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.history import Log
+from lakefeed.text import suggestion
+
+_ROWS_AT_A_TIME = 256
+"""Payloads may be large: so many are in memory together."""
+
+
+@dataclass(frozen=True)
+class LetterFilter:
+    """Which dead letters are meant; what is None does not matter. `since` counts in, `until` does not."""
+
+    table: str | None = None
+    source: str | None = None
+    stage: str | None = None
+    code: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+
+    def chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of some dead letters that are meant."""
+        for name, value in self._equal().items():
+            rows = rows.filter(pc.equal(rows.column(name), value))
+        if self.since:
+            rows = rows.filter(pc.greater_equal(rows.column("dead_at"), pa.scalar(self.since, TIMESTAMP)))
+        if self.until:
+            rows = rows.filter(pc.less(rows.column("dead_at"), pa.scalar(self.until, TIMESTAMP)))
+        return rows
+
+    def sql(self, pipeline: str) -> str:
+        """The same as a condition, for a deletion."""
+        parts = [f"pipeline = {literal(pipeline)}"]
+        parts += [f'"{name}" = {literal(value)}' for name, value in self._equal().items()]
+        parts += [f"dead_at >= {literal(self.since)}"] if self.since else []
+        parts += [f"dead_at < {literal(self.until)}"] if self.until else []
+        return " AND ".join(parts)
+
+    def _equal(self) -> dict[str, str | int]:
+        names = [field.name for field in fields(self) if field.name not in ("since", "until")]
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+def literal(value: str | int | dt.datetime) -> str:
+    """A value as delta-rs reads it in a condition."""
+    if isinstance(value, dt.datetime):
+        moment = value.astimezone(dt.UTC).isoformat()
+        return f"arrow_cast('{moment}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+
+def read_letters(
+    lake: Lake, wanted: LetterFilter, columns: Sequence[str] | None = None, version: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The dead letters of a pipeline that are meant, as of one version of their table.
+
+    The files are chosen at once: what others delete meanwhile is still read.
+    """
+    log = Log.open(lake.letters.store)
+    if log is None:
+        return
+    names = list(columns or DEAD_LETTER_SCHEMA.names)
+    needed = [name for name in DEAD_LETTER_SCHEMA.names if name != "payload" or name in names]
+    files = log.snapshot(log.newest if version is None else version).files
+    for path in files:
+        with store_errors(lake.letters.path):
+            try:
+                parquet = pq.ParquetFile(lake.letters.store.open_input_file(path))
+            except FileNotFoundError as error:
+                raise TableError(
+                    f"{lake.letters.path}: {path}, which holds dead letters, is missing.\n"
+                    "It was deleted by hand, or by a vacuum with a retention shorter than the replay."
+                ) from error
+            for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=needed):
+                rows = _plain(batch)
+                found = wanted.chosen(rows.filter(pc.equal(rows.column("pipeline"), lake.pipeline.name)))
+                if found.num_rows:
+                    yield found.select(names)
+
+
+def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The types of the table: files that delta-rs has rewritten say that their texts and bytes are views."""
+    fields = [DEAD_LETTER_SCHEMA.field(name) for name in rows.schema.names]
+    columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+class LetterEvents(Events):
+    """Dead letters as the events that they once were."""
+
+    def __init__(self, letters: pa.RecordBatch, partition_of: Callable[[str | None, int], str]) -> None:
+        self._origin = pa.RecordBatch.from_arrays(
+            [letters.column(field.name).cast(field.type) for field in ORIGIN], schema=ORIGIN
+        )
+        topics, numbers = (self._origin.column(name).to_pylist() for name in ("topic", "partition"))
+        self._partitions = list(map(partition_of, topics, numbers))
+        self.payloads = letters.column("payload").to_pylist()
+
+    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """Where they came from, as their letters say."""
+        return self._origin if rows is None else self._origin.take(pa.array(rows, pa.int64()))
+
+    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many of each partition."""
+        chosen = self._partitions if rows is None else [self._partitions[row] for row in rows]
+        return Counter(chosen)
+
+
+@dataclass
+class LetterSummary:
+    """Dead letters that have table, source, stage and code in common."""
+
+    table: str
+    source: str
+    stage: str
+    code: str
+    letters: int
+    first: dt.datetime
+    last: dt.datetime
+    example: str
+
+
+def summaries(lake: Lake, wanted: LetterFilter) -> list[LetterSummary]:
+    """What kinds of dead letters there are, the most frequent first."""
+    columns = ["table", "source", "stage", "code", "dead_at", "error"]
+    found: dict[tuple[str, ...], LetterSummary] = {}
+    for batch in read_letters(lake, wanted, columns):
+        for row in batch.to_pylist():
+            key = (row["table"], row["source"], row["stage"], row["code"])
+            at, known = row["dead_at"], found.get(key)
+            if known is None:
+                found[key] = LetterSummary(*key, 1, at, at, row["error"])
+                continue
+            known.letters += 1
+            known.first, known.last = min(known.first, at), max(known.last, at)
+    return sorted(found.values(), key=lambda one: -one.letters)
+
+
+def refuse_unknown_table(lake: Lake, table: str | None) -> None:
+    """Raise UsageError for a table that neither the file has nor any dead letter; old names may have some."""
+    lake.find_routed()
+    names = {**lake.places, **lake.routes}
+    if table is None or table in names:
+        return
+    for batch in read_letters(lake, LetterFilter(), ["table"]):
+        names |= dict.fromkeys(batch.column("table").to_pylist())
+    if table not in names:
+        raise UsageError(f"--table: there is no table {table!r}{suggestion(table, names)}")
+
+
+def count_letters(lake: Lake) -> int:
+    """How many dead letters the pipeline has, of all tables."""
+    return sum(batch.num_rows for batch in read_letters(lake, LetterFilter(), ["offset"]))
+
+
+def newest_letters(lake: Lake, wanted: LetterFilter, limit: int) -> pa.Table:
+    """The dead letters that came last, newest first."""
+    kept = DEAD_LETTER_SCHEMA.empty_table()
+    order = [(name, "descending") for name in ("dead_at", "timestamp", "offset")]
+    order += [("topic", "ascending"), ("partition", "ascending")]
+    for batch in read_letters(lake, wanted):
+        rows = pa.Table.from_batches([batch]).cast(DEAD_LETTER_SCHEMA)
+        kept = pa.concat_tables([kept, rows]).sort_by(order).slice(0, limit)
+    return kept

@@ -1,0 +1,56 @@
+"""Standing letters: events that a table has yet to read and that are its dead letters already.
+
+After a crash between the two commits of a batch there are some, and after a table was moved: a new table
+reads everything from `start`, while the dead letters of the old one stand. Nobody makes rows of them but a
+replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakefeed.engine.batch.plan import Stamp
+from lakefeed.handles.tables import Lake
+from lakefeed.sources import Offsets
+from lakefeed.tables.positions import positions_of
+from lakefeed.text import counted
+
+Standing = Mapping[str, frozenset[Stamp]]
+
+
+def standing(
+    lake: Lake, source: str, table: str, held: Offsets, rows_from: Offsets, letters: Offsets
+) -> dict[str, frozenset[Stamp]]:
+    """The standing letters of a table, by partition; never any after offsets began anew.
+
+    `held` are the positions of the table, `rows_from` those that it goes on from, `letters` those up to
+    which its dead letters are in place.
+    """
+    ahead = {
+        partition: at
+        for partition, at in rows_from.items()
+        if at < letters.get(partition, 0) and at >= held.get(partition, at)
+    }
+    return lake.lettered(source, table, ahead) if ahead else {}
+
+
+def foreseen(lake: Lake, source: str, table: str, start: Offsets) -> str:
+    """What to know of a table that begins anew; nothing where no dead letter of it is known."""
+    letters = lake.letters.look()
+    if letters is None:
+        return ""
+    known = positions_of(letters.transactions, lake.pipeline.name, source, letters_of=table)
+    return told_of_new(lake.pipeline.file_argument, table, standing(lake, source, table, {}, start, known))
+
+
+def told_of_new(file: str, table: str, found: Standing) -> str:
+    """What a table that begins anew leaves out, and what to run for that; empty if nothing."""
+    count = sum(map(len, found.values()))
+    if not count:
+        return ""
+    are = "is a dead letter" if count == 1 else "are dead letters"
+    return (
+        f"has no position yet and reads its events from `start`, but {counted(count, 'event')} {are} of this "
+        f"table already and will not be read again; after the run: `lakefeed dead-letters replay {file} "
+        f"--table {table} --yes`"
+    )

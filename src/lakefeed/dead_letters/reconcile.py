@@ -1,0 +1,218 @@
+"""Settling: the dead-letter table follows what a replay or a rewind has done to a table.
+
+Rows and letters are in two tables, and one commit cannot change both. So the table commits first: its commit
+increments a number in its log, and its account says what is left to do with the letters. The commit of the
+dead letters does that and sets the same number in its log. If the number is higher in the table than in the
+letters, a process was killed between the two commits; the next one does the rest, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake.exceptions import CommitFailedError
+
+from lakefeed.columns.column_types import TIMESTAMP
+from lakefeed.dead_letters.find import LetterFilter, literal, read_letters
+from lakefeed.errors import StoreUnavailable, TableError
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.transactions import read_entry
+from lakefeed.tables.positions import replay_id
+from lakefeed.tables.table import LakeTable, account_of, commit_properties
+from lakefeed.tables.write.append import Append, NewFile, append
+
+_ATTEMPTS = 5
+
+Identity = tuple[str, str | None, int, int, int]
+"""Source, topic, partition, microseconds of `dead_at` and offset: what tells a table's letter from others.
+
+A topic that was made anew has the same offsets again, but no task reads both.
+"""
+IDENTITY_COLUMNS = ["source", "topic", "partition", "dead_at", "offset"]
+
+
+@dataclass(frozen=True)
+class LetterGroup:
+    """Dead letters of one partition that one task wrote, as an account lists them."""
+
+    source: str
+    topic: str | None
+    partition: int
+    dead_at: int
+    offsets: tuple[int, ...]
+
+    def sql(self) -> str:
+        """The condition that they meet and no other letter of their table does."""
+        topic = "topic IS NULL" if self.topic is None else f"topic = {literal(self.topic)}"
+        moment = literal(pa.scalar(self.dead_at, TIMESTAMP).as_py())
+        return (
+            f'(source = {literal(self.source)} AND {topic} AND "partition" = {self.partition} '
+            f'AND dead_at = {moment} AND "offset" IN ({", ".join(map(str, self.offsets))}))'
+        )
+
+
+def identities(rows: pa.RecordBatch) -> list[Identity]:
+    """Who each of these letters is."""
+    columns = [
+        rows.column(name).cast(pa.int64()) if name == "dead_at" else rows.column(name)
+        for name in IDENTITY_COLUMNS
+    ]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def grouped(letters: Iterable[Identity]) -> list[LetterGroup]:
+    """Letters as an account lists them."""
+    groups: dict[tuple[str, str | None, int, int], list[int]] = {}
+    for source, topic, partition, dead_at, offset in letters:
+        groups.setdefault((source, topic, partition, dead_at), []).append(offset)
+    return [LetterGroup(*head, tuple(sorted(offsets))) for head, offsets in groups.items()]
+
+
+def to_account(groups: Iterable[LetterGroup]) -> list[list[Any]]:
+    """Groups as JSON."""
+    return [[one.source, one.topic, one.partition, one.dead_at, list(one.offsets)] for one in groups]
+
+
+def from_account(value: Iterable[list[Any]]) -> list[LetterGroup]:
+    """Groups from JSON."""
+    return [
+        LetterGroup(source, topic, partition, dead_at, tuple(offsets))
+        for source, topic, partition, dead_at, offsets in value
+    ]
+
+
+def members(groups: Iterable[LetterGroup]) -> Iterator[Identity]:
+    """Every letter of the groups."""
+    for one in groups:
+        for offset in one.offsets:
+            yield one.source, one.topic, one.partition, one.dead_at, offset
+
+
+def settle(lake: Lake, place: Place) -> bool:
+    """Do what the table's last replay or rewind has left to do; False where nothing was left.
+
+    Raises TableError when the log no longer tells what that was.
+    """
+    name = lake.pipeline.name
+    ordered = place.table.transactions.get(replay_id(name))
+    if ordered is None:
+        return False
+    with lake.letters.lock:
+        letters = lake.letters.open(name)
+        if letters is None:
+            return False
+        key = replay_id(name, place.name)
+        for _ in range(_ATTEMPTS):
+            if letters.transactions.get(key, 0) >= ordered:
+                return False
+            if _follow(lake, place, letters, ordered):
+                return True
+            letters.refresh()
+    raise StoreUnavailable(
+        f"{lake.letters.path}: other writers keep changing the dead letters; run the command again."
+    )
+
+
+def unsettled(lake: Lake, place: Place) -> frozenset[Identity]:
+    """The letters that are rows already, as a replay was killed before it could delete them."""
+    name, letters = lake.pipeline.name, lake.letters.table
+    ordered = place.table.transactions.get(replay_id(name))
+    if ordered is None or letters.transactions.get(replay_id(name, place.name), 0) >= ordered:
+        return frozenset()
+    order = _order(place, name, ordered)
+    return frozenset(() if order["kind"] == "rewind" else members(from_account(order["letters"])))
+
+
+def _follow(lake: Lake, place: Place, letters: LakeTable, ordered: int) -> bool:
+    """One try; False when another commit came in between."""
+    order = _order(place, lake.pipeline.name, ordered)
+    account: dict[str, Any] = {"pipeline": lake.pipeline.name, "table": place.name}
+    key = replay_id(lake.pipeline.name, place.name)
+    if order["kind"] == "rewind":
+        return _return(lake, letters, order, account, {key: ordered})
+    groups = from_account(order["letters"])
+    there = _count(lake, place.name, groups)
+    account |= {"kind": "replayed", "letters": there}
+    return remove(letters, _condition(lake, place.name, groups), account, {key: ordered}, there)
+
+
+def remove(
+    letters: LakeTable, condition: str, account: dict[str, Any], transactions: dict[str, int], count: int
+) -> bool:
+    """Delete letters and set positions in one commit; False when another commit came in between.
+
+    A deletion that meets no letter would make no version, hence the other way for a `count` of 0.
+    """
+    if not count:
+        expected = {name: letters.transactions.get(name) for name in transactions}
+        append(letters, Append([], transactions, expected, account), retries=_ATTEMPTS)
+        return True
+    try:
+        with store_errors(letters.path):
+            letters.delta.delete(condition, commit_properties=commit_properties(transactions, account))
+    except CommitFailedError:
+        return False
+    letters.refresh()
+    return True
+
+
+def _return(
+    lake: Lake,
+    letters: LakeTable,
+    order: dict[str, Any],
+    account: dict[str, Any],
+    transactions: dict[str, int],
+) -> bool:
+    """Put letters back whose rows a rewind has taken away, and that no source will give again."""
+    there = {one for batch in _identified(lake, account["table"], None) for one in identities(batch)}
+    writer = TableWriter(lake.letters.store, FileTarget(DEAD_LETTER_SCHEMA, sync=lake.letters.sync))
+    count = 0
+    for part in order.get("letters", ()):
+        wanted = set(members(from_account(part["letters"]))) - there
+        there |= wanted
+        for batch in _identified(lake, account["table"], part["version"]):
+            kept = batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
+            writer.write(kept)
+            count += kept.num_rows
+    files = [NewFile(file.path, file.size, {}, file.stats) for file in writer.close()]
+    expected = {name: letters.transactions.get(name) for name in transactions}
+    change = Append(files, transactions, expected, account | {"kind": "returned", "letters": count})
+    append(letters, change, retries=_ATTEMPTS)
+    return True
+
+
+def _identified(lake: Lake, table: str, version: int | None) -> Iterator[pa.RecordBatch]:
+    columns = IDENTITY_COLUMNS if version is None else None
+    return read_letters(lake, LetterFilter(table=table), columns, version)
+
+
+def _count(lake: Lake, table: str, groups: list[LetterGroup]) -> int:
+    wanted = set(members(groups))
+    return sum(one in wanted for batch in _identified(lake, table, None) for one in identities(batch))
+
+
+def _condition(lake: Lake, table: str, groups: list[LetterGroup]) -> str:
+    of_table = LetterFilter(table=table).sql(lake.pipeline.name)
+    return f"{of_table} AND ({' OR '.join(group.sql() for group in groups)})"
+
+
+def _order(place: Place, pipeline: str, number: int) -> dict[str, Any]:
+    """The account of the commit that set this number."""
+    for version in range(place.table.version, -1, -1):
+        try:
+            entry = read_entry(place.store, version)
+        except FileNotFoundError:
+            break
+        if entry.transactions.get(replay_id(pipeline)) == number:
+            return account_of(entry.info)
+    raise TableError(
+        f"table {place.name}: a replay of dead letters was interrupted, and the log no longer shows which "
+        f"ones it wrote.\n"
+        "Compare the dead letters with the table, and discard those that are already rows."
+    )

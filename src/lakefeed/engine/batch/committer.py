@@ -1,0 +1,354 @@
+"""Landing: the files of a batch become versions of tables, with the positions that they reach.
+
+Dead letters land first. So a table's position says that its dead letters up to there are in place as well,
+and a crash between the two commits repeats only the table's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lakefeed.engine.batch.empty_schema import Blank
+from lakefeed.engine.batch.manifest import (
+    MOST_SAMPLES,
+    Manifest,
+    TableManifest,
+    added,
+    check_covered,
+    merged,
+    various,
+)
+from lakefeed.engine.batch.plan import group_of
+from lakefeed.engine.batch.refusals import Portion, Refusals
+from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.report import Committed, Lettered, Watcher
+from lakefeed.errors import LakefeedError, TableError
+from lakefeed.files import DataFile
+from lakefeed.handles.progress import Reach
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.sources import OffsetRange, Offsets
+from lakefeed.tables.detail.contents import small_below
+from lakefeed.tables.positions import application_id, mark_id
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import Append, NewFile, append
+
+
+@dataclass
+class Outcome:
+    """What became of a batch: tables that must change first, and tables that failed."""
+
+    proposals: dict[str, pa.Schema] = field(default_factory=dict)
+    failures: dict[str, LakefeedError] = field(default_factory=dict)
+    start: Offsets = field(default_factory=dict)
+    """Where the batch began, in every partition."""
+    read: dict[str, int] = field(default_factory=dict)
+    """Events read, by partition."""
+    size: int = 0
+    overfull: tuple[int, int] | None = None
+    """Events and their bytes in a task that gave up because they are too large; nothing has landed then."""
+    over: bool = False
+    """Whether the life has ended between two batches, so that tables can change hands."""
+
+
+class Landing:
+    """Commits the batches of one flow. Used by one thread; tables commit side by side."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        source: str,
+        marks: dict[str, int],
+        reaches: Iterable[Reach],
+        watcher: Watcher,
+        refusals: Refusals | None = None,
+    ) -> None:
+        self._lake = lake
+        self._source = source
+        self._marks = marks
+        self._reaches = {reach.place.name: reach for reach in reaches}
+        self._watcher = watcher
+        self._refusals = refusals or Refusals(source, lake.pipeline.dead_letters.stop_above)
+        self.blank = Blank(watcher)
+        self._pipeline = lake.pipeline.name
+        self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="commit")
+
+    def land(
+        self, spans: list[OffsetRange], manifests: list[Manifest], confirm: Callable[[], None] = lambda: None
+    ) -> Outcome:
+        """Commit what the tasks of a batch wrote; raises what the source failed with.
+
+        `confirm` raises when the offsets that were read stand for something else by now.
+        """
+        results = merged(manifests)
+        try:
+            for manifest in manifests:
+                if manifest.error:
+                    raise manifest.error
+            confirm()
+        except LakefeedError:
+            self._drop(results.values())
+            raise
+        # Files of a batch that is not the planned one may be somebody's; they stay until a vacuum.
+        check_covered(spans, manifests)
+        if overfull := [manifest for manifest in manifests if manifest.overfull]:
+            self._drop(results.values())
+            return Outcome(overfull=_largest(overfull))
+        outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
+        read = outcome.read = added(manifest.read for manifest in manifests)
+        for name, result in results.items():
+            if result.error:
+                outcome.failures[name] = result.error
+            elif result.proposal is not None:
+                outcome.proposals[name] = result.proposal
+            elif too_many := self._refusals.limit(name, self._portion(name, spans, read, result)):
+                outcome.failures[name] = too_many
+        waiting = {group_of(name) for name in (*outcome.failures, *outcome.proposals)}
+        self._drop(result for name, result in results.items() if group_of(name) in waiting)
+        landing = {name: result for name, result in results.items() if group_of(name) not in waiting}
+        try:
+            self._commit_letters(spans, landing)
+        except LakefeedError as error:
+            self._drop_after(error, landing.values())
+            raise
+        for name in landing:
+            for reach in self._reaches.values():
+                if group_of(reach.place.name) == name:
+                    # Dead letters are those of the route, and no table of it counts them.
+                    own = TableManifest() if reach.is_routed else landing[name]
+                    self._extend(reach, spans, read, own)
+                    reach.refused += sum(own.refusals.values())
+            self.blank.add(self._reaches[name].place, landing[name].blank)
+        with_rows = {name: result for name, result in landing.items() if result.files}
+        outcome.failures |= self._commit_tables(with_rows)
+        for name in landing.keys() - outcome.failures.keys():
+            if told := self._refusals.add(name, self._portion(name, spans, read, landing[name])):
+                self._watcher.refusing(told)
+        self.tell_positions()
+        return outcome
+
+    def tell_positions(self) -> None:
+        """Tell those who watch how far each table has come."""
+        for name, reach in self._reaches.items():
+            self._watcher.reached(name, self._source, reach.read_to)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether every table, or one of its route, has a log that positions can be recorded in."""
+        made = {group_of(name) for name, reach in self._reaches.items() if reach.shape}
+        return made == {group_of(name) for name in self._reaches}
+
+    def committed(self) -> dict[str, Offsets]:
+        """The positions that the log of each table holds by now."""
+        return {name: reach.recorded for name, reach in self._reaches.items()}
+
+    def record_positions(self, at_least: int = 0) -> dict[str, LakefeedError]:
+        """Commit the positions of tables that have read so many events without getting rows."""
+        return self._record(name for name, reach in self._reaches.items() if reach.read >= at_least)
+
+    def record_when_due(self) -> dict[str, LakefeedError]:
+        """The same every now and then, for tables that events have nothing for ever less often."""
+        return self._record([name for name, reach in self._reaches.items() if reach.is_due()])
+
+    def _record(self, names: Iterable[str]) -> dict[str, LakefeedError]:
+        reaches = {name: self._reaches[name] for name in names}
+        # A table that another source has made since the plan holds none of what was read without it.
+        idle = {name for name, reach in reaches.items() if reach.open and reach.shape}
+        return self._commit_tables({name: TableManifest() for name in idle})
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._pool.shutdown()
+
+    def _portion(
+        self, name: str, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
+    ) -> Portion:
+        """How many events of a batch a table has read and refused; the front of a route counts for it."""
+        own = self._reaches[name].rows_from if name in self._reaches else {}
+        taken = [one.partition for one in spans if own.get(one.partition, one.end) <= one.start]
+        return Portion.of(sum(read.get(partition, 0) for partition in taken), result)
+
+    def _extend(
+        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
+    ) -> None:
+        for span in spans:
+            if reach.rows_from[span.partition] <= span.start:
+                counts = (each.get(span.partition, 0) for each in (read, result.letters, result.skipped))
+                reach.extend(span, *counts)
+
+    def _commit_letters(self, spans: list[OffsetRange], results: dict[str, TableManifest]) -> None:
+        files = [file for result in results.values() for file in result.letter_files]
+        if not files:
+            return
+        transactions: dict[str, int] = {}
+        expected: dict[str, int | None] = {}
+        counts = {}
+        for name, result in results.items():
+            reach = self._reaches[name]
+            for span in spans if result.letter_files else ():
+                if reach.rows_from[span.partition] <= span.start and result.letters.get(span.partition):
+                    key = application_id(self._pipeline, self._source, span.partition, letters_of=name)
+                    expected[key] = logged = reach.letters_logged.get(span.partition)
+                    # Behind letters from before a crash it stays: by it, the next life looks for them.
+                    ahead = logged if logged is not None and span.partition in reach.lettered else -1
+                    transactions[key] = max(span.end - 1, ahead)
+                    counts[key] = [span.start, span.end, result.letters[span.partition]]
+        account = {
+            "pipeline": self._pipeline,
+            "source": self._source,
+            "kind": "letters",
+            "letters": counts,
+            "rows": sum(file.rows for file in files),
+        }
+        place = self._lake.letters
+        with place.lock:
+            table = self._lake.open_letters()
+            change = Append(_new(files), transactions, expected, account)
+            self._append(place, table, change, rows=sum(file.rows for file in files))
+        for name, result in results.items():
+            for partition in result.letters:
+                key = application_id(self._pipeline, self._source, partition, letters_of=name)
+                if key in transactions:
+                    self._reaches[name].letters_logged[partition] = transactions[key]
+            if result.refusals:
+                counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
+                samples = tuple(various(result.samples)[:MOST_SAMPLES])
+                self._watcher.lettered(Lettered(name, self._source, counts_by_reason, samples))
+        passing("letters_committed")
+
+    def _commit_tables(self, results: dict[str, TableManifest]) -> dict[str, LakefeedError]:
+        """Commit tables side by side; answers the tables that could not be written."""
+        futures = {
+            name: self._pool.submit(self._commit, self._reaches[name], one) for name, one in results.items()
+        }
+        failures: dict[str, LakefeedError] = {}
+        for name, future in futures.items():
+            try:
+                future.result()
+            except TableError as error:
+                failures[name] = error
+                # Its rows are not in the table, so nothing more may move its position in this life.
+                self._reaches[name].open.clear()
+        return failures
+
+    def _commit(self, reach: Reach, result: TableManifest) -> None:
+        transactions: dict[str, int] = {}
+        expected: dict[str, int | None] = {}
+        ranges = {}
+        for partition, span in reach.open.items():
+            key = application_id(self._pipeline, self._source, partition)
+            transactions[key], expected[key] = span.end - 1, reach.logged.get(partition)
+            ranges[partition] = [span.start, span.end, span.read, span.letters]
+        for name, number in self._marks.items():
+            if reach.marks.get(name) != number:
+                transactions[mark_id(self._pipeline, self._source, name)] = number
+        account: dict[str, Any] = {
+            "pipeline": self._pipeline,
+            "source": self._source,
+            "kind": "rows" if result.files else "position",
+            "rows": result.rows,
+            "ranges": ranges,
+        }
+        if reach.is_routed:
+            # Events of the range that are not here are in other tables of the route.
+            account["routed"] = True
+        lost = {partition: jump for partition, jump in reach.jumps.items() if partition in ranges}
+        if lost:
+            account["lost"] = lost
+        if skipped := {name: span.skipped for name, span in reach.open.items() if span.skipped}:
+            account["skipped"] = skipped
+        try:
+            with reach.place.lock:
+                table = reach.place.table
+                change = Append(_new(result.files), transactions, expected, account, reach.shape)
+                self._append(reach.place, table, change, result.rows, reach.refused, result.newest)
+        except LakefeedError as error:
+            # The letters beside the rows are committed already.
+            self._drop_after(error, [replace(result, letter_files=[])])
+            raise
+        reach.logged |= {partition: span.end - 1 for partition, span in reach.open.items()}
+        reach.marks = dict(self._marks)
+        for partition in lost:
+            del reach.jumps[partition]
+        reach.rest(idle=not result.files)
+        passing("table_committed")
+
+    def _append(
+        self,
+        place: Place,
+        table: LakeTable,
+        change: Append,
+        rows: int,
+        letters: int = 0,
+        newest: float | None = None,
+    ) -> None:
+        began, retries = time.monotonic(), 0
+
+        def count() -> None:
+            nonlocal retries
+            retries += 1
+
+        limit = place.spec.commit_retries if place.spec else 5
+        try:
+            version = append(table, change, retries=limit, on_retry=count)
+        except LakefeedError as error:
+            self._watcher.failed(place.name, self._source, str(error))
+            raise
+        small = small_below(place.spec.target_file_size) if place.spec else 0
+        self._watcher.committed(
+            Committed(
+                table=place.name,
+                source=self._source,
+                version=version,
+                rows=rows,
+                files=len(change.files),
+                size=sum(file.size for file in change.files),
+                letters=letters,
+                seconds=time.monotonic() - began,
+                retries=retries,
+                small_files=sum(file.size < small for file in change.files),
+                newest=newest,
+            )
+        )
+
+    def _drop_after(self, error: LakefeedError, results: Iterable[TableManifest]) -> None:
+        """Delete the files of a commit only when it was never tried, or certainly refused.
+
+        A commit whose answer was lost may still land after we have stopped asking, and its files with it.
+        """
+        if error.untried:
+            self._drop(results)
+
+    def _drop(self, results: Iterable[TableManifest]) -> None:
+        """Delete files that no table will refer to.
+
+        Best effort: what stays is an orphan that vacuum removes.
+        """
+        for result in results:
+            for file in result.files:
+                self._delete(result, file)
+            for file in result.letter_files:
+                self._lake.letters.delete(file.path)
+
+    def _delete(self, result: TableManifest, file: DataFile) -> None:
+        self._reaches[result.name].place.delete(file.path)
+
+
+def _largest(manifests: list[Manifest]) -> tuple[int, int]:
+    """Events and bytes of the task that met the largest: the next batch is planned by it, not by the mean."""
+    counts = [(sum(manifest.read.values()), manifest.bytes_read) for manifest in manifests]
+    return max(counts, key=lambda count: count[1] / max(1, count[0]))
+
+
+def _reason(text: str) -> tuple[str, str]:
+    stage, _, code = text.partition("/")
+    return stage, code
+
+
+def _new(files: list[DataFile]) -> list[NewFile]:
+    return [NewFile(file.path, file.size, file.partition_values, file.stats) for file in files]

@@ -1,0 +1,47 @@
+"""Tables whose columns are inferred, while no event has shown one: they wait, and lose nothing."""
+
+from __future__ import annotations
+
+from lakefeed.engine.report import Watcher
+from lakefeed.errors import LakefeedError, TableError
+from lakefeed.handles.tables import Place
+from lakefeed.text import counted
+
+
+class Blank:
+    """Counts the events that a table without columns has read.
+
+    None of them is lost: the table gets its first position when it is made, and that is where it began. So
+    they are read again then, and are rows of nulls.
+    """
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._events: dict[str, int] = {}
+        self._places: dict[str, Place] = {}
+
+    def add(self, place: Place, events: int) -> None:
+        """Note events without a column; the first of them are told."""
+        if events and place.name not in self._events:
+            self._watcher.changed(
+                place.name,
+                f"has no columns yet: no field has a value in {counted(events, 'event')} so far",
+            )
+        if events:
+            self._places[place.name] = place
+            self._events[place.name] = self._events.get(place.name, 0) + events
+
+    @property
+    def is_made(self) -> bool:
+        """Whether one of the tables has been made meanwhile, for the events of another source."""
+        return any(place.exists for place in self._places.values())
+
+    def failures(self) -> dict[str, LakefeedError]:
+        """What to say of tables that are not made when there is nothing more to read."""
+        return {
+            name: TableError(
+                f"table {name}: no column has a value in {counted(count, 'event')}, so no schema can be "
+                "inferred.\nDeclare `schema` for the table, or start again when there are other events."
+            )
+            for name, count in self._events.items()
+        }

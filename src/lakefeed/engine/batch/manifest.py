@@ -1,0 +1,211 @@
+"""The manifest: what a task wrote, read and refused. It is all that comes back from a worker."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from lakefeed import errors
+from lakefeed.columns.widening import merge_proposals
+from lakefeed.engine.report import Sample
+from lakefeed.errors import BatchFailed
+from lakefeed.files import DataFile
+from lakefeed.sources import OffsetRange
+
+MOST_SAMPLES = 5
+"""Dead letters of a table that a task tells about one by one; the others are only counted."""
+
+
+def various(samples: Iterable[Sample]) -> list[Sample]:
+    """The first of each reason, then the second of each, and so on: the few that are kept tell of many."""
+    seen = Counter[tuple[str, str]]()
+    ranked = []
+    for one in samples:
+        seen[one.stage, one.code] += 1
+        ranked.append((seen[one.stage, one.code], one))
+    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
+
+
+@dataclass
+class TableManifest:
+    """What a task did for one table."""
+
+    name: str = ""
+    files: list[DataFile] = field(default_factory=list)
+    letter_files: list[DataFile] = field(default_factory=list)
+    letters: dict[str, int] = field(default_factory=dict)
+    """Dead letters by partition, whether or not they had been written before."""
+    refusals: dict[str, int] = field(default_factory=dict)
+    """Dead letters that this task has written, by `stage/code`."""
+    samples: list[Sample] = field(default_factory=list)
+    newest: float | None = None
+    """The time of a newest event that became a row, in seconds since 1970."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Events by partition that carry nothing, and are neither rows nor dead letters."""
+    proposal: pa.Schema | None = None
+    blank: int = 0
+    """Events that showed no column at all while the schema was being inferred."""
+    error: errors.LakefeedError | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows in all files."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass
+class Manifest:
+    """What one task did; `error` when the source failed, and then nothing else counts."""
+
+    ranges: list[OffsetRange] = field(default_factory=list)
+    """What the task was to read."""
+    tables: dict[str, TableManifest] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    """Events read, by partition."""
+    bytes_read: int = 0
+    overfull: bool = False
+    """Whether it gave up because its events are larger than the batch was planned for; it wrote nothing."""
+    error: errors.LakefeedError | None = None
+
+    def to_json(self) -> str:
+        """The manifest as text, for the way through Spark."""
+        return orjson.dumps(
+            {
+                "ranges": [[span.partition, span.start, span.end] for span in self.ranges],
+                "tables": {name: _table_out(table) for name, table in self.tables.items()},
+                "read": self.read,
+                "bytes_read": self.bytes_read,
+                "overfull": self.overfull,
+                "error": _error_out(self.error),
+            }
+        ).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read back what `to_json` wrote."""
+        value = orjson.loads(text)
+        return cls(
+            ranges=[OffsetRange(*span) for span in value["ranges"]],
+            tables={name: _table_in(table) for name, table in value["tables"].items()},
+            read=value["read"],
+            bytes_read=value["bytes_read"],
+            overfull=value["overfull"],
+            error=_error_in(value["error"]),
+        )
+
+
+def check_covered(planned: list[OffsetRange], manifests: list[Manifest]) -> None:
+    """Raise BatchFailed unless the tasks have read what was planned, all of it and each event once.
+
+    Positions move to the end of what was planned: a task that is missing would be events that nobody read.
+    """
+    covered: list[OffsetRange] = []
+    ranges = [span for manifest in manifests for span in manifest.ranges]
+    for span in sorted(ranges, key=_place):
+        last = covered[-1] if covered else None
+        if last and (last.partition, last.end) == (span.partition, span.start):
+            covered[-1] = OffsetRange(span.partition, last.start, span.end)
+        else:
+            covered.append(span)
+    if covered != sorted(planned, key=_place):
+        raise BatchFailed(
+            f"Spark returned a batch with other offsets than planned: {listed(covered)}, "
+            f"not {listed(planned)}; nothing of it was committed"
+        )
+
+
+def _place(span: OffsetRange) -> tuple[str, int, int]:
+    return span.partition, span.start, span.end
+
+
+def listed(spans: Sequence[OffsetRange]) -> str:
+    """Ranges in words, the first few of them."""
+    some = ", ".join(f"{span.partition}: {span.start} to {span.end}" for span in spans[:3])
+    return f"{some} and {len(spans) - 3} more" if len(spans) > 3 else some or "none"
+
+
+def merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
+    """What all tasks together did for each table."""
+    found: dict[str, TableManifest] = {}
+    for manifest in manifests:
+        for name, one in manifest.tables.items():
+            known = found.setdefault(name, TableManifest(name))
+            known.files += one.files
+            known.letter_files += one.letter_files
+            known.letters = added([known.letters, one.letters])
+            known.refusals = added([known.refusals, one.refusals])
+            known.samples += one.samples
+            if one.newest is not None:
+                known.newest = max(one.newest, known.newest or one.newest)
+            known.skipped = added([known.skipped, one.skipped])
+            known.blank += one.blank
+            known.error = known.error or one.error
+            if one.proposal is not None:
+                known.proposal = (
+                    merge_proposals(known.proposal, one.proposal) if known.proposal else one.proposal
+                )
+    return found
+
+
+def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """The sum of each key."""
+    total: dict[str, int] = {}
+    for one in counts:
+        for key, value in one.items():
+            total[key] = total.get(key, 0) + value
+    return total
+
+
+def _table_out(table: TableManifest) -> dict[str, Any]:
+    proposal = table.proposal
+    return {
+        "name": table.name,
+        "files": [asdict(file) for file in table.files],
+        "letter_files": [asdict(file) for file in table.letter_files],
+        "letters": table.letters,
+        "refusals": table.refusals,
+        "samples": [asdict(sample) for sample in table.samples],
+        "newest": table.newest,
+        "skipped": table.skipped,
+        "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
+        "blank": table.blank,
+        "error": _error_out(table.error),
+    }
+
+
+def _table_in(value: dict[str, Any]) -> TableManifest:
+    packed = value["proposal"]
+    return TableManifest(
+        name=value["name"],
+        files=[DataFile(**file) for file in value["files"]],
+        letter_files=[DataFile(**file) for file in value["letter_files"]],
+        letters=value["letters"],
+        refusals=value["refusals"],
+        samples=[Sample(**sample) for sample in value["samples"]],
+        newest=value["newest"],
+        skipped=value["skipped"],
+        proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
+        blank=value["blank"],
+        error=_error_in(value["error"]),
+    )
+
+
+def _error_out(error: errors.LakefeedError | None) -> dict[str, str] | None:
+    if error is None:
+        return None
+    return {"class": type(error).__name__, "text": str(error), "trace": getattr(error, "traceback", "")}
+
+
+def _error_in(value: dict[str, str] | None) -> errors.LakefeedError | None:
+    if value is None:
+        return None
+    kind: type[errors.LakefeedError] = getattr(errors, value["class"])
+    if kind is errors.Defect:
+        return errors.Defect(value["text"], value["trace"])
+    return kind(value["text"])

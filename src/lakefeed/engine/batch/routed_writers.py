@@ -1,0 +1,118 @@
+"""The writing end of a route: rows part into one table for each value, on a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from lakefeed.columns.widening import merge_proposals
+from lakefeed.engine.batch.manifest import TableManifest
+from lakefeed.engine.batch.plan import RoutedTable, TablePlan
+from lakefeed.files.parquet import TableWriter
+from lakefeed.formats import Refused
+from lakefeed.pipeline.options.route import Key
+from lakefeed.rows.route import cut, lacking, part
+from lakefeed.sources import OffsetRange
+from lakefeed.stores import open_store
+
+_CLOSED_AT_ONCE = 8
+
+
+class RoutedWriters:
+    """Writes the rows of one task into the tables of a route.
+
+    When a table is missing, or lacks a column that its rows have, nothing is written to any of them: the
+    driver must change the tables first, or events of the new one would be behind the positions of the others.
+    """
+
+    def __init__(self, table: TablePlan, ranges: Sequence[OffsetRange]) -> None:
+        assert table.route is not None
+        self._table = table
+        self._route = table.route
+        self._writers: dict[Key, TableWriter] = {}
+        self._proposals: dict[str, pa.Schema] = {}
+        first = ranges[0]
+        self._done = {
+            key for key, one in table.routed.items() if one.rows_from[first.partition] > first.start
+        }
+        """Tables that have the events of this task already."""
+
+    def write(self, rows: pa.RecordBatch, indexes: Sequence[int]) -> list[Refused]:
+        """Take rows, made of the events at these indexes; answer those that belong to no table."""
+        parts, unroutable = part(rows, self._route)
+        refused = [Refused(indexes[one.place], "write", "bad_route", one.error) for one in unroutable]
+        strangers = {key for key, _ in parts if key not in self._table.routed and self._is_closed(key)}
+        if strangers:
+            refused += self._turned_away(rows, indexes, strangers)
+        for key, own in parts:
+            if key not in self._done and key not in strangers:
+                self._take(key, own)
+        return sorted(refused, key=lambda one: one.index)
+
+    def _turned_away(
+        self, rows: pa.RecordBatch, indexes: Sequence[int], strangers: set[Key]
+    ) -> list[Refused]:
+        numbered = rows.append_column("", pa.array(indexes, pa.int64()))
+        parts, _ = part(numbered, self._route)
+        return [
+            Refused(index, "write", *self._reason(key))
+            for key, own in parts
+            if key in strangers
+            for index in own.column(own.num_columns - 1).to_pylist()
+        ]
+
+    def _is_closed(self, key: Key) -> bool:
+        return self._table.full or key in self._table.reserved
+
+    def _reason(self, key: Key) -> tuple[str, str]:
+        if key in self._table.reserved:
+            return "bad_route", f"{self._route.path(key)} is the path of another table of the pipeline"
+        count = len(self._table.routed)
+        return "too_many_tables", f"no table for {', '.join(key)}: there are {count}, as `max_tables` allows"
+
+    def _take(self, key: Key, rows: pa.RecordBatch) -> None:
+        known = self._table.routed.get(key)
+        missing = lacking(rows, known.target.schema if known else pa.schema([]))
+        if known is None or missing is not None:
+            self._propose(f"{self._table.name}/{'/'.join(key)}", missing or pa.schema([]))
+        elif not self._proposals:
+            self._writer(key, known).write(cut(rows, known.target.schema))
+
+    def _writer(self, key: Key, known: RoutedTable) -> TableWriter:
+        if key not in self._writers:
+            self._writers[key] = TableWriter(open_store(known.path, dict(self._table.storage)), known.target)
+        return self._writers[key]
+
+    def _propose(self, name: str, columns: pa.Schema) -> None:
+        self.abort()
+        before = self._proposals.get(name, pa.schema([]))
+        self._proposals[name] = merge_proposals(before, columns)
+
+    def close(self) -> Mapping[str, TableManifest]:
+        """Finish every file; answer what was written or is to be changed first, by table."""
+        found = {name: TableManifest(name, proposal=columns) for name, columns in self._proposals.items()}
+        names = [self._table.routed[key].name for key in self._writers]
+        # Side by side, as each waits for the disk.
+        with ThreadPoolExecutor(max_workers=_CLOSED_AT_ONCE) as pool:
+            written = pool.map(TableWriter.close, self._writers.values())
+            for name, files in zip(names, written, strict=True):
+                found[name] = TableManifest(name, files=files)
+        return found
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What all tables together hold in memory."""
+        return sum(writer.waiting_bytes for writer in self._writers.values())
+
+    def flush(self) -> None:
+        """Let every table write what it holds."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        for writer in self._writers.values():
+            writer.abort()
+        self._writers.clear()

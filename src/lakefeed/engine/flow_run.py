@@ -1,0 +1,282 @@
+"""One life of a flow: a Structured Streaming query that reads batch after batch until something changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakefeed.engine.assignment import Seat, distance
+from lakefeed.engine.batch.committer import Landing, Outcome
+from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.manifest import Manifest
+from lakefeed.engine.batch.plan import FlowPlan, spans
+from lakefeed.engine.event_counter import Tally
+from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.report import BatchDone, Watcher
+from lakefeed.engine.spark.offset_channel import Gate
+from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
+from lakefeed.sources import OffsetRange, Offsets, SourceClient
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_log = logging.getLogger("lakefeed")
+_RECORD_EVERY = 120.0
+"""Seconds after which the positions of tables without rows are recorded; ever more while they get none."""
+_WORTH_RECORDING = 10_000
+"""Events that a table has read without getting rows, from which on it says so before a life ends."""
+
+
+@dataclass
+class Life:
+    """Plans a batch, lets Spark run it, and lands it; over and over, from the positions it was born with."""
+
+    client: SourceClient
+    landing: Landing
+    plan: FlowPlan
+    start: Offsets
+    until: Offsets | None
+    pace: Pace
+    stop: threading.Event
+    watcher: Watcher
+    seat: Seat
+    tally: Tally = field(default_factory=Tally)
+    shaken: bool = False
+    """Whether the life before this one was lost with a batch in hand: then only a batch that lands tells
+    that the trouble is over."""
+    gate: Gate = field(init=False)
+    query: StreamingQuery | None = None
+    busy: bool = False
+    """Whether a batch is in hand."""
+
+    def __post_init__(self) -> None:
+        """Open the gate to Spark, still shut."""
+        self.gate = Gate(self.start)
+        self._position = dict(self.start)
+        self._marks = self.client.marks()
+        self._planned: list[OffsetRange] = []
+        self.tally.begin(self._marks)
+        self._done = threading.Event()
+        self._outcome: Outcome | None = None
+        self._failure: BaseException | None = None
+        self._recorded_at = time.monotonic()
+        self._calm = False
+        self._landed_before, self._logged_before = self.seat.landed, self.landing.committed()
+
+    def begin(self, spark: SparkSession, checkpoint: Path) -> None:
+        """Start the query."""
+        # Imports Spark, which a life that runs its tasks itself does not need.
+        from lakefeed.engine.spark.source import data_source
+
+        # Spark folds case in names, and pipelines of one program share its session.
+        number = self.seat.number
+        mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}/{number}".encode())
+        name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
+        spark.dataSource.register(data_source(name, self.gate.address, self.start, self.plan))
+        frame = spark.readStream.format(name).load()
+        writer = frame.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
+        title = f"{self.plan.pipeline} {self.plan.source_name}" + (f" {number}" if number else "")
+        self.query = writer.queryName(title).start()
+
+    def run(self) -> Outcome | None:
+        """Run until stopped or drained; an Outcome says which tables must change before the next life."""
+        while not self.stop.is_set():
+            ends = self.seat.ends(self.client.latest()) if self.until is None else self.until
+            if self._has_changed(ends) or self.landing.blank.is_made:
+                return Outcome()
+            self._tell(ends)
+            if self.seat.is_over(self._position, ends, self.landing.is_kept):
+                return self._hand_over()
+            end = self.pace.next_end(self._position, ends)
+            if end is None and self.until is not None:
+                break
+            outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
+            if outcome.failures or outcome.proposals or outcome.overfull:
+                # The next life reads again what no log holds.
+                outcome.failures |= self.landing.record_positions(_WORTH_RECORDING)
+                return outcome
+        failures = self._record()
+        if self.until is not None and not self.stop.is_set():
+            if self.landing.blank.is_made and not failures:
+                return Outcome()
+            failures |= self.landing.blank.failures()
+        return Outcome(failures=failures) if failures else None
+
+    def _has_changed(self, ends: Offsets) -> bool:
+        """Whether the source must be looked at as at a start: other partitions, topics or leaders.
+
+        An end before the position means that the source has lost events which were read.
+        """
+        if set(ends) - set(self._position) or self.client.marks() != self._marks:
+            return True
+        return self.until is None and any(ends.get(name, at) < at for name, at in self._position.items())
+
+    def _hand_over(self) -> Outcome:
+        """Let the logs say how far every table has come: whoever feeds it next goes on from there."""
+        failures = self._record()
+        return Outcome(failures=failures, over=not failures)
+
+    def _record(self) -> dict[str, LakefeedError]:
+        """Record all positions at the end of a life.
+
+        What no log says, the next life reads again: then the batches of this one were no progress, and the
+        patience with the store goes on to run out.
+        """
+        failures = self.landing.record_positions()
+        if failures and self.landing.committed() == self._logged_before:
+            self.seat.landed, self.busy = self._landed_before, True
+        self._acknowledge()
+        return failures
+
+    def _acknowledge(self) -> None:
+        """Tell the source what every table of the file has, whichever flow feeds it."""
+        if positions := self.seat.committed(self.landing.committed()):
+            self.client.acknowledge(positions)
+
+    def _tell(self, ends: Offsets) -> None:
+        """The source has answered; an old trouble is over if there is nothing left that could fail again."""
+        self.watcher.seen(self.plan.source_name, ends)
+        if not self._calm and (not self.shaken or not distance(self._position, ends)):
+            self._calm = True
+            self.seat.trouble("")
+
+    def take(self, frame: DataFrame, number: int) -> None:
+        """Land a batch: Spark's callback. The one action on its frame runs the tasks.
+
+        Errors are kept for `run`, as Spark would bury them in a Java stack trace. A query that finds nothing
+        to read when it starts runs a first batch without tasks, which nobody has planned. It may even end
+        after the next batch was planned, and says nothing about that one.
+        """
+        try:
+            manifests = [Manifest.from_json(row[0]) for row in frame.collect()]
+            if not manifests and (number == 0 or not self._planned):
+                return
+            passing("files_written")
+            self._outcome = self.landing.land(self._planned, manifests, self.client.confirm)
+            passing("batch_committed")
+        except BaseException as error:
+            self._failure = error
+        self._done.set()
+
+    def _batch(self, end: Offsets, ends: Offsets) -> Outcome:
+        began = time.monotonic()
+        self.busy = True
+        passing("batch_planned")
+        self._planned = spans(self._position, end)
+        self._done.clear()
+        self.gate.open_to(end)
+        while not self._done.wait(0.5):
+            self._check_query()
+        if self._failure:
+            raise self._failure
+        assert self._outcome is not None
+        outcome, planned, self._planned = self._outcome, self._planned, []
+        if outcome.overfull:
+            self.pace.learn(*outcome.overfull)
+            self.busy = False
+            return outcome
+        outcome.start, self._position = self._position, dict(end)
+        again = self.tally.again(planned, outcome.read)
+        self._tell_batch(outcome, again, ends, time.monotonic() - began)
+        if not outcome.failures:
+            outcome.failures |= self._record_now_and_then()
+        if outcome.failures:
+            return outcome
+        if not outcome.proposals:
+            # A batch that a table must change for is no progress: the change may fail for good.
+            self.seat.landed += 1
+            self.busy, self._calm = False, True
+            self.seat.trouble("")
+        self._acknowledge()
+        self.pace.learn(sum(outcome.read.values()), outcome.size)
+        return outcome
+
+    def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
+        """Tell what was read, also by a batch that must run again for a table."""
+        read, lag = sum(outcome.read.values()), distance(self._position, ends)
+        self.watcher.batch_done(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
+
+    def _rest(self) -> Outcome:
+        """Wait a little for events."""
+        self._check_query()
+        self.stop.wait(self.pace.nap)
+        return Outcome(failures=self._record_now_and_then())
+
+    def _record_now_and_then(self) -> dict[str, LakefeedError]:
+        """Record the positions of tables that get no rows, also while the others get some all the time."""
+        if time.monotonic() - self._recorded_at < _RECORD_EVERY:
+            return {}
+        self._recorded_at = time.monotonic()
+        failures = self.landing.record_when_due()
+        self._acknowledge()
+        return failures
+
+    def close(self) -> None:
+        """End the query, and let go of what was opened for it."""
+        # Between batches only: stopping a query inside its Python callback can kill the stream's thread.
+        with suppress(Exception):
+            if self.query:
+                self.query.stop()
+        self.gate.close()
+        self.landing.close()
+
+    def _check_query(self) -> None:
+        if self._failure:
+            raise self._failure
+        assert self.query is not None
+        if not self.query.isActive and not self._done.is_set():
+            error = self.query.exception()
+            raise _batch_failed(error) if error else BatchFailed("Spark ended the query")
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Turn what Spark raises into BatchFailed: a query that does not start, or a JVM that has gone.
+
+    The same for what the machine refuses the driver, such as one more open file.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _is_spark(error):
+            raise _batch_failed(error) from error
+        if isinstance(error, OSError):
+            raise BatchFailed(f"a batch could not be run on this machine: {error}") from error
+        raise
+
+
+def _is_spark(error: BaseException) -> bool:
+    """Whether the error is Spark's by its type or by the code that raised it.
+
+    What a JVM that has gone leaves behind may be a refused connection, or a slip in PySpark's own clean-up.
+    """
+    frame = error.__traceback__
+    while frame and frame.tb_next:
+        frame = frame.tb_next
+    raised_in = frame.tb_frame.f_globals.get("__name__", "") if frame else ""
+    packages = {name.partition(".")[0] for name in (type(error).__module__, raised_in)}
+    return not packages.isdisjoint(("pyspark", "py4j")) or isinstance(error, ConnectionError)
+
+
+def _batch_failed(error: BaseException) -> LakefeedError:
+    """The line of a Spark error that says what happened; the whole of it is in Spark's log."""
+    if "No space left on device" in str(error):
+        # Not a batch that is lost: it runs as soon as there is space, be it in an hour.
+        return StoreUnavailable(
+            "Spark has no space left for its checkpoints (`state`) or its scratch files\n"
+            "Free some space; the batch is tried again."
+        )
+    _log.debug("Spark failed", exc_info=error)
+    # A slip while cleaning up hides what there was to clean up after.
+    told = error.__context__ if isinstance(error, NameError) and error.__context__ else error
+    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "Exception" in line] or lines or [repr(told)]
+    return BatchFailed(f"Spark lost a batch: {telling[-1][:300]}")

@@ -1,0 +1,80 @@
+"""Patience: how often and how long a flow is started again after an error, and when it is not any more."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from lakefeed.errors import BatchFailed, Defect, GaveUp, LakefeedError
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.units import format_duration
+
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
+_BATCH_ATTEMPTS = 5
+"""How often a batch that Spark loses is tried again: waiting longer does not bring it back."""
+_DEFECT_ATTEMPTS = 5
+"""The same for a defect, which may have to do with the moment and not with the events."""
+
+
+class Living(Protocol):
+    """What is known about a flow from outside."""
+
+    @property
+    def landed(self) -> int:
+        """Batches that have landed, in all lives."""
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether there is no Spark any more to live on."""
+
+
+@dataclass
+class Patience:
+    """Counts the failures of one flow since it last came further."""
+
+    pipeline: Pipeline
+    flow: Living
+    _failing_since: float | None = None
+    _attempts: int = 0
+    _lost: int = 0
+    _defects: int = 0
+    _landed: int = 0
+
+    def renew(self) -> None:
+        """A life has ended as it should; a defect counts until a batch has landed."""
+        self._failing_since, self._attempts, self._lost = None, 0, 0
+
+    def after(self, error: LakefeedError) -> float:
+        """How many seconds to wait before the next try; raises what ends the flow when there is none."""
+        if self.flow.landed != self._landed:
+            self.renew()
+            self._defects, self._landed = 0, self.flow.landed
+        self._failing_since = self._failing_since or time.monotonic()
+        self._lost += isinstance(error, BatchFailed)
+        self._defects += isinstance(error, Defect)
+        log = Path(self.pipeline.state) / self.pipeline.name / "spark.err"
+        if self.flow.is_stranded:
+            raise GaveUp(
+                f"Spark's JVM has exited: it was killed, or it ran out of memory; see {log}.\n"
+                "Start again: the run continues at the positions in the tables."
+            ) from error
+        if self._defects > _DEFECT_ATTEMPTS:
+            raise error
+        if self._lost > _BATCH_ATTEMPTS:
+            raise GaveUp(f"{error}\nThe same batch failed {self._lost} times; see {log}.") from error
+        if time.monotonic() - self._failing_since > self.pipeline.give_up_after:
+            patience = format_duration(self.pipeline.give_up_after)
+            raise GaveUp(
+                f"{error}\nGave up after {patience}; the next start continues at the positions in the tables."
+            ) from error
+        return self.wait()
+
+    def wait(self) -> float:
+        """How many seconds to wait, longer each time."""
+        wait: float = min(_LONGEST_WAIT, _FIRST_WAIT * 2**self._attempts) * random.uniform(0.8, 1.2)
+        self._attempts = min(self._attempts + 1, 10)
+        return wait

@@ -1,0 +1,25 @@
+"""Where tasks run: on this machine, or on others, whose disks are not the one that the driver commits on."""
+
+from __future__ import annotations
+
+import re
+
+from lakefeed.errors import UsageError
+from lakefeed.pipeline.pipeline import Pipeline
+
+_HERE = re.compile(r"local(\[.*\])?|local-cluster\[.*\]")
+
+
+def refuse_unshared_disks(pipeline: Pipeline, master: str) -> None:
+    """Raise UsageError when workers on other machines would write files that the driver never sees."""
+    if _HERE.fullmatch(master) or pipeline.spark.shared_disk:
+        return
+    paths = {name: table.neighbour for name, table in pipeline.tables.items()}
+    paths["dead letters"] = pipeline.dead_letters_path
+    for name, path in paths.items():
+        if "://" not in path:
+            raise UsageError(
+                f"table {name}: {path} is a local path, and {master} runs tasks on other machines, which "
+                "would write to disks of their own.\nUse an object store. If every machine has the same disk "
+                "there, say so with `spark: {shared_disk: true}`."
+            )

@@ -1,0 +1,85 @@
+"""The Structured Streaming source: Spark asks it for offsets, and it runs one fused task for each split.
+
+The flow in the driver program decides which offsets come next. The reader that Spark asks lives in a Python
+process of its own, so the two talk over a Unix socket: the reader says where it stands and waits until
+there is more.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+if TYPE_CHECKING:
+    from lakefeed.engine.batch.plan import FlowPlan
+    from lakefeed.sources import OffsetRange, Offsets
+
+MANIFEST_SCHEMA = "manifest string"
+
+
+@dataclass
+class Split(InputPartition):
+    """The work of one Spark task: ranges of offsets, read for the same tables."""
+
+    ranges: tuple[OffsetRange, ...]
+
+
+def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type[DataSource]:
+    """A data source class for one flow.
+
+    The plan travels inside the class, not in Spark's options, because it may hold secrets: options are
+    shown in plans and logs, a pickled class is not. It is unpacked only where it is used, as Spark starts
+    a process of its own just to look at the class.
+    """
+    packed = pickle.dumps(plan)
+
+    class FlowReader(DataSourceStreamReader):
+        def __init__(self) -> None:
+            self._line: Any = None
+
+        def initialOffset(self) -> dict[str, Any]:
+            return dict(start)
+
+        def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+            if self._line is None:
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                connection.connect(address)
+                self._line = connection.makefile("rw", encoding="utf-8")
+            self._line.write(json.dumps(start) + "\n")
+            self._line.flush()
+            answer: dict[str, Any] = json.loads(self._line.readline() or json.dumps(start))
+            return answer
+
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+            from lakefeed.engine.batch.plan import split
+
+            return [Split(ranges) for ranges in split(start, end, pickle.loads(packed))]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            assert isinstance(partition, Split)
+            from lakefeed.engine.batch.task import run_task
+            from lakefeed.engine.spark.worker import begin_task
+
+            begin_task()
+            text = run_task(pickle.loads(packed), partition.ranges).to_json()
+            yield pa.record_batch({"manifest": pa.array([text], pa.string())})
+
+    class FlowSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> str:
+            return MANIFEST_SCHEMA
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:
+            return FlowReader()
+
+    return FlowSource

@@ -1,0 +1,135 @@
+"""Avro's container files as payloads: the schema stands in front, then blocks of records."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakefeed.formats import DEFAULT_MAX_PAYLOAD
+from lakefeed.formats.avro.bytes import ByteReader
+from lakefeed.formats.compression import unzstd
+from lakefeed.formats.refusal import Misfit
+from lakefeed.text import one_of
+from lakefeed.units import format_size
+
+MAGIC = b"Obj\x01"
+_SYNC = 16
+_CHECKSUM = 4
+
+
+@dataclass(frozen=True)
+class Contained:
+    """The one record of a container: the text of its schema, and its bytes."""
+
+    schema: str
+    content: bytes
+
+
+def opened(payload: bytes) -> Contained:
+    """What is in a container with exactly one record. Raises Misfit."""
+    if not payload.startswith(MAGIC):
+        got = f"0x{payload[: len(MAGIC)].hex()}" if payload else "an empty payload"
+        message = f"expected a container, which begins with 0x{MAGIC.hex()}, got {got}"
+        raise Misfit("bad_framing", message)
+    reader = ByteReader(payload, len(MAGIC))
+    header = _header(reader)
+    sync = reader.take(_SYNC, "a mark")
+    decompress = _codec(header.get("avro.codec", b"null"))
+    contents: list[bytes] = []
+    records = 0
+    while reader.at < len(payload):
+        records += reader.long("the number of records")
+        contents.append(reader.counted("a block"))
+        if reader.take(_SYNC, "a mark") != sync:
+            raise reader.wrong("the mark after a block is not that of the header")
+    if records != 1:
+        raise Misfit("many_records", f"expected a container of one record, got {records}")
+    return Contained(_schema(header), b"".join(decompress(content) for content in contents if content))
+
+
+def _header(reader: ByteReader) -> dict[str, bytes]:
+    header: dict[str, bytes] = {}
+    while count := reader.long("the number of entries of the header"):
+        if count < 0:
+            reader.long("the size of the header")
+        for _ in range(abs(count)):
+            key = reader.counted("a key of the header").decode(errors="replace")
+            header[key] = reader.counted("a value of the header")
+    return header
+
+
+def _schema(header: dict[str, bytes]) -> str:
+    try:
+        return header["avro.schema"].decode()
+    except (KeyError, UnicodeDecodeError):
+        raise Misfit("bad_schema", "the header of the container holds no schema") from None
+
+
+def _codec(name: bytes) -> Callable[[bytes], bytes]:
+    found = _CODECS.get(name)
+    if found is None:
+        known = one_of([each.decode() for each in _CODECS])
+        message = f"expected a container of {known}, got {name.decode(errors='replace')[:40]}"
+        raise Misfit("bad_compression", message)
+
+    def decompress(content: bytes) -> bytes:
+        try:
+            plain = found(content)
+        except (Misfit, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, Misfit) and error.code == "too_large":
+                raise _too_large() from None
+            message = f"a block of the container is not {name.decode()}: {error}"
+            raise Misfit("bad_compression", message) from None
+        if len(plain) > DEFAULT_MAX_PAYLOAD:
+            raise _too_large()
+        return plain
+
+    return decompress
+
+
+def _too_large() -> Misfit:
+    limit = format_size(DEFAULT_MAX_PAYLOAD)
+    return Misfit("too_large", f"a block of the container has more than {limit} when decompressed")
+
+
+def _inflate(content: bytes) -> bytes:
+    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, DEFAULT_MAX_PAYLOAD + 1)
+
+
+def _bunzip2(content: bytes) -> bytes:
+    return bz2.BZ2Decompressor().decompress(content, DEFAULT_MAX_PAYLOAD + 1)
+
+
+def _unxz(content: bytes) -> bytes:
+    return lzma.LZMADecompressor().decompress(content, DEFAULT_MAX_PAYLOAD + 1)
+
+
+def _unsnappy(content: bytes) -> bytes:
+    """Snappy, with the checksum of the plain bytes behind it."""
+    size, shift = 0, 0
+    for byte in content[:5]:
+        size |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    if size > DEFAULT_MAX_PAYLOAD:
+        raise _too_large()
+    plain = bytes(pa.Codec("snappy").decompress(content[:-_CHECKSUM], size, asbytes=True))
+    if zlib.crc32(plain).to_bytes(_CHECKSUM, "big") != content[-_CHECKSUM:]:
+        raise ValueError("its checksum is wrong")
+    return plain
+
+
+_CODECS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"null": bytes,
+    b"deflate": _inflate,
+    b"snappy": _unsnappy,
+    b"zstandard": lambda content: unzstd(content, DEFAULT_MAX_PAYLOAD),
+    b"bzip2": _bunzip2,
+    b"xz": _unxz,
+}

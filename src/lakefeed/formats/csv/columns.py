@@ -1,0 +1,65 @@
+"""Columns of text become columns as they are read from JSON, so that both formats convert by the same rules.
+
+As there, what cannot be decided on the whole column is left in doubt and decided value by value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.formats.fit.times import Doubt
+from lakefeed.formats.json.columns import RANGES, is_epoch
+from lakefeed.formats.refusal import Number
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_WORDS = {"true": True, "false": False}
+
+# Shapes that Arrow casts without fail and without loss; all else is in doubt.
+_SURE_INTEGER = r"^-?(?:0|[1-9][0-9]{0,17})$"
+_SURE_FLOAT = r"^-?(?:0|[1-9][0-9]{0,29})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?$"
+
+
+def read_column(texts: pa.StringArray, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+    """The column in the type that JSON is read with, null where it is in doubt."""
+    if declared in RANGES or is_epoch(declared):
+        return _cast(texts, _SURE_INTEGER, pa.int64())
+    if pa.types.is_floating(declared):
+        return _cast(texts, _SURE_FLOAT, declared)
+    if pa.types.is_decimal(declared):
+        return _cast(texts, _sure_decimal(declared), declared)
+    if pa.types.is_boolean(declared):
+        known, doubt = _sure(texts, "^(?:true|false)$")
+        return pc.equal(known, "true"), doubt
+    return texts, None
+
+
+def json_value(text: str | None, declared: pa.DataType) -> Any:
+    """The JSON value that the text stands for in a column of this type; itself if it fits none."""
+    if text is None:
+        return None
+    if pa.types.is_boolean(declared):
+        return _WORDS.get(text, text)
+    counts = declared in RANGES or pa.types.is_floating(declared) or pa.types.is_timestamp(declared)
+    return Number(text) if counts and _NUMBER.fullmatch(text) else text
+
+
+def _sure_decimal(declared: pa.DataType) -> str:
+    whole, scale = declared.precision - declared.scale, declared.scale
+    fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
+    return rf"^-?[0-9]{{1,{whole}}}{fraction}$" if whole else rf"^-?0{fraction}$"
+
+
+def _cast(texts: pa.StringArray, shape: str, kind: pa.DataType) -> tuple[pa.Array, Doubt]:
+    sure, doubt = _sure(texts, shape)
+    return sure.cast(kind), doubt
+
+
+def _sure(texts: pa.StringArray, shape: str) -> tuple[pa.StringArray, Doubt]:
+    fits = pc.match_substring_regex(texts, shape)
+    if pc.all(fits).as_py():
+        return texts, None
+    return pc.if_else(fits, texts, None), pc.invert(fits).fill_null(False).to_numpy(zero_copy_only=False)

@@ -1,0 +1,132 @@
+"""The `csv` format: one record of separated values per payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import AfterValidator, Field, model_validator
+
+from lakefeed.columns.names import ColumnName
+from lakefeed.formats import Format, Rules
+from lakefeed.formats.csv.columns import json_value, read_column
+from lakefeed.formats.csv.records import RecordReader
+from lakefeed.formats.fit.columns import Conversions
+from lakefeed.formats.fit.times import Doubt
+from lakefeed.formats.fit.values import Convert
+from lakefeed.formats.fixed import Columns, FixedDecoder
+from lakefeed.formats.json.columns import either, stored_column
+from lakefeed.formats.json.values import converter
+from lakefeed.formats.refusal import codes
+from lakefeed.text import shown
+
+CODES = codes(
+    "empty_payload",
+    "not_utf8",
+    "bad_csv",
+    "many_records",
+    "bad_fields",
+    "out_of_range",
+    "bad_timestamp",
+    "bad_date",
+    "bad_decimal",
+    "bad_base64",
+)
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+
+def _one_character(text: str) -> str:
+    if len(text) != 1 or text in "\r\n\0":
+        raise ValueError(f"expected one character that is no line break, got {shown(text)}")
+    return text
+
+
+def _some_and_different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("expected at least one")
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in seen:
+            raise ValueError(f"names '{seen[name.lower()]}' and '{name}', which are one column in a table")
+        seen[name.lower()] = name
+    return names
+
+
+Character = Annotated[str, AfterValidator(_one_character)]
+
+
+class CsvFormat(Format):
+    """One record of separated values per payload, without a header."""
+
+    type: Literal["csv"] = "csv"
+    columns: Annotated[tuple[ColumnName, ...], AfterValidator(_some_and_different)] = Field(
+        json_schema_extra={"minItems": 1},
+        description="The names of the fields, in the order of the record. Their types are those of the "
+        "table's `schema`; a column that is not declared there is a string.",
+        examples=[["event_id", "price", "event_time"]],
+    )
+    delimiter: Character = Field(default=",", description="The character between two fields.", examples=[";"])
+    quote: Character = Field(
+        default='"',
+        description="The character around a field that contains delimiters or line breaks. Written twice, "
+        "it is a part of the field.",
+        examples=["'"],
+    )
+    null: str = Field(
+        default="",
+        description="A field with this text is null, also in quotes. Left out: an empty field is null.",
+        examples=["\\N"],
+    )
+
+    @model_validator(mode="after")
+    def _quote_is_no_delimiter(self) -> Self:
+        if self.quote == self.delimiter:
+            raise ValueError(f"delimiter and quote are both {shown(self.quote)}; they must differ")
+        return self
+
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> CsvDecoder:
+        """A decoder of payloads that are records as they are."""
+        return CsvDecoder(self, schema, rules)
+
+
+class CsvDecoder(FixedDecoder):
+    """Decodes records; the values of a column are converted together, doubtful ones each by itself."""
+
+    def __init__(self, options: CsvFormat, schema: pa.Schema, rules: Rules) -> None:
+        made = pa.schema([(name, pa.string()) for name in options.columns])
+        super().__init__(schema, made, rules, CONVERSIONS)
+        self._names = options.columns
+        self._null = options.null
+        self._records = RecordReader(len(options.columns), options.delimiter, options.quote)
+
+    def read(self, payloads: Sequence[bytes]) -> Columns:
+        """The fields of each record, as text."""
+        records, misfits = self._records.read(payloads)
+        fields = zip(*records, strict=True) if records else ((),) * len(self._names)
+        texts = [self._with_nulls(pa.array(column, pa.string())) for column in fields]
+        return Columns(dict(zip(self._names, texts, strict=True)), misfits)
+
+    def _with_nulls(self, texts: pa.StringArray) -> pa.StringArray:
+        absent = pc.equal(texts, self._null)
+        return pc.if_else(absent, None, texts) if pc.any(absent).as_py() else texts
+
+
+def _conversion(_: pa.DataType, declared: pa.DataType) -> Convert | None:
+    """Any type but those that have parts, by the rules of JSON; a number is a text that JSON takes as one."""
+    return None if pa.types.is_nested(declared) else _convert
+
+
+def _convert(texts: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+    read, unclear = read_column(texts, declared)
+    converted, doubt = stored_column(read, pa.field("", declared))
+    return converted, either(unclear, doubt)
+
+
+def _decide(texts: pa.Array, place: int, declared: pa.DataType) -> Any:
+    return converter(pa.field("", declared))(json_value(texts[place].as_py(), declared))
+
+
+CONVERSIONS = Conversions(_conversion, _decide)
+"""How text becomes values of other types."""

@@ -1,0 +1,76 @@
+"""Records of separated values: from a payload to the texts of its fields."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+
+from lakefeed.formats.fit.columns import Misfits
+from lakefeed.formats.refusal import Misfit, utf8_text
+
+Record = Sequence[str | None]
+
+
+class RecordReader:
+    """Reads records of one shape. A line break at the end is fine; inside, it must be in quotes."""
+
+    def __init__(self, width: int, delimiter: str, quote: str) -> None:
+        self._width = width
+        self._quote = quote
+        # Made once: from the options, it would take longer than to read a small record.
+        self._dialect = csv.reader([], delimiter=delimiter, quotechar=quote, strict=True).dialect
+        self._nothing: Record = (None,) * width
+
+    def read(self, payloads: Sequence[bytes]) -> tuple[list[Record], Misfits]:
+        """A record for each payload, of nulls for those that are misfits."""
+        _allow_fields_of(max(map(len, payloads), default=0))
+        records = self._together(payloads)
+        return (records, {}) if records is not None else self._one_by_one(payloads)
+
+    def _together(self, payloads: Sequence[bytes]) -> list[Record] | None:
+        """All records in one go, or None if one of them is not as it should be."""
+        if b"" in payloads:
+            return None
+        try:
+            records: list[Record] = list(csv.reader([each.decode() for each in payloads], self._dialect))
+        except (csv.Error, UnicodeDecodeError):
+            return None
+        # An open quote goes on in the next payload: as many records as payloads means that none does.
+        aligned = len(records) == len(payloads) and set(map(len, records)) <= {self._width}
+        return records if aligned else None
+
+    def _one_by_one(self, payloads: Sequence[bytes]) -> tuple[list[Record], Misfits]:
+        records: list[Record] = []
+        misfits: Misfits = {}
+        for place, payload in enumerate(payloads):
+            try:
+                records.append(self._record(payload))
+            except Misfit as misfit:
+                misfits[place] = misfit
+                records.append(self._nothing)
+        return records, misfits
+
+    def _record(self, payload: bytes) -> Record:
+        if not payload:
+            raise Misfit("empty_payload", "the payload is empty")
+        try:
+            record = next(csv.reader([utf8_text(payload)], self._dialect))
+        except csv.Error as error:
+            raise _misfit(str(error), self._quote) from None
+        if len(record) != self._width:
+            raise Misfit("bad_fields", f"expected {self._width} fields, got {len(record)}")
+        return record
+
+
+def _misfit(complaint: str, quote: str) -> Misfit:
+    if complaint.startswith("new-line character"):
+        return Misfit("many_records", f"text after a line break that is not between {quote} quotes")
+    if complaint == "unexpected end of data":
+        return Misfit("bad_csv", f"a field begins with {quote} and never ends")
+    return Misfit("bad_csv", f"text between a closing {quote} and the end of its field")
+
+
+def _allow_fields_of(length: int) -> None:
+    """Python's limit is there for files that may be anything; a payload is in memory already."""
+    if length > csv.field_size_limit():
+        csv.field_size_limit(length)

@@ -1,0 +1,152 @@
+"""The `debezium` format: one change of a database row per payload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from lakefeed.formats import Decoded, Decoder, Format, Rules
+from lakefeed.formats.avro.format import CODES as AVRO_CODES
+from lakefeed.formats.debezium.envelope import Envelope, Opener
+from lakefeed.formats.debezium.registry import FramedDecoder
+from lakefeed.formats.debezium.rows import ABOUT_NO_ROW, row_text, unwrapped
+from lakefeed.formats.debezium.schema import EventSchema, Meaning, NotUnderstood
+from lakefeed.formats.fit.columns import Fitted, Fitting, Misfits, decoded
+from lakefeed.formats.joining import joined
+from lakefeed.formats.json.decoder import JsonDecoder
+from lakefeed.formats.json.format import CODES as JSON_CODES
+from lakefeed.formats.refusal import Misfit, codes
+from lakefeed.pipeline.options.registry import RegistryField
+
+CODES = codes("not_an_envelope", "no_row", *JSON_CODES, *AVRO_CODES)
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+_MOST_READERS = 100
+
+
+class DebeziumFormat(Format):
+    """Change events of Debezium, one per payload; tombstones are skipped."""
+
+    type: Literal["debezium"] = "debezium"
+    unwrap: bool = Field(
+        default=False,
+        description="Whether the columns are those of the changed row, and `__op`, `__deleted` and "
+        "`__ts_ms`, instead of `before`, `after`, `op`, `source` and so on.",
+    )
+
+    registry: RegistryField | None = Field(
+        default=None,
+        description="The schema registry of events in Confluent's wire format, Avro or JSON: its URL, or a "
+        "mapping. Left out: events are plain JSON.",
+        examples=["http://localhost:8081"],
+    )
+
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
+        """A decoder of events that are JSON as they are, or in frames."""
+        plain = DebeziumDecoder(schema, rules, self.unwrap)
+        if self.registry is None:
+            return plain
+        return FramedDecoder(plain, self.registry, schema, rules, self.unwrap)
+
+
+class DebeziumDecoder(Decoder):
+    """Decodes change events in JSON, each by the schema that comes with it, if one does."""
+
+    def __init__(self, schema: pa.Schema, rules: Rules, unwrap: bool) -> None:
+        self._schema = schema
+        self._rules = rules
+        self._unwrap = unwrap
+        self._opener = Opener()
+        self._plain = JsonDecoder(schema, rules)
+        self._schemas: dict[bytes, _Schema | None] = {}
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """A payload becomes a row or a refusal or is skipped; which of them does not depend on the others."""
+        groups: dict[_Typed | None, tuple[list[int], list[bytes]]] = {}
+        refused: Misfits = {}
+        skipped: list[int] = []
+        for index, payload in enumerate(payloads):
+            try:
+                envelope = self._opener.open(payload)
+                if envelope is None or (self._unwrap and envelope.event["op"] in ABOUT_NO_ROW):
+                    skipped.append(index)
+                    continue
+                reader = self._reader(envelope)
+                text = row_text(envelope) if self._unwrap and reader is None else envelope.text
+            except Misfit as misfit:
+                refused[index] = misfit
+                continue
+            indexes, texts = groups.setdefault(reader, ([], []))
+            indexes.append(index)
+            texts.append(text)
+        parts = [
+            (indexes, (reader or self._plain).decode(texts)) for reader, (indexes, texts) in groups.items()
+        ]
+        return joined(len(payloads), parts or [([], self._plain.decode([]))], refused, skipped)
+
+    def _reader(self, envelope: Envelope) -> _Typed | None:
+        """The reader of events like this one; None for those that are read as if they had no schema."""
+        text = envelope.schema
+        if text is None:
+            return None
+        if text not in self._schemas:
+            if len(self._schemas) >= _MOST_READERS:
+                self._schemas.clear()
+            self._schemas[text] = self._understood(text)
+        schema = self._schemas[text]
+        return schema.reader(envelope.event) if schema else None
+
+    def _understood(self, text: bytes) -> _Schema | None:
+        try:
+            schema = EventSchema(text)
+        except NotUnderstood:
+            return None
+        if self._unwrap and not schema.has_rows:
+            return None
+        return _Schema(schema, lambda meaning: _Typed(meaning, self._schema, self._rules, self._unwrap))
+
+
+class _Schema:
+    """A schema that came with events, and a reader for each way in which they are written."""
+
+    def __init__(self, schema: EventSchema, typed: Callable[[Meaning], _Typed]) -> None:
+        self._schema = schema
+        self._typed = typed
+        self._readers = {0: typed(schema.plain)}
+
+    def reader(self, event: dict[str, Any]) -> _Typed:
+        writing = self._schema.writing(event)
+        if writing not in self._readers:
+            self._readers[writing] = self._typed(self._schema.meaning(writing))
+        return self._readers[writing]
+
+
+class _Typed:
+    """Reads events that came with the same schema."""
+
+    def __init__(self, meaning: Meaning, schema: pa.Schema, rules: Rules, unwrap: bool) -> None:
+        self._convert = meaning.convert
+        self._unwrap = unwrap
+        self._json = JsonDecoder(pa.schema(list(meaning.read)), Rules(new_column="ignore"))
+        self._fitting = Fitting(schema, rules)
+
+    def decode(self, payloads: Sequence[bytes]) -> Decoded:
+        read = self._json.decode(payloads)
+        refused: Misfits = {one.index: Misfit(one.code, one.error) for one in read.refused}
+        places = [place for place in range(len(payloads)) if place not in refused]
+        return decoded(len(payloads), [(places, self._fitted(read.rows.to_struct_array()))], refused)
+
+    def _fitted(self, events: pa.StructArray) -> Fitted:
+        misfits: Misfits = {}
+        if self._convert:
+            events, wrong = self._convert(events)
+            message = "a number has more digits than the schema of the event allows, or is none"
+            misfits = {place: Misfit("out_of_range", message) for place in np.flatnonzero(wrong).tolist()}
+        if self._unwrap:
+            events, without = unwrapped(events)
+            misfits = without | misfits
+        return self._fitting.fit(events, misfits)

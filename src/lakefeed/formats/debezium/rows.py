@@ -1,0 +1,103 @@
+"""`unwrap`: the row that a change event is about, instead of the event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.formats.debezium.envelope import Envelope, members
+from lakefeed.formats.fit.columns import Misfits
+from lakefeed.formats.fit.values import is_text
+from lakefeed.formats.refusal import Misfit, shown, utf8_text
+
+ADDED = pa.schema([("__op", pa.string()), ("__deleted", pa.bool_()), ("__ts_ms", pa.int64())])
+"""What is added to the columns of the row."""
+
+ABOUT_NO_ROW = frozenset(("m", "t"))
+"""What was done to no row in particular: a message was sent, or a table emptied."""
+
+
+def unwrapped(events: pa.StructArray) -> tuple[pa.StructArray, Misfits]:
+    """The rows of events: as they are after the change or, where it has deleted them, as they were before.
+
+    The misfits are events without either, such as one that empties a table.
+    """
+    columns = dict(zip((field.name for field in events.type), events.flatten(), strict=True))
+    rows = _rows(columns, len(events))
+    op, moment = columns["op"], columns.get("ts_ms", pa.nulls(len(events), pa.int64()))
+    missing = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
+    texts = [name for name in ("after", "before") if name in columns and is_text(columns[name].type)]
+    misfits = {place: _document_in_avro() if texts else _no_row(op[place].as_py()) for place in missing}
+    members = [*rows.flatten(), op, pc.equal(op, "d"), moment]
+    names = [*(field.name for field in rows.type), *ADDED.names]
+    kind = pa.struct([(name, member.type) for name, member in zip(names, members, strict=True)])
+    return pa.Array.from_buffers(kind, len(events), [None], children=members), misfits
+
+
+def _rows(columns: dict[str, pa.Array], count: int) -> pa.StructArray:
+    sides = [columns[name] for name in ("after", "before") if name in columns]
+    sides = [side for side in sides if pa.types.is_struct(side.type)]
+    if not sides:
+        return pa.nulls(count, pa.struct([]))
+    # Both are rows of one table; an event that says otherwise is taken by what is after the change.
+    first, last = sides[0], sides[-1] if sides[-1].type == sides[0].type else sides[0]
+    places = np.arange(count) + np.where(first.is_valid().to_numpy(zero_copy_only=False), 0, count)
+    return pa.concat_arrays([first, last]).take(pa.array(places))
+
+
+def row_text(envelope: Envelope) -> bytes:
+    """The JSON text of the row of an event that came without a schema, what is added included. Raises Misfit.
+
+    Text, so that the rules of JSON decide what its values become, without losing a digit on the way.
+    """
+    event = envelope.event
+    side = next((name for name in ("after", "before") if event.get(name) is not None), None)
+    if side is None:
+        raise _no_row(event["op"])
+    row = _text(envelope, side) if isinstance(event[side], dict) else _document(event[side], side)
+    moment = _text(envelope, "ts_ms") if "ts_ms" in event else b"null"
+    comma = b"," if row[1:-1].strip() else b""
+    op, deleted = orjson.dumps(event["op"]), b"true" if event["op"] == "d" else b"false"
+    return b'%b%b"__op":%b,"__deleted":%b,"__ts_ms":%b}' % (row[:-1], comma, op, deleted, moment)
+
+
+def _document(value: Any, side: str) -> bytes:
+    """The row that is the JSON text of a document, as MongoDB's connector writes it. Raises Misfit."""
+    text = value.encode().strip() if isinstance(value, str) else b""
+    try:
+        if isinstance(orjson.loads(text), dict):
+            return text
+    except orjson.JSONDecodeError:
+        pass
+    message = f"expected a row, or the JSON text of one, got {shown(value)}"
+    raise Misfit("no_row", message).within(side)
+
+
+def _document_in_avro() -> Misfit:
+    message = (
+        "rows are texts here, as MongoDB's connector writes them; `unwrap` reads these from JSON only, "
+        "so leave it out or use the JSON converter"
+    )
+    return Misfit("no_row", message)
+
+
+def _text(envelope: Envelope, name: str) -> bytes:
+    """The text of a member of an event, as it came."""
+    try:
+        text = orjson.dumps(envelope.event[name])
+    except orjson.JSONEncodeError:
+        text = b""
+    # Found as it would be written, it is what was written: no digit was lost. Else it is looked for.
+    return text if text and b'"%b":%b' % (name.encode(), text) in envelope.text else _exact(envelope, name)
+
+
+def _exact(envelope: Envelope, name: str) -> bytes:
+    return members(utf8_text(envelope.text))[name].content
+
+
+def _no_row(op: str) -> Misfit:
+    return Misfit("no_row", f'expected `before` or `after` to hold a row, got neither for the op "{op}"')

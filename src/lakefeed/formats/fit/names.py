@@ -1,0 +1,94 @@
+"""New fields of payloads: which of them could become columns, beside those that the table has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from lakefeed.columns.names import column_name_problem
+from lakefeed.formats import DEFAULT_RULES, Rules
+from lakefeed.formats.refusal import Misfit, name_text, shown
+
+Check = Callable[[dict[str, Any], Collection[str]], None]
+"""Raises Misfit for an object whose fields beyond the known ones are not allowed."""
+
+
+def says_nothing(value: Any) -> bool:
+    """Whether a value is no evidence of a column: null, `[]`, `{}`, and these inside each other."""
+    if isinstance(value, dict):
+        return all(map(says_nothing, value.values()))
+    if isinstance(value, list):
+        return all(map(says_nothing, value))
+    return value is None
+
+
+def refuse_new_name(
+    value: dict[str, Any],
+    known: Collection[str],
+    taken: Collection[str] = (),
+    renamed: Collection[str] = (),
+) -> None:
+    """Raise Misfit for an object with a new field that could not be added; looks into new objects as well.
+
+    Looks at this payload only, never at others, so that it does not matter which payloads come together.
+    """
+    spellings = {name.lower(): name for name in known}
+    for name, member in value.items():
+        if name in known or name in renamed:
+            continue
+        if problem := column_name_problem(name):
+            raise Misfit("bad_name", f"{problem}, so this new column cannot be added").within(name)
+        if name.lower() in taken:
+            raise Misfit("bad_name", "Lakefeed itself adds a column of this name to the table").within(name)
+        other = spellings.setdefault(name.lower(), name)
+        if other != name:
+            message = f"differs only by case from {name_text(other)}; a Delta table can have only one of them"
+            raise Misfit("bad_name", message).within(name)
+        try:
+            _refuse_inside(member)
+        except Misfit as misfit:
+            raise misfit.within(name) from None
+
+
+def _refuse_inside(value: Any) -> None:
+    if isinstance(value, dict):
+        refuse_new_name(value, ())
+    elif isinstance(value, list):
+        for place, element in enumerate(value):
+            try:
+                _refuse_inside(element)
+            except Misfit as misfit:
+                raise misfit.within(place) from None
+
+
+def refuse_new_field(value: dict[str, Any], known: Collection[str]) -> None:
+    """Raise Misfit for an object with a new field that has something to say."""
+    for name, member in value.items():
+        if name not in known and not says_nothing(member):
+            raise Misfit("new_column", f"the table has no such column, got {shown(member)}").within(name)
+
+
+def allow(value: dict[str, Any], known: Collection[str]) -> None:
+    """Let every new field pass."""
+
+
+def checks(rules: Rules) -> tuple[Check, Check]:
+    """What is done about new fields: of payloads themselves, and of objects inside them."""
+    if rules.new_column == "dead_letter":
+        return refuse_new_field, refuse_new_field
+    if rules.new_column in ("ignore", "rescue"):
+        return allow, allow
+    return partial(refuse_new_name, taken=rules.taken, renamed=rules.renamed), refuse_new_name
+
+
+def doubtful(names: Collection[str], known: Collection[str], rules: Rules = DEFAULT_RULES) -> set[str]:
+    """New names for which a payload may be refused, among those that many payloads have at one level."""
+    spellings = Counter(name.lower() for name in {*names, *known})
+    new = [name for name in names if name not in known and name not in rules.renamed]
+    return {
+        name
+        for name in new
+        if column_name_problem(name) or spellings[name.lower()] > 1 or name.lower() in rules.taken
+    }

@@ -1,0 +1,167 @@
+"""Fields that a writer has and a table has not: which can become columns, and what they are proposed as."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakefeed.columns.column_types import DEEPEST, TIMESTAMP
+from lakefeed.columns.evidence import is_quiet, one_per_spelling
+from lakefeed.columns.names import column_name_problem
+from lakefeed.formats.fit.values import is_binary, is_text, shown_json
+from lakefeed.formats.refusal import Misfit, name_text
+
+_LARGEST_PRECISION = 38
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """Proposes new columns. With `by_value`, only of fields that have one; else of all that a writer knows.
+
+    To add what a writer knows all at once costs one repeated batch, not one for each field that gets its
+    first value later.
+    """
+
+    by_value: bool = False
+    taken: frozenset[str] = frozenset()
+    """Names in lower case that the table makes itself."""
+    renamed: frozenset[str] = frozenset()
+    """Fields of the payload itself that get another name in the table."""
+
+    def of(
+        self, made: pa.StructArray, known: Iterable[pa.Field], types: pa.Schema | None = None
+    ) -> pa.Schema:
+        """The new columns, and new fields inside known ones; `types` has those that were not read as such."""
+        better = {field.name: field.type for field in types or ()}
+        return pa.schema(self._fields(made, known, self.taken, better, self.renamed))
+
+    def _fields(
+        self,
+        made: pa.StructArray,
+        known: Iterable[pa.Field],
+        taken: frozenset[str] = frozenset(),
+        better: Mapping[str, pa.DataType] | None = None,
+        renamed: frozenset[str] = frozenset(),
+        level: int = 0,
+    ) -> list[pa.Field]:
+        types = {field.name: field.type for field in known}
+        spelled = Counter(field.name.lower() for field in made.type)
+        refused = taken | {name.lower() for name in types}
+        fields: list[pa.Field] = []
+        for member, values in _members(made):
+            name, kind = member.name, (better or {}).get(member.name, member.type)
+            needs_value = self.by_value or spelled[name.lower()] > 1
+            if name in types:
+                inside = self._inside(values, types[name], level + 1)
+                fields += [pa.field(name, inside)] if inside else []
+            elif is_quiet(kind) or (name not in renamed and _is_refused(name, refused)):
+                continue
+            elif not needs_value or telling(values).any():
+                fields.append(pa.field(name, proposed_type(kind, DEEPEST - level)))
+        return one_per_spelling(field for field in fields if not is_quiet(field.type))
+
+    def _inside(self, values: pa.Array, known: pa.DataType, level: int) -> pa.DataType | None:
+        """What is new inside a known column, in its shape; None if nothing is, or it is no such column."""
+        if pa.types.is_struct(known) and pa.types.is_struct(values.type):
+            fields = self._fields(values, known, level=level)
+            return pa.struct(fields) if fields else None
+        if pa.types.is_list(known) and pa.types.is_list(values.type):
+            inner = self._inside(values.flatten(), known.value_type, level + 1)
+            return pa.list_(pa.field("element", inner)) if inner else None
+        if pa.types.is_map(known) and pa.types.is_map(values.type):
+            inner = self._inside(values.items, known.item_type, level + 1)
+            return pa.map_(pa.string(), inner) if inner else None
+        return None
+
+
+def _is_refused(name: str, refused: frozenset[str]) -> bool:
+    return name.lower() in refused or column_name_problem(name) is not None
+
+
+def _members(made: pa.StructArray) -> Iterator[tuple[pa.Field, pa.Array]]:
+    return zip(made.type, made.flatten(), strict=True)
+
+
+def has_new_fields(made: pa.DataType, known: Iterable[pa.Field]) -> bool:
+    """Whether a writer's struct has a field, anywhere inside, that the known ones have not."""
+    types = {field.name: field.type for field in known}
+    return any(field.name not in types or _new_inside(field.type, types[field.name]) for field in made)
+
+
+def _new_inside(made: pa.DataType, known: pa.DataType) -> bool:
+    if pa.types.is_struct(made) and pa.types.is_struct(known):
+        return has_new_fields(made, known)
+    if pa.types.is_list(made) and pa.types.is_list(known):
+        return _new_inside(made.value_type, known.value_type)
+    if pa.types.is_map(made) and pa.types.is_map(known):
+        return _new_inside(made.item_type, known.item_type)
+    return False
+
+
+def proposed_type(made: pa.DataType, room: int = DEEPEST) -> pa.DataType:
+    """The column that a table gets for what a writer made; what it cannot hold is left out.
+
+    These are fields with names that no column may have, and all that is nested deeper than there is room.
+    """
+    if pa.types.is_nested(made) and not room:
+        return pa.null()
+    if pa.types.is_struct(made):
+        good = [field for field in made if not column_name_problem(field.name) and not is_quiet(field.type)]
+        fields = [pa.field(one.name, proposed_type(one.type, room - 1)) for one in one_per_spelling(good)]
+        return pa.struct([field for field in fields if not is_quiet(field.type)])
+    if pa.types.is_list(made):
+        return pa.list_(pa.field("element", proposed_type(made.value_type, room - 1)))
+    if pa.types.is_map(made):
+        return pa.map_(pa.string(), proposed_type(made.item_type, room - 1))
+    if pa.types.is_timestamp(made):
+        return TIMESTAMP
+    if pa.types.is_decimal256(made):
+        return pa.decimal128(_LARGEST_PRECISION, min(made.scale, _LARGEST_PRECISION))
+    if is_text(made):
+        return pa.string()
+    return pa.binary() if is_binary(made) else made
+
+
+def name_problem(name: str, known: Iterable[str], taken: frozenset[str] = frozenset()) -> Misfit | None:
+    """Why no new column may have this name, beside columns of the known names; None if it may."""
+    if problem := column_name_problem(name):
+        return Misfit("bad_name", f"{problem}, so this new column cannot be added")
+    if name.lower() in taken:
+        return Misfit("bad_name", "Lakefeed itself adds a column of this name to the table")
+    other = next((each for each in known if each.lower() == name.lower()), name)
+    return clash(other) if other != name else None
+
+
+def clash(other: str) -> Misfit:
+    """The misfit of a name that differs only by case from another one."""
+    message = f"differs only by case from {name_text(other)}; a Delta table can have only one of them"
+    return Misfit("bad_name", message)
+
+
+def new_column(text: str) -> Misfit:
+    """The misfit of a field that is new where `evolve` allows none, with the JSON text of its value."""
+    return Misfit("new_column", f"the table has no such column, got {shown_json(text)}")
+
+
+def telling(values: pa.Array) -> np.ndarray[Any, Any]:
+    """Which values say something: null does not, nor does what is empty or holds nothing but such."""
+    valid: np.ndarray[Any, Any] = values.is_valid().to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(values.type):
+        members = [telling(member) for member in values.flatten()]
+        return valid & np.logical_or.reduce(members) if members else np.zeros(len(values), np.bool_)
+    if pa.types.is_list(values.type) or pa.types.is_map(values.type):
+        inner = values.values if pa.types.is_list(values.type) else values.items
+        offsets = values.offsets.to_numpy()
+        places = np.flatnonzero(telling(inner))
+        owners = np.searchsorted(
+            offsets, places[(places >= offsets[0]) & (places < offsets[-1])], side="right"
+        )
+        some = np.zeros(len(values), np.bool_)
+        some[owners - 1] = True
+        return valid & some
+    return valid

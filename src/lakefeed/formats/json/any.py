@@ -1,0 +1,126 @@
+"""Columns that take any value: text as it is, all else as its JSON text, number for number as it was written.
+
+They are made from parsed objects. A fast parser loses digits of fractions, and the sign of a zero: payloads
+with such in their place are parsed a second time, with numbers as they are written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from lakefeed.columns.column_types import JSON
+from lakefeed.formats.refusal import Number
+
+_Shape = Callable[[Any, Any], Any]
+"""Takes a value as a fast parser made it, and the same with exact numbers, or `_UNKNOWN`."""
+_UNKNOWN = object()
+_EXACT = json.JSONDecoder(parse_int=Number, parse_float=Number)
+
+
+class _Inexact(Exception):
+    """The exact numbers are needed."""
+
+
+def exact_json(value: Any) -> str:
+    """A strictly parsed value as JSON text without white space, numbers digit for digit as they were."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quoted(key)}:{exact_json(member)}" for key, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(exact_json, value)) + "]"
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def any_text(value: Any) -> str:
+    """What a column that takes any value holds for a strictly parsed one."""
+    return str(value) if isinstance(value, str) else exact_json(value)
+
+
+def texts(field: pa.Field, payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> list[Any]:
+    """The values of a column, with text wherever it takes any value; payloads are known to be good."""
+    shape, name = _shape(field.type), field.name
+    if shape is None:
+        return [each.get(name) for each in objects]
+    found = []
+    for payload, each in zip(payloads, objects, strict=True):
+        value = each.get(name)
+        try:
+            found.append(shape(value, _UNKNOWN))
+        except _Inexact:
+            found.append(shape(value, _EXACT.decode(payload.decode())[name]))
+    return found
+
+
+def _shape(declared: pa.DataType) -> _Shape | None:
+    """How values of a type are made; None where they stay as they are."""
+    if declared == JSON:
+        return _any
+    if pa.types.is_struct(declared):
+        members = {field.name: shape for field in declared if (shape := _shape(field.type))}
+        return _struct(members) if members else None
+    if pa.types.is_list(declared):
+        inner = _shape(declared.value_type)
+        return _list(inner) if inner else None
+    if pa.types.is_map(declared):
+        inner = _shape(declared.item_type)
+        return _map(inner) if inner else None
+    return None
+
+
+def _any(value: Any, exact: Any) -> str | None:
+    if value is None or type(value) is str:
+        return value
+    if exact is not _UNKNOWN:
+        return exact_json(exact)
+    if not _is_exact(value):
+        raise _Inexact
+    return orjson.dumps(value).decode()
+
+
+def _is_exact(value: Any) -> bool:
+    if type(value) is dict:
+        return all(map(_is_exact, value.values()))
+    if type(value) is list:
+        return all(map(_is_exact, value))
+    return type(value) is not float and (value != 0 or value is False)
+
+
+def _struct(members: dict[str, _Shape]) -> _Shape:
+    def shape(value: Any, exact: Any) -> Any:
+        if value is None:
+            return None
+        made = dict(value)
+        for name, member in members.items():
+            made[name] = member(value.get(name), exact if exact is _UNKNOWN else exact.get(name))
+        return made
+
+    return shape
+
+
+def _list(inner: _Shape) -> _Shape:
+    def shape(value: Any, exact: Any) -> Any:
+        if value is None:
+            return None
+        parts = [exact] * len(value) if exact is _UNKNOWN else exact
+        return [inner(one, part) for one, part in zip(value, parts, strict=True)]
+
+    return shape
+
+
+def _map(inner: _Shape) -> _Shape:
+    def shape(value: Any, exact: Any) -> Any:
+        if value is None:
+            return None
+        return {key: inner(item, exact if exact is _UNKNOWN else exact[key]) for key, item in value.items()}
+
+    return shape
+
+
+def _quoted(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)

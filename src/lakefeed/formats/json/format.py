@@ -1,0 +1,64 @@
+"""The `json` format: one JSON object per payload, its keys are the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import Field
+
+from lakefeed.formats import DEFAULT_RULES, Decoder, Format, Rules
+from lakefeed.formats.refusal import codes
+from lakefeed.pipeline.options.registry import RegistryField
+
+__all__ = ["CODES", "JsonFormat", "infer"]
+
+CODES = codes(
+    "bad_framing",
+    "unknown_schema",
+    "bad_schema",
+    "empty_payload",
+    "not_utf8",
+    "bad_json",
+    "not_an_object",
+    "duplicate_key",
+    "too_deep",
+    "out_of_range",
+    "bad_timestamp",
+    "bad_date",
+    "bad_decimal",
+    "bad_base64",
+)
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+
+class JsonFormat(Format):
+    """JSON objects, one per payload."""
+
+    type: Literal["json"] = "json"
+    registry: RegistryField | None = Field(
+        default=None,
+        description="The schema registry of payloads in Confluent's wire format: its URL, or a mapping. "
+        "Left out: payloads are plain JSON.",
+        examples=["http://localhost:8081"],
+    )
+
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
+        """A decoder of payloads that are JSON as they are, or in frames."""
+        # Arrow's functions take longer to import than all else that checking a pipeline file needs.
+        from lakefeed.formats.json.decoder import JsonDecoder
+        from lakefeed.formats.registry.framing import UnframingDecoder
+
+        decoder = JsonDecoder(schema, rules)
+        return UnframingDecoder(decoder, self.registry, "JSON") if self.registry else decoder
+
+
+def infer(payloads: Sequence[bytes | None]) -> pa.Schema:
+    """The columns that these payloads have, as a declared schema; refused payloads do not count.
+
+    Columns are in order of first appearance. Their types do not depend on the order of the payloads.
+    """
+    from lakefeed.formats.json.decoder import JsonDecoder
+
+    return JsonDecoder(pa.schema([]), DEFAULT_RULES).decode(payloads).unknown or pa.schema([])

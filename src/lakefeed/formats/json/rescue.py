@@ -1,0 +1,127 @@
+"""What does not fit the schema of a table, told apart from what does, so that it can be kept as JSON.
+
+A field that says nothing (null, `[]`, `{}`, and these inside each other) is no new column and is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from lakefeed.formats.fit.names import Check, says_nothing
+from lakefeed.formats.json.values import converter, refuse_kind
+from lakefeed.formats.refusal import TYPE_CHANGES, Misfit
+
+Extras = Callable[[Any], Any]
+"""Takes a parsed value of a column, answers the part of it that has no column, or None."""
+
+RescuingConvert = Callable[[Any], tuple[Any, Any]]
+"""Takes a parsed value, answers what the column holds and what did not fit, None where everything did."""
+
+
+def extras_of(fields: Iterable[pa.Field], ignored: Iterable[str] = ()) -> Extras:
+    """The function that takes the fields without a column out of an object, nested ones in their place."""
+    known: dict[str, Extras | None] = dict.fromkeys(ignored)
+    known |= {field.name: _extras_inside(field.type) for field in fields}
+
+    def extras(value: Any) -> dict[str, Any] | None:
+        found = {}
+        for name, member in value.items():
+            if name in known:
+                inside = known[name]
+                part = inside(member) if inside and member is not None else None
+            else:
+                part = None if says_nothing(member) else member
+            if part is not None:
+                found[name] = part
+        return found or None
+
+    return extras
+
+
+def _extras_inside(declared: pa.DataType) -> Extras | None:
+    if pa.types.is_struct(declared):
+        in_object = extras_of(declared)
+        return lambda value: in_object(value) if isinstance(value, dict) else None
+    if pa.types.is_list(declared):
+        in_element = _extras_inside(declared.value_type)
+        return _each_element(in_element) if in_element else None
+    if pa.types.is_map(declared):
+        in_item = _extras_inside(declared.item_type)
+        return _each_item(in_item) if in_item else None
+    return None
+
+
+def _each_element(inside: Extras) -> Extras:
+    def extras(value: Any) -> list[Any] | None:
+        parts = [inside(element) for element in value] if isinstance(value, list) else []
+        return parts if any(part is not None for part in parts) else None
+
+    return extras
+
+
+def _each_item(inside: Extras) -> Extras:
+    def extras(value: Any) -> dict[str, Any] | None:
+        parts = {key: inside(item) for key, item in value.items()} if isinstance(value, dict) else {}
+        return {key: part for key, part in parts.items() if part is not None} or None
+
+    return extras
+
+
+def rescuing_converter(declared: pa.DataType, check: Check, top: Check | None = None) -> RescuingConvert:
+    """The function that converts objects and answers, beside the row, the fields that did not fit.
+
+    The smallest field of a struct that holds the misfit is null in the row; an array is kept or lost whole.
+    """
+    members = {field.name: (_rescuing(field, check), field.nullable) for field in declared}
+
+    def convert(value: Any) -> tuple[Any, Any]:
+        refuse_kind(declared, value)
+        row: dict[str, Any] = {}
+        lost: dict[str, Any] = {}
+        for name, (convert_member, nullable) in members.items():
+            try:
+                row[name], part = convert_member(value.get(name))
+                if part is not None:
+                    lost[name] = part
+            except Misfit as misfit:
+                if misfit.code not in TYPE_CHANGES or not nullable:
+                    raise misfit.within(name) from None
+                row[name], lost[name] = None, value[name]
+        if not members.keys() >= value.keys():
+            (top or check)(value, members.keys())
+        return row, lost or None
+
+    return convert
+
+
+def _rescuing(field: pa.Field, check: Check) -> RescuingConvert:
+    plain = converter(field, check)
+    if not pa.types.is_struct(field.type):
+        return lambda value: (plain(value), None)
+    inner = rescuing_converter(field.type, check)
+    return lambda value: (plain(value), None) if value is None else inner(value)
+
+
+def both(
+    row: dict[str, Any], misfits: dict[str, Any] | None, extras: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What did not fit and what has no column, in one object. A field that is lost whole holds its extras."""
+    found = dict(misfits or {})
+    for name, part in (extras or {}).items():
+        if name not in found:
+            found[name] = part
+        elif row.get(name) is not None:
+            found[name] = both(row[name], found[name], part)
+    return found
+
+
+def is_exact(value: Any) -> bool:
+    """Whether a value that a fast parser made holds no number whose digits may have been lost."""
+    if isinstance(value, dict):
+        return all(map(is_exact, value.values()))
+    if isinstance(value, list):
+        return all(map(is_exact, value))
+    return not isinstance(value, float)

@@ -1,0 +1,172 @@
+"""Payloads that may have failed a block, found without parsing each of them strictly.
+
+A suspect is not refused: the strict path decides. A suspect too many costs time, and so does one too few.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from lakefeed.columns.column_types import JSON
+from lakefeed.formats.fit import decimals
+from lakefeed.formats.json.columns import INT64, RANGES, is_epoch, is_unreadable
+from lakefeed.formats.json.text import DEEPEST, too_deep
+
+_NULL = type(None)
+_MANY_NAMES = 100
+_EXACT_FLOAT = 2**24  # the last integer before those that a float of 32 bits does not hold
+
+
+def not_utf8(payloads: Sequence[bytes]) -> set[int]:
+    """Payloads that are not UTF-8."""
+    return {place for place, payload in enumerate(payloads) if not (payload.isascii() or _is_utf8(payload))}
+
+
+def _is_utf8(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def loaded(payloads: Sequence[bytes]) -> tuple[list[dict[str, Any]], set[int]]:
+    """Each payload as an object by orjson, and which of them are none."""
+    objects: list[Any] = []
+    for payload in payloads:
+        try:
+            objects.append(orjson.loads(payload))
+        except orjson.JSONDecodeError:
+            objects.append(None)
+    broken = {place for place, value in enumerate(objects) if type(value) is not dict}
+    for place in broken:
+        objects[place] = {}
+    return objects, broken
+
+
+def having(names: set[str], objects: Sequence[dict[str, Any]]) -> set[int]:
+    """Objects that may have one of these names at any level."""
+    if len(names) > _MANY_NAMES:
+        return set(range(len(objects)))
+    keys = [orjson.dumps(name) + b":" for name in names]
+    texts = map(orjson.dumps, objects)
+    return {place for place, text in enumerate(texts) if any(key in text for key in keys)}
+
+
+def doubled(payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> set[int]:
+    """Payloads that may have a key twice: orjson drops the first, and with it a colon."""
+    fewer = {
+        place
+        for place, (payload, each) in enumerate(zip(payloads, objects, strict=True))
+        if payload.count(b":") != orjson.dumps(each).count(b":")
+    }
+    # An escaped colon could stand in for the one that was dropped.
+    return fewer | {n for n, payload in enumerate(payloads) if b"\\u003a" in payload or b"\\u003A" in payload}
+
+
+def deep(payloads: Sequence[bytes], most: int = DEEPEST) -> set[int]:
+    """Payloads that are nested too deep."""
+    long = [place for place, payload in enumerate(payloads) if len(payload) > 2 * most]
+    return {place for place in long if too_deep(payloads[place], most)}
+
+
+def misfits(objects: Sequence[dict[str, Any]], fields: Iterable[pa.Field]) -> set[int]:
+    """Objects with a value of the wrong kind for its column, at any level. Looks at a column at a time."""
+    found: set[int] = set()
+    for field in fields:
+        values = [each.get(field.name) for each in objects]
+        found |= _column_misfits(values, field.type, is_unreadable(field.type))
+    return found
+
+
+def bad_decimals(objects: Sequence[dict[str, Any]], fields: Iterable[pa.Field]) -> set[int]:
+    """Objects with a number or text that does not fit its decimal column, lists not looked into."""
+    found: set[int] = set()
+    for field in fields:
+        if pa.types.is_decimal(field.type):
+            values = [each.get(field.name) for each in objects]
+            found |= {place for place, value in enumerate(values) if not _fits(value, field.type)}
+        elif pa.types.is_struct(field.type):
+            places = [place for place, each in enumerate(objects) if each.get(field.name)]
+            inner = bad_decimals([objects[place][field.name] for place in places], field.type)
+            found |= {places[place] for place in inner}
+    return found
+
+
+def _fits(value: Any, declared: pa.DataType) -> bool:
+    if value is None:
+        return True
+    number = decimals.parsed(value if type(value) is str else repr(value))
+    return number is not None and decimals.fitted(number, declared) is not None
+
+
+def _column_misfits(values: list[Any], declared: pa.DataType, mapped: bool) -> set[int]:
+    if declared == JSON:
+        return set()
+    allowed = _kinds(declared, mapped)
+    found: set[int] = set()
+    if not set(map(type, values)) <= allowed:
+        found = {place for place, value in enumerate(values) if type(value) not in allowed}
+    if pa.types.is_integer(declared) or is_epoch(declared):
+        low, high = INT64
+        whole = [value if type(value) is int else 0 for value in values]
+        if whole and (min(whole) < low or max(whole) > high):
+            found |= {place for place, value in enumerate(whole) if not low <= value <= high}
+    elif pa.types.is_decimal(declared):
+        texts = [place for place, value in enumerate(values) if type(value) is str]
+        found |= {place for place in texts if not _fits(values[place], declared)}
+    elif mapped and declared == pa.float32():
+        found |= _halfway(values)
+    elif declared.num_fields:
+        found |= _inner_misfits(values, declared, mapped, found)
+    return found
+
+
+def _halfway(values: list[Any]) -> set[int]:
+    """Numbers in the middle between two floats, as orjson has them: their digits decide which is nearest."""
+    found = {place for place, value in enumerate(values) if type(value) is int and abs(value) > _EXACT_FLOAT}
+    doubles = np.array([value if type(value) is float else 0.0 for value in values])
+    with np.errstate(over="ignore"):
+        floats = doubles.astype(np.float32)
+        others = np.nextafter(floats, np.where(doubles > floats, np.inf, -np.inf).astype(np.float32))
+    middle = (floats.astype(np.float64) + others.astype(np.float64)) / 2
+    return found | set(np.flatnonzero(middle == doubles).tolist())
+
+
+def _kinds(declared: pa.DataType, mapped: bool) -> set[type]:
+    if pa.types.is_struct(declared) or pa.types.is_map(declared):
+        return {dict, _NULL}
+    if pa.types.is_list(declared):
+        return {list, _NULL}
+    if declared in RANGES or is_epoch(declared):
+        return {int, _NULL}
+    if pa.types.is_floating(declared):
+        return {int, float, _NULL}
+    if pa.types.is_decimal(declared):
+        # Beside a map the value comes from orjson, which keeps all digits of an integer only.
+        return {int, _NULL} if mapped else {int, float, str, _NULL}
+    return {bool, _NULL} if pa.types.is_boolean(declared) else {str, _NULL}
+
+
+def _inner_misfits(values: list[Any], declared: pa.DataType, mapped: bool, outside: set[int]) -> set[int]:
+    places = [place for place, value in enumerate(values) if value is not None and place not in outside]
+    present = [values[place] for place in places]
+    if pa.types.is_struct(declared):
+        inner: set[int] = set()
+        for field in declared:
+            inner |= _column_misfits([each.get(field.name) for each in present], field.type, mapped)
+        return {places[place] for place in inner}
+    if pa.types.is_map(declared):
+        present, element = [list(each.values()) for each in present], declared.item_type
+    else:
+        element = declared.value_type
+    ends = list(accumulate(map(len, present)))
+    inner = _column_misfits(list(chain.from_iterable(present)), element, mapped)
+    return {places[bisect_right(ends, place)] for place in inner}

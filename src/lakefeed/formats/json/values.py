@@ -1,0 +1,269 @@
+"""One value of a strictly parsed payload becomes one value of a column, or a precise refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import JSON, type_text
+from lakefeed.formats.fit import decimals, times
+from lakefeed.formats.fit.names import Check, refuse_new_name
+from lakefeed.formats.json.any import any_text
+from lakefeed.formats.json.columns import MICROSECONDS, RANGES, base64_bytes, is_epoch
+from lakefeed.formats.refusal import Misfit, Number, shown
+
+Convert = Callable[[Any], Any]
+"""Takes a parsed value, answers what `pyarrow.array` takes for the stored type, raises Misfit."""
+
+_LONGEST_INTEGER = 25
+_EPOCH_DIGITS = {"s": 11, "ms": 14, "us": 17}
+
+
+def converter(field: pa.Field, check: Check = refuse_new_name) -> Convert:
+    """The function that converts values of one column, null and missing ones included.
+
+    `check` looks at objects that have more fields than their struct.
+    """
+    convert, nullable = _convert(field.type, check), field.nullable
+    expected = f"{type_text(field.type)} not null"
+
+    def checked(value: Any) -> Any:
+        if value is not None:
+            return convert(value)
+        if nullable:
+            return None
+        raise Misfit("missing_value", f"expected {expected}, got null")
+
+    return checked
+
+
+def _convert(declared: pa.DataType, check: Check) -> Convert:
+    for applies, make in _NESTED:
+        if applies(declared):
+            return make(declared, check)
+    for applies, make_plain in _MAKERS:
+        if applies(declared):
+            return make_plain(declared)
+    raise TypeError(f"JSON has no {declared}")
+
+
+def _wrong(declared: pa.DataType, value: Any, code: str = "wrong_type") -> Misfit:
+    return Misfit(code, f"expected {type_text(declared)}, got {shown(value)}")
+
+
+def _whole(declared: pa.DataType, value: Any) -> int:
+    if not isinstance(value, Number) or not value.lstrip("-").isdigit():
+        raise _wrong(declared, value)
+    if len(value) > _LONGEST_INTEGER:
+        raise _wrong(declared, value, "out_of_range")
+    return int(value)
+
+
+def _integer(declared: pa.DataType) -> Convert:
+    low, high = RANGES[declared]
+
+    def convert(value: Any) -> int:
+        number = _whole(declared, value)
+        if low <= number <= high:
+            return number
+        message = f"expected {type_text(declared)} ({low} to {high}), got {shown(value)}"
+        raise Misfit("out_of_range", message)
+
+    return convert
+
+
+def _epoch(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> int:
+        number = _whole(declared, value)
+        if declared.unit == "ns":
+            low, high = RANGES[pa.int64()]
+            inside, microseconds = low <= number <= high, number // 1000
+        else:
+            microseconds = number * MICROSECONDS[declared.unit]
+            inside = times.FIRST_US <= microseconds <= times.LAST_US
+        if inside:
+            return microseconds
+        raise _wrong(declared, value, "out_of_range")
+
+    return convert
+
+
+def _float(declared: pa.DataType) -> Convert:
+    single = declared == pa.float32()
+
+    def convert(value: Any) -> float:
+        if not isinstance(value, Number):
+            raise _wrong(declared, value)
+        # As a double first, a number could be rounded twice, and so not be the nearest.
+        number: float = pa.array([str(value)]).cast(declared)[0].as_py() if single else float(value)
+        if isfinite(number):
+            return number
+        raise _wrong(declared, value, "out_of_range")
+
+    return convert
+
+
+def _decimal(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise _wrong(declared, value)
+        number = decimals.parsed(value)
+        if number is None:
+            raise _wrong(declared, value, "bad_decimal")
+        fitted = decimals.fitted(number, declared)
+        if fitted is not None:
+            return fitted
+        large = decimals.too_large(number, declared)
+        raise _wrong(declared, value, "out_of_range" if large else "bad_decimal")
+
+    return convert
+
+
+def _boolean(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise _wrong(declared, value)
+
+    return convert
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)
+
+
+def _string(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> str:
+        if _is_text(value):
+            return str(value)
+        raise _wrong(declared, value)
+
+    return convert
+
+
+def _any(_: pa.DataType) -> Convert:
+    return any_text
+
+
+def _binary(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> bytes:
+        if not _is_text(value):
+            raise _wrong(declared, value)
+        content = base64_bytes(value)
+        if content is None:
+            raise Misfit("bad_base64", f"expected {type_text(declared)} as base64 text, got {shown(value)}")
+        return content
+
+    return convert
+
+
+def _date(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> int:
+        days = times.date_days(value) if _is_text(value) else None
+        if days is None:
+            code = "bad_date" if _is_text(value) else "wrong_type"
+            raise Misfit(code, f"expected {type_text(declared)} as YYYY-MM-DD, got {shown(value)}")
+        return days
+
+    return convert
+
+
+def _timestamp(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> int:
+        if isinstance(value, Number):
+            unit = next((unit for unit, digits in _EPOCH_DIGITS.items() if len(value) <= digits), "ns")
+            hint = f"declare timestamp({unit}) for epoch numbers"
+            raise Misfit("bad_timestamp", f"expected timestamp as RFC 3339 text, got {shown(value)}; {hint}")
+        microseconds = times.timestamp_us(value) if _is_text(value) else None
+        if microseconds is None:
+            code = "bad_timestamp" if _is_text(value) else "wrong_type"
+            raise Misfit(code, f"expected timestamp as RFC 3339 text, got {shown(value)}")
+        if times.FIRST_US <= microseconds <= times.LAST_US:
+            return microseconds
+        raise Misfit("out_of_range", f"expected timestamp of the years 1 to 9999 in UTC, got {shown(value)}")
+
+    return convert
+
+
+def refuse_kind(declared: pa.DataType, value: Any) -> None:
+    """Raise Misfit for a value that is no object where a struct is declared."""
+    if not isinstance(value, dict):
+        raise _wrong(declared, value)
+
+
+def struct_converter(declared: pa.DataType, check: Check, top: Check | None = None) -> Convert:
+    """The function that converts objects. New fields are left out, if `check` lets them pass.
+
+    `top` checks these objects themselves in its place.
+    """
+    members = {field.name: converter(field, check) for field in declared}
+
+    def convert(value: Any) -> dict[str, Any]:
+        refuse_kind(declared, value)
+        row = {}
+        for name, convert_member in members.items():
+            try:
+                row[name] = convert_member(value.get(name))
+            except Misfit as misfit:
+                raise misfit.within(name) from None
+        if not members.keys() >= value.keys():
+            (top or check)(value, members.keys())
+        return row
+
+    return convert
+
+
+def _list(declared: pa.DataType, check: Check) -> Convert:
+    convert_element = converter(declared.value_field, check)
+
+    def convert(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise _wrong(declared, value)
+        row = []
+        for place, element in enumerate(value):
+            try:
+                row.append(convert_element(element))
+            except Misfit as misfit:
+                raise misfit.within(place) from None
+        return row
+
+    return convert
+
+
+def _map(declared: pa.DataType, check: Check) -> Convert:
+    convert_item = converter(declared.item_field, check)
+
+    def convert(value: Any) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            raise _wrong(declared, value)
+        row = []
+        for key, item in value.items():
+            try:
+                row.append((key, convert_item(item)))
+            except Misfit as misfit:
+                raise misfit.within(key) from None
+        return row
+
+    return convert
+
+
+_MAKERS: list[tuple[Callable[[Any], bool], Callable[[pa.DataType], Convert]]] = [
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _float),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_boolean, _boolean),
+    (pa.types.is_string, _string),
+    (lambda declared: declared == JSON, _any),
+    (pa.types.is_binary, _binary),
+    (pa.types.is_date, _date),
+    (is_epoch, _epoch),
+    (pa.types.is_timestamp, _timestamp),
+]
+_NESTED: list[tuple[Callable[[Any], bool], Callable[[pa.DataType, Check], Convert]]] = [
+    (pa.types.is_struct, struct_converter),
+    (pa.types.is_list, _list),
+    (pa.types.is_map, _map),
+]

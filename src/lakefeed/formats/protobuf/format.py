@@ -1,0 +1,118 @@
+"""The `protobuf` format: one message per payload, its fields are the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pydantic import Field, PrivateAttr
+
+from lakefeed.formats import Decoded, Decoder, Format, Rules
+from lakefeed.formats.fit.columns import Fitted, Fitting, decoded
+from lakefeed.formats.protobuf.files import Files, read_files
+from lakefeed.formats.protobuf.reader import MessageReader, blocks
+from lakefeed.formats.protobuf.registry import RegisteredMessages, kinds
+from lakefeed.formats.refusal import Misfit, codes, no_payload
+from lakefeed.pipeline.options.paths import LocalPath
+from lakefeed.pipeline.options.registry import RegistryField
+
+CODES = codes(
+    "bad_framing",
+    "unknown_schema",
+    "bad_schema",
+    "too_deep",
+    "other_message",
+    "bad_protobuf",
+    "not_utf8",
+    "out_of_range",
+    "bad_timestamp",
+    "bad_date",
+    "bad_decimal",
+)
+"""Every code of a refused payload and what it means, in the order of the checks."""
+
+_Part = tuple[list[int], Fitted]
+
+
+class ProtobufFormat(Format):
+    """Protobuf messages, one per payload."""
+
+    type: Literal["protobuf"] = "protobuf"
+    descriptor: LocalPath | None = Field(
+        default=None,
+        description="The file with the message: a descriptor set as `protoc --include_imports "
+        "--descriptor_set_out` writes it, or the `.proto` source. Needs `message`.",
+        examples=["events.desc"],
+    )
+    message: str | None = Field(
+        default=None,
+        description="The full name of the message. With a `registry`, other messages are refused; left out, "
+        "each payload names its own message.",
+        examples=["shop.v1.Click"],
+    )
+    registry: RegistryField | None = Field(
+        default=None,
+        description="The schema registry, instead of `descriptor`: payloads are in Confluent's wire format, "
+        "and each names its schema. A mapping, or its URL alone.",
+        examples=["http://localhost:8081"],
+    )
+    _files: bytes = PrivateAttr(default=b"")
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Read the file here, on the driver: workers may not have it."""
+        if (self.descriptor is None) == (self.registry is None):
+            raise ValueError("expected either `descriptor` or `registry`")
+        if self.descriptor is not None:
+            if self.message is None:
+                raise ValueError("descriptor needs `message`, the full name of the message in it")
+            self._files = read_files(Path(self.descriptor))
+            Files(self._files).message(self.message)
+
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
+        """A decoder of payloads that are messages as they are."""
+        if self.registry is not None:
+            messages = RegisteredMessages(self.registry, self.message, schema, rules)
+            return RegistryDecoder(messages, schema, rules)
+        assert self.message is not None
+        return ProtobufDecoder(MessageReader(Files(self._files).message(self.message), schema, rules))
+
+
+class ProtobufDecoder(Decoder):
+    """Decodes payloads of one message type."""
+
+    def __init__(self, reader: MessageReader) -> None:
+        self._reader = reader
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
+        indexes = [index for index, payload in enumerate(payloads) if payload is not None]
+        refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
+        messages = [payloads[index] or b"" for index in indexes]
+        return decoded(len(payloads), _read(self._reader, indexes, messages), refused)
+
+
+class RegistryDecoder(Decoder):
+    """Decodes payloads that each say which message of a registry they are."""
+
+    def __init__(self, messages: RegisteredMessages, schema: pa.Schema, rules: Rules) -> None:
+        self._messages = messages
+        self._nothing = Fitting(schema, rules).nothing()
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """Every payload becomes a row or a refusal. Raises RegistryError if the registry does not answer."""
+        refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
+        framed = kinds(payloads, [index for index in range(len(payloads)) if index not in refused])
+        refused |= framed.misfits
+        parts: list[_Part] = []
+        for kind, (indexes, messages) in framed.found.items():
+            try:
+                parts += _read(self._messages.reader(kind), indexes, messages)
+            except Misfit as misfit:
+                refused |= {index: Misfit(misfit.code, misfit.message) for index in indexes}
+        return decoded(len(payloads), parts or [([], self._nothing)], refused)
+
+
+def _read(reader: MessageReader, indexes: list[int], messages: list[bytes]) -> list[_Part]:
+    return [(indexes[start:end], reader.read(messages[start:end])) for start, end in blocks(messages)]

@@ -1,0 +1,115 @@
+"""Payloads of one message type become rows of a table: fast where they can be read together."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from lakefeed.columns.widening import merge_proposals
+from lakefeed.formats import Rules
+from lakefeed.formats.fit.columns import Fitted, Fitting, Misfits
+from lakefeed.formats.protobuf.block import read_block
+from lakefeed.formats.protobuf.message import Message
+from lakefeed.formats.protobuf.strict import StrictReader
+from lakefeed.formats.refusal import Misfit
+
+_Numbers = dict[int, dict[str, list[bytes]]]
+"""By the place of a payload: what it holds of fields that the message does not have, by their numbers."""
+
+# A block's arrays still fit into the processor's cache, and its texts into a column.
+_MOST_PAYLOADS = 16_384
+_MOST_BYTES = 16 * 1024**2
+
+
+def blocks(payloads: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Where to begin and to end what is read together; at least once, as even no row has columns."""
+    start = size = 0
+    for place, payload in enumerate(payloads):
+        if place - start >= _MOST_PAYLOADS or (size and size + len(payload) > _MOST_BYTES):
+            yield start, place
+            start, size = place, 0
+        size += len(payload)
+    yield start, len(payloads)
+
+
+class MessageReader:
+    """Reads payloads of one message type into one schema, under the rules of its table."""
+
+    def __init__(self, message: Message, schema: pa.Schema, rules: Rules) -> None:
+        self.message = message
+        self._rules = rules
+        self._strict = StrictReader(message)
+        self._fitting = Fitting(schema, rules)
+        self._strict_numbers = rules.new_column not in ("add", "ignore")
+
+    def read(self, payloads: Sequence[bytes]) -> Fitted:
+        """Every payload becomes a row or a misfit. For payloads of one of the `blocks`."""
+        block = read_block(self.message, list(payloads), self._strict_numbers)
+        misfits: Misfits = {}
+        numbers: _Numbers = {}
+        made = block.values
+        if block.doubt.any():
+            made = self._decided(payloads, np.flatnonzero(block.doubt).tolist(), made, misfits, numbers)
+        if self._rules.new_column == "dead_letter":
+            misfits |= {place: self._unexpected(found) for place, found in numbers.items()}
+        fitted = self._fitting.fit(made, misfits)
+        return self._with_numbers(fitted, numbers) if numbers else fitted
+
+    def _decided(
+        self,
+        payloads: Sequence[bytes],
+        places: list[int],
+        made: pa.StructArray,
+        misfits: Misfits,
+        numbers: _Numbers,
+    ) -> pa.StructArray:
+        """The block with the rows of the strict path at the places that were in doubt."""
+        rows: list[dict[str, Any]] = []
+        for place in places:
+            row: dict[str, Any] = {}
+            try:
+                row, found = self._strict.read(payloads[place])
+                if found and self._strict_numbers:
+                    numbers[place] = found
+            except Misfit as misfit:
+                misfits[place] = misfit
+            rows.append(row)
+        order = np.arange(len(made))
+        order[places] = len(made) + np.arange(len(places))
+        return pa.concat_arrays([made, pa.array(rows, made.type)]).take(pa.array(order))
+
+    def _unexpected(self, found: Mapping[str, Any]) -> Misfit:
+        name = self.message.name
+        misfit = Misfit("new_column", f"no field of {name} has this number, and `evolve` allows none")
+        return misfit.within(next(iter(found)))
+
+    def _with_numbers(self, fitted: Fitted, numbers: _Numbers) -> Fitted:
+        """What the rules say of fields that the message does not have; they have a number but no name."""
+        good = {place: found for place, found in numbers.items() if place not in fitted.misfits}
+        if self._rules.new_column == "rescue":
+            texts = {
+                place: {path: _text(each) for path, each in found.items()} for place, found in good.items()
+            }
+            rescued = {
+                place: {**fitted.rescued.get(place, {}), **texts.get(place, {})}
+                for place in {*fitted.rescued, *texts}
+            }
+            return replace(fitted, rescued=rescued)
+        if self._rules.new_column == "fail" and good:
+            paths = sorted({path for found in good.values() for path in found})
+            new = pa.schema([(path, pa.binary()) for path in paths])
+            unknown = new if fitted.unknown is None else merge_proposals(fitted.unknown, new)
+            return replace(fitted, unknown=unknown)
+        return fitted
+
+
+def _text(values: list[bytes]) -> str:
+    """The bytes of a field in base64, in an array if there are several."""
+    texts = [b64encode(value).decode() for value in values]
+    return orjson.dumps(texts[0] if len(texts) == 1 else texts).decode()

@@ -1,0 +1,156 @@
+"""Messages whose schemas a registry holds: which message each payload says that it is, and its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakefeed.errors import RegistryError, RegistryUnavailable
+from lakefeed.formats import Rules
+from lakefeed.formats.fit.columns import Misfits
+from lakefeed.formats.protobuf.files import BadDescriptor, Files, registered_files
+from lakefeed.formats.protobuf.message import Message
+from lakefeed.formats.protobuf.reader import MessageReader
+from lakefeed.formats.refusal import Misfit
+from lakefeed.formats.registry.client import RegisteredSchema
+from lakefeed.formats.registry.framing import HEADER, framed, registered
+from lakefeed.pipeline.options.registry import Registry
+
+_KIND = "PROTOBUF"
+_FIRST = (0,)
+_START = HEADER + 1
+_MOST_INDEXES = 32
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Which message a payload is: the number of a schema, and the place of the message in it."""
+
+    schema: int
+    indexes: tuple[int, ...]
+
+
+_Found = dict[Kind, tuple[list[int], list[bytes]]]
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Payloads by what they are: their indexes and their messages, and those that say nothing of use."""
+
+    found: _Found
+    misfits: Misfits
+
+
+def kinds(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Kinds:
+    """Look at the frames of the payloads at these indexes; each is there, and not null."""
+    frames = framed(payloads, indexes)
+    misfits: Misfits = dict(frames.misfits)
+    found: _Found = {}
+    for schema, places in frames.by_schema.items():
+        texts = [payloads[index] or b"" for index in places]
+        # A zero stands for the first message of the schema, which most payloads are.
+        first = [index for index, text in zip(places, texts, strict=True) if text[HEADER:_START] == b"\0"]
+        if first:
+            found[Kind(schema, _FIRST)] = (
+                first,
+                [text[_START:] for text in texts if text[HEADER:_START] == b"\0"],
+            )
+        for index, text in zip(places, texts, strict=True) if len(first) < len(places) else ():
+            if text[HEADER:_START] != b"\0":
+                _sort(schema, index, text, found, misfits)
+    return Kinds(found, misfits)
+
+
+def _sort(schema: int, index: int, payload: bytes, found: _Found, misfits: Misfits) -> None:
+    try:
+        message, start = _message_indexes(payload)
+    except Misfit as misfit:
+        misfits[index] = misfit
+        return
+    indexes, messages = found.setdefault(Kind(schema, message), ([], []))
+    indexes.append(index)
+    messages.append(payload[start:])
+
+
+def _message_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
+    """The place of the message among those of its schema, one index for each level, and where it begins."""
+    count, at = _varint(payload, HEADER)
+    if not 0 < count <= _MOST_INDEXES:
+        raise Misfit("bad_framing", f"byte {HEADER + 1}: expected the number of message indexes, got {count}")
+    indexes = []
+    for _ in range(count):
+        index, at = _varint(payload, at)
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    """A number of 32 bits with its sign in the lowest one, and the place behind it."""
+    value = 0
+    for place, byte in enumerate(payload[at : at + 5]):
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            return value >> 1 ^ -(value & 1), at + place + 1
+    raise Misfit("bad_framing", f"byte {at + 1}: expected a message index")
+
+
+class RegisteredMessages:
+    """The readers of the messages of a registry, for one schema of a table. Lives on a worker."""
+
+    def __init__(self, registry: Registry, wanted: str | None, schema: pa.Schema, rules: Rules) -> None:
+        self._registry = registry
+        self._wanted = wanted
+        self._schema = schema
+        self._rules = rules
+        self._readers: dict[Kind, MessageReader] = {}
+
+    def reader(self, kind: Kind) -> MessageReader:
+        """The reader of a kind of payload. Raises Misfit, and what the client of the registry raises."""
+        if kind not in self._readers:
+            message = self._message(kind)
+            if self._wanted is not None and message.name != self._wanted:
+                expected = f"expected a message {self._wanted}, got {message.name}"
+                raise Misfit("other_message", expected)
+            self._readers[kind] = MessageReader(message, self._schema, self._rules)
+        return self._readers[kind]
+
+    def _message(self, kind: Kind) -> Message:
+        name = f"schema-{kind.schema}.proto"
+        try:
+            files = self._files(name, kind.schema)
+            found = files.names_at(name, kind.indexes)
+            if len(found) > 1 and self._wanted in found:
+                found = [self._wanted]
+            if len(found) == 1:
+                return files.message(found[0])
+        except BadDescriptor as error:
+            raise Misfit("bad_schema", f"schema {kind.schema}: {error}") from None
+        place = f"[{', '.join(map(str, kind.indexes))}]"
+        if not found:
+            raise Misfit("bad_framing", f"schema {kind.schema} has no message at {place}")
+        names = " or ".join(found)
+        raise Misfit("bad_framing", f"the message at {place} is {names}: clients differ; set `message`")
+
+    def _files(self, name: str, number: int) -> Files:
+        schema = registered(self._registry, number, _KIND)
+        try:
+            return Files(registered_files(name, schema.text, _texts(schema)))
+        except BadDescriptor as reason:
+            # What the parser here does not know, such as an edition, the registry itself may have compiled.
+            try:
+                schema = registered(self._registry, number, _KIND, "serialized")
+                return Files(registered_files(name, schema.text, _texts(schema)))
+            except RegistryUnavailable:
+                raise
+            except (Misfit, RegistryError, BadDescriptor):
+                raise reason from None
+
+
+def _texts(schema: RegisteredSchema) -> dict[str, str]:
+    """All files that a schema refers to, by the names that it imports them under."""
+    found: dict[str, str] = {}
+    for each in schema.references:
+        found |= {each.name: each.schema.text, **_texts(each.schema)}
+    return found

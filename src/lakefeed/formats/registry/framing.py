@@ -1,0 +1,86 @@
+"""Confluent's wire format: a zero byte, the number of the schema in four bytes, then the content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakefeed.formats import Decoded, Decoder
+from lakefeed.formats.refusal import Misfit
+from lakefeed.formats.registry.client import RegisteredSchema, UnknownSchema, client_of
+from lakefeed.pipeline.options.registry import Registry
+
+HEADER = 5
+"""How many bytes stand before the content."""
+
+
+@dataclass(frozen=True)
+class Framed:
+    """Which payloads have which schema: their indexes by its number, and those that are not framed."""
+
+    by_schema: Mapping[int, list[int]] = field(default_factory=dict)
+    misfits: Mapping[int, Misfit] = field(default_factory=dict)
+
+
+def framed(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Framed:
+    """Look at the frames of the payloads at these indexes; each is there, and not null."""
+    by_header: dict[bytes, list[int]] = {}
+    for index in indexes:
+        by_header.setdefault((payloads[index] or b"")[:HEADER], []).append(index)
+    by_schema: dict[int, list[int]] = {}
+    misfits: dict[int, Misfit] = {}
+    for header, found in by_header.items():
+        if len(header) == HEADER and header[0] == 0:
+            by_schema[int.from_bytes(header[1:], "big")] = found
+        else:
+            misfits |= {index: _bad_framing(header) for index in found}
+    return Framed(by_schema, misfits)
+
+
+def registered(registry: Registry, number: int, kind: str, form: str | None = None) -> RegisteredSchema:
+    """The schema of a frame, which must be of this kind. Raises Misfit, or what the client raises."""
+    try:
+        found = client_of(registry).schema(number, form)
+    except UnknownSchema as error:
+        raise Misfit("unknown_schema", f"{error}") from None
+    if found.kind != kind:
+        raise Misfit("bad_schema", f"expected {kind}, but schema {number} of the registry is {found.kind}")
+    return found
+
+
+class UnframingDecoder(Decoder):
+    """Gives what is in frames to the decoder of a format that reads it without its schema."""
+
+    def __init__(self, plain: Decoder, registry: Registry, kind: str) -> None:
+        self._plain = plain
+        self._registry = registry
+        self._kind = kind
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """Every payload becomes a row or a refusal; raises RegistryError if the registry does not answer."""
+        indexes = [index for index, payload in enumerate(payloads) if payload is not None]
+        found = framed(payloads, indexes)
+        misfits = dict(found.misfits)
+        for number, those in found.by_schema.items():
+            try:
+                registered(self._registry, number, self._kind)
+            except Misfit as misfit:
+                misfits |= {index: Misfit(misfit.code, misfit.message) for index in those}
+        kept = [index for index in range(len(payloads)) if index not in misfits]
+        part = self._plain.decode([_content(payloads[index]) for index in kept])
+        refused = [replace(one, index=kept[one.index]) for one in part.refused]
+        refused += [misfit.refused(index) for index, misfit in misfits.items()]
+        skipped = [kept[place] for place in part.skipped]
+        return replace(part, refused=sorted(refused, key=lambda one: one.index), skipped=skipped)
+
+
+def _content(payload: bytes | None) -> bytes | None:
+    return None if payload is None else payload[HEADER:]
+
+
+def _bad_framing(header: bytes) -> Misfit:
+    if not header:
+        return Misfit("bad_framing", "expected a zero byte and the number of a schema, got an empty payload")
+    if header[0]:
+        return Misfit("bad_framing", f"expected a zero byte first, got 0x{header[0]:02x}")
+    return Misfit("bad_framing", f"expected {HEADER} bytes before the content, got {len(header)} in all")

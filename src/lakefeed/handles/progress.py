@@ -1,0 +1,93 @@
+"""How far a table has come in a source: what its log holds, and what has been read since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lakefeed.engine.batch.plan import Stamp
+from lakefeed.handles.tables import Place
+from lakefeed.sources import OffsetRange, Offsets
+from lakefeed.tables.shape import Shape
+
+_LONGEST_PAUSE = 15
+
+
+@dataclass
+class Span:
+    """What has been read of a partition for a table since its last commit."""
+
+    start: int
+    end: int
+    read: int = 0
+    letters: int = 0
+    skipped: int = 0
+
+
+@dataclass
+class Reach:
+    """How far one table has come in the source of a flow.
+
+    `logged` is what its log holds, as `txn` versions, and what the fence expects. `open` is what has been
+    read since.
+    """
+
+    place: Place
+    rows_from: Offsets
+    logged: dict[str, int]
+    letters_logged: dict[str, int]
+    lettered: dict[str, frozenset[Stamp]]
+    marks: dict[str, int]
+    jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
+    open: dict[str, Span] = field(default_factory=dict)
+    refused: int = 0
+    """Events of `open` that became dead letters; those that were before are only among its letters."""
+    shape: Shape | None = None
+    """What the table was when the flow was planned: files are written for it. None while there is none."""
+    _pause: int = 1
+    """Of so many chances to record a position without rows, one is taken."""
+    _chances: int = 0
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether the table is one of a route."""
+        return "/" in self.place.name
+
+    @property
+    def read_to(self) -> Offsets:
+        """The next offsets, whether or not the log holds them yet."""
+        return {**self.recorded, **{partition: span.end for partition, span in self.open.items()}}
+
+    @property
+    def recorded(self) -> Offsets:
+        """The next offsets as the log holds them; where it has none, those that the table began with."""
+        return {p: max(at, self.logged.get(p, -1) + 1) for p, at in self.rows_from.items()}
+
+    @property
+    def read(self) -> int:
+        """Events read since the last commit."""
+        return sum(span.read for span in self.open.values())
+
+    def is_due(self) -> bool:
+        """Whether a position without rows is to be recorded at this chance.
+
+        Ever less often while events have nothing for the table: a route may have hundreds of such tables.
+        """
+        if not self.open:
+            return False
+        self._chances += 1
+        return self._chances >= self._pause or any(span.letters for span in self.open.values())
+
+    def rest(self, *, idle: bool) -> None:
+        """Take note of a commit, with rows or without."""
+        self.open.clear()
+        self.refused = 0
+        self._chances, self._pause = 0, min(_LONGEST_PAUSE, 2 * self._pause) if idle else 1
+
+    def extend(self, span: OffsetRange, read: int, letters: int, skipped: int = 0) -> None:
+        """Note a range that has been read and needs to be recorded with the next commit."""
+        known = self.open.setdefault(span.partition, Span(span.start, span.start))
+        known.end = span.end
+        known.read += read
+        known.letters += letters
+        known.skipped += skipped

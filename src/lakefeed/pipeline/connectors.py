@@ -1,0 +1,144 @@
+"""Connectors: the models of sources and formats, found by their `type`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from lakefeed.pipeline.section import Section
+from lakefeed.text import did_you_mean, one_of, shown, suggestion
+
+_ROOMS = {
+    "source": {
+        "kafka": "lakefeed.sources.kafka.source:KafkaSource",
+        "generate": "lakefeed.sources.generate.source:GenerateSource",
+    },
+    "format": {
+        "json": "lakefeed.formats.json.format:JsonFormat",
+        "avro": "lakefeed.formats.avro.format:AvroFormat",
+        "protobuf": "lakefeed.formats.protobuf.format:ProtobufFormat",
+        "debezium": "lakefeed.formats.debezium.format:DebeziumFormat",
+        "csv": "lakefeed.formats.csv.format:CsvFormat",
+        "text": "lakefeed.formats.text:TextFormat",
+        "int64": "lakefeed.formats.int64:Int64Format",
+        "bytes": "lakefeed.formats.bytes:BytesFormat",
+        "event": "lakefeed.formats.event:EventFormat",
+    },
+}
+
+
+class Connector(Section):
+    """A source or a format: a frozen model whose fields are its options, declared once.
+
+    A connector is looked up by name and imported only when a pipeline uses it, so that this package
+    imports neither Spark nor a client library, and a new connector is one file and one line above.
+    """
+
+    room: ClassVar[str]
+    type: str
+
+
+def connector_types(room: str) -> list[str]:
+    """The names that `type` may take for a source or a format."""
+    return list(_ROOMS[room])
+
+
+def connector_class(room: str, type_name: str) -> type[Connector]:
+    """The model of one connector; KeyError for an unknown name."""
+    module, _, name = _ROOMS[room][type_name].partition(":")
+    found: Any = getattr(import_module(module), name)
+    model: type[Connector] = found
+    return model
+
+
+def connector_named(room: str, name: str) -> type[Connector]:
+    """The model of a connector by the name of its class, as `lakefeed.sources` has them; AttributeError."""
+    classes = {home.partition(":")[2]: type_name for type_name, home in _ROOMS[room].items()}
+    if name not in classes:
+        near = "" if name.startswith("_") else did_you_mean(name, classes)
+        raise AttributeError(f"module 'lakefeed.{room}s' has no attribute '{name}'{near}")
+    return connector_class(room, classes[name])
+
+
+@dataclass(frozen=True)
+class ConnectorOf:
+    """Marks a field that holds a connector of one room, and reads it: a mapping with a `type`, or a model.
+
+    With `by_name`, the type alone will do: `format: json`.
+    """
+
+    room: str
+    by_name: bool = False
+
+    def model_for(self, value: object) -> type[Connector] | None:
+        """The model that a value of the file is read by, or None if its type is missing or unknown."""
+        name = value.get("type") if isinstance(value, dict) else value
+        known = isinstance(name, str) and name in _ROOMS[self.room]
+        return connector_class(self.room, str(name)) if known else None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read first, then let pydantic check that a connector came out."""
+        return core_schema.with_info_before_validator_function(self._read, handler(source))
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The union of all connectors of the room; they are imported here, when a schema is asked for."""
+        choices, names = [], []
+        for name in connector_types(self.room):
+            model = connector_class(self.room, name)
+            reference = handler(model.__pydantic_core_schema__)
+            described = handler.resolve_ref_schema(reference)
+            described["properties"]["type"] |= {"const": name}
+            described["required"] = ["type", *(key for key in described.get("required", []) if key != "type")]
+            choices.append(reference)
+            if not any(field.is_required() for key, field in model.model_fields.items() if key != "type"):
+                names.append(name)
+        union: JsonSchemaValue = {"oneOf": choices, "discriminator": {"propertyName": "type"}}
+        return {"anyOf": [{"enum": names, "type": "string"}, union]} if self.by_name else union
+
+    def _read(self, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, Connector):
+            if value.room != self.room:
+                raise PydanticCustomError("connector", f"expected a {self.room}, got a {value.room}")
+            return value
+        if self.by_name and isinstance(value, str):
+            model = self.model_for(value)
+            if model is None:
+                raise self._unknown(value)
+            return model.model_validate({"type": value}, context=info.context)
+        if not isinstance(value, dict):
+            expected = f"{one_of(connector_types(self.room))}, or a mapping" if self.by_name else "a mapping"
+            raise PydanticCustomError("connector", f"expected {expected} with a `type`, got {shown(value)}")
+        return self._read_mapping(value, info)
+
+    def _read_mapping(self, value: dict[str, Any], info: ValidationInfo) -> Connector:
+        model = self.model_for(value)
+        if model is not None:
+            return model.model_validate(value, context=info.context)
+        known = one_of(connector_types(self.room))
+        missing = PydanticCustomError("connector", f"missing; the type of the {self.room}: {known}")
+        problem = self._unknown(value["type"]) if "type" in value else missing
+        # Raised as a validation error of its own, so that its place in the file is the `type` key.
+        details = InitErrorDetails(type=problem, loc=("type",), input=value.get("type"))
+        raise ValidationError.from_exception_data(self.room, [details], hide_input=True)
+
+    def _unknown(self, name: object) -> PydanticCustomError:
+        near = suggestion(str(name), connector_types(self.room))
+        return PydanticCustomError("connector", f"unknown {self.room} type {shown(name)}{near}")
+
+
+SourceField = Annotated[SerializeAsAny[Connector], ConnectorOf("source")]
+"""A source in the file: a mapping whose `type` names the connector."""
+
+FormatField = Annotated[SerializeAsAny[Connector], ConnectorOf("format", by_name=True)]
+"""A format in the file: `json`, or a mapping with a `type` and options."""

@@ -1,0 +1,348 @@
+"""What must hold between the parts of a pipeline: names, paths, columns and partitions that fit together.
+
+The checks read an outline and not the models, so that they run on whatever part of a broken file is sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from lakefeed.columns.column_types import column, type_text
+from lakefeed.columns.names import PipelineName
+from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline, upkeep_problems
+from lakefeed.pipeline.options.evolve import RESCUED, Evolve, EvolveField
+from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
+from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field, partition_problems
+from lakefeed.pipeline.options.paths import FileContext, Location, beside, is_inside, same_place
+from lakefeed.pipeline.options.route import Route, RouteText, can_route
+from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.table import ColumnText, From
+from lakefeed.text import suggestion
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.pipeline import Pipeline
+    from lakefeed.pipeline.secrets import Path
+
+_LOCATION: TypeAdapter[str] = TypeAdapter(Location)
+_NAME: TypeAdapter[str] = TypeAdapter(PipelineName)
+_FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
+_COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
+_ROUTE: TypeAdapter[str] = TypeAdapter(RouteText)
+_METADATA: TypeAdapter[Any] = TypeAdapter(MetadataField)
+_EVOLVE: TypeAdapter[Evolve] = TypeAdapter(EvolveField)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong at a path of the file."""
+
+    path: Path
+    message: str
+
+    def __str__(self) -> str:
+        """`tables.clicks.from: unknown source`."""
+        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+
+
+def dotted(path: Path) -> str:
+    """`tables.clicks.partition_by.0`."""
+    return ".".join(str(step) for step in path)
+
+
+@dataclass(frozen=True)
+class TableOutline:
+    """The parts of a table that others depend on; None for what is missing or broken."""
+
+    path: str | None
+    route: Route | None
+    sources: tuple[str, ...] | None
+    columns: dict[str, pa.Field | None] | None
+    partition_by: tuple[PartitionField | None, ...]
+    metadata: MetadataColumns
+    rescues: bool
+    drop: tuple[str, ...]
+    rename: Mapping[str, str]
+    keys: frozenset[str]
+    """The keys that have a value, sound or not."""
+    upkeep: UpkeepOutline
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The parts of a pipeline that depend on each other; None for what is missing or broken."""
+
+    sources: tuple[str, ...] | None
+    tables: dict[str, TableOutline]
+    dead_letters: str | None
+    tests: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+    """The sources and the tables that each test names."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Outline:
+        """The outline of a sound pipeline."""
+        upkeep = _plain(pipeline.upkeep)
+        tables = {
+            name: TableOutline(
+                table.path or None,
+                table.routed,
+                table.from_,
+                None
+                if table.columns is None
+                else {key: column(key, text) for key, text in table.columns.items()},
+                table.partition_fields,
+                table.metadata_columns,
+                table.evolve.rescues,
+                table.drop,
+                table.rename,
+                frozenset(key for key in ("path", "route", "max_tables") if getattr(table, key)),
+                UpkeepOutline.of_data(
+                    name,
+                    {
+                        "upkeep": _plain(table.upkeep),
+                        "cluster_by": table.cluster_by,
+                        "properties": table.properties,
+                    },
+                    upkeep,
+                ),
+            )
+            for name, table in pipeline.tables.items()
+        }
+        tests = {name: (tuple(case.events), tuple(case.tables)) for name, case in pipeline.tests.items()}
+        return cls(tuple(pipeline.sources), tables, pipeline.dead_letters_path, tests)
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any], context: FileContext) -> Outline:
+        """The outline of what the file holds, as far as it can be read."""
+        tables = {
+            name: _table_outline(name, table, data.get("upkeep"), context)
+            for name, table in _mapping(data.get("tables")).items()
+        }
+        sources = data.get("sources")
+        name = _valid(_NAME, data.get("name"))
+        given = _mapping(data.get("dead_letters")).get("path")
+        dead_letters = _valid(_LOCATION, given, context)
+        first = next(iter(tables.values()), None)
+        if given is None and name and first and (first.path or first.route):
+            neighbour = f"{first.route.base}/any" if first.route else first.path or ""
+            dead_letters = beside(neighbour, f"{name}_dead_letters")
+        tests = {
+            name: (
+                tuple(_mapping(_mapping(case).get("events"))),
+                tuple(_mapping(_mapping(case).get("tables"))),
+            )
+            for name, case in _mapping(data.get("tests")).items()
+        }
+        return cls(tuple(sources) if isinstance(sources, dict) else None, tables, dead_letters, tests)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _valid(adapter: TypeAdapter[Any], value: object, context: FileContext | None = None) -> Any:
+    try:
+        return None if value is None else adapter.validate_python(value, context=context)
+    except ValidationError:
+        return None
+
+
+def _table_outline(name: str, value: object, upkeep: object, context: FileContext) -> TableOutline:
+    table = _mapping(value)
+    columns = table.get("schema")
+    entries = table.get("partition_by")
+    route = _valid(_ROUTE, table.get("route"), context)
+    return TableOutline(
+        _valid(_LOCATION, table.get("path"), context),
+        Route(route) if route else None,
+        _valid(_FROM, table.get("from")),
+        {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
+        tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
+        metadata_columns(_valid(_METADATA, table.get("metadata")) or False),
+        (_valid(_EVOLVE, table.get("evolve")) or Evolve()).rescues,
+        tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
+        {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
+        frozenset(key for key, given in table.items() if given not in (None, "")),
+        UpkeepOutline.of_data(name, table, upkeep),
+    )
+
+
+def _plain(upkeep: Section | str | None) -> object:
+    """What a model was given, as it would stand in the file."""
+    return upkeep.model_dump(exclude_unset=True) if isinstance(upkeep, Section) else upkeep
+
+
+def _column(name: str, text: object) -> pa.Field | None:
+    return column(name, text) if isinstance(text, str) and _valid(_COLUMN, text) is not None else None
+
+
+def _partition_field(entry: object) -> PartitionField | None:
+    try:
+        return parse_partition_field(entry) if isinstance(entry, str) else None
+    except ValueError:
+        return None
+
+
+def findings(outline: Outline) -> Iterator[Finding]:
+    """Everything that does not fit together."""
+    yield from _unknown_sources(outline)
+    yield from _idle_sources(outline)
+    yield from _shared_places(outline)
+    for name, table in outline.tables.items():
+        yield from _places(name, table)
+        yield from _misfit_route(name, table)
+        yield from _column_clashes(name, table)
+        yield from _name_clashes(name, table)
+        yield from _misfit_partitions(name, table)
+        yield from _misfit_upkeep(name, table)
+    yield from _strangers_in_tests(outline)
+
+
+def _unknown_sources(outline: Outline) -> Iterator[Finding]:
+    if outline.sources is None:
+        return
+    for name, table in outline.tables.items():
+        for source in table.sources or ():
+            if source not in outline.sources:
+                message = f"unknown source '{source}'{suggestion(source, outline.sources)}"
+                yield Finding(("tables", name, "from"), message)
+
+
+def _strangers_in_tests(outline: Outline) -> Iterator[Finding]:
+    for name, (sources, tables) in outline.tests.items():
+        for source in sources if outline.sources else ():
+            if source not in (outline.sources or ()):
+                message = f"unknown source '{source}'{suggestion(source, outline.sources or ())}"
+                yield Finding(("tests", name, "events", source), message)
+        for table in tables if outline.tables else ():
+            if table.partition("/")[0] not in outline.tables:
+                message = f"unknown table '{table}'{suggestion(table, outline.tables)}"
+                yield Finding(("tests", name, "tables", table), message)
+
+
+def _idle_sources(outline: Outline) -> Iterator[Finding]:
+    wanted = [source for table in outline.tables.values() for source in table.sources or ()]
+    unclear = any(table.sources is None for table in outline.tables.values())
+    # A misspelt `from` is reported already; that its source then feeds no table would be noise.
+    if outline.sources is None or unclear or not outline.tables or set(wanted) - set(outline.sources):
+        return
+    for source in outline.sources:
+        if source not in wanted:
+            message = f"feeds no table; add `from: {source}` to a table, or remove this source"
+            yield Finding(("sources", source), message)
+
+
+def _places(name: str, table: TableOutline) -> Iterator[Finding]:
+    if "path" not in table.keys and "route" not in table.keys:
+        yield Finding(("tables", name, "path"), "required, but missing")
+    if "path" in table.keys and "route" in table.keys:
+        yield Finding(("tables", name, "route"), "the table has a `path` as well; remove one of them")
+    if "max_tables" in table.keys and "route" not in table.keys:
+        yield Finding(
+            ("tables", name, "max_tables"), "has an effect only with `route`; add that, or remove this"
+        )
+
+
+def _misfit_route(name: str, table: TableOutline) -> Iterator[Finding]:
+    if not table.route or not table.columns:
+        return
+    for key in table.route.columns:
+        declared = table.columns.get(key)
+        if key not in table.columns:
+            message = f"column '{key}' is not in `schema`{suggestion(key, table.columns)}"
+            yield Finding(("tables", name, "route"), message)
+        elif declared and not can_route(declared.type):
+            message = f"a column of type {type_text(declared.type)} cannot choose a table"
+            yield Finding(("tables", name, "route"), message)
+
+
+def _shared_places(outline: Outline) -> Iterator[Finding]:
+    places = [(name, table.path) for name, table in outline.tables.items() if table.path is not None]
+    for at, (name, place) in enumerate(places):
+        for other, taken in places[:at]:
+            if message := _overlap(place, taken, f"table '{other}'"):
+                yield Finding(("tables", name, "path"), message)
+    for name, table in outline.tables.items():
+        for other, taken in places:
+            if table.route and table.route.key_of(taken):
+                message = f"would put a table at '{taken}', the path of table '{other}'"
+                yield Finding(("tables", name, "route"), message)
+    for name, place in places:
+        if outline.dead_letters and (message := _overlap(outline.dead_letters, place, f"table '{name}'")):
+            yield Finding(("dead_letters", "path"), message)
+
+
+def _overlap(place: str, taken: str, owner: str) -> str | None:
+    if same_place(place, taken):
+        return f"'{place}' is the path of {owner} already; each needs its own"
+    if is_inside(place, taken):
+        return f"'{place}' is inside {owner} at '{taken}'; choose a path outside of it"
+    if is_inside(taken, place):
+        return f"'{place}' contains {owner} at '{taken}'; choose a path outside of it"
+    return None
+
+
+def _column_clashes(name: str, table: TableOutline) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    made = {column.casefold(): "metadata" for column in table.metadata.schema.names}
+    made |= {RESCUED: "evolve"} if table.rescues else {}
+    for key in table.columns or ():
+        if key.casefold() in seen:
+            message = f"differs from '{seen[key.casefold()]}' only in case; engines treat both as one column"
+            yield Finding(("tables", name, "schema", key), message)
+        if key.casefold() in made:
+            maker = made[key.casefold()]
+            message = f"`{maker}` adds a column '{key.lower()}' already; rename this one, or change `{maker}`"
+            yield Finding(("tables", name, "schema", key), message)
+        seen.setdefault(key.casefold(), key)
+
+
+def _name_clashes(name: str, table: TableOutline) -> Iterator[Finding]:
+    """Renames and drops that contradict each other or the schema."""
+    seen: dict[str, str] = {}
+    for old, new in table.rename.items():
+        path: Path = ("tables", name, "rename", old)
+        if old in table.drop:
+            yield Finding(path, f"'{old}' is in `drop` as well; remove it from one of them")
+        if new.casefold() in seen:
+            yield Finding(path, f"'{new}' is the new name of '{seen[new.casefold()]}' already")
+        seen.setdefault(new.casefold(), old)
+    filled = set(table.rename.values())
+    for key in table.columns or ():
+        if key in table.rename and key not in filled:
+            message = f"no event fills it, as `rename` calls '{key}' '{table.rename[key]}'; declare that"
+            yield Finding(("tables", name, "schema", key), message)
+        if key in table.drop and key not in filled:
+            yield Finding(("tables", name, "schema", key), "no event fills it, as it is in `drop`")
+
+
+def _misfit_partitions(name: str, table: TableOutline) -> Iterator[Finding]:
+    if not table.columns:
+        return
+    broken = {key for key, field in table.columns.items() if field is None}
+    columns = [field or pa.field(key, pa.string()) for key, field in table.columns.items()]
+    schema = pa.schema([*columns, *table.metadata.schema])
+    sound = [
+        (at, field) for at, field in enumerate(table.partition_by) if field and field.column not in broken
+    ]
+    for index, message in partition_problems([field for _, field in sound], schema):
+        yield Finding(("tables", name, "partition_by", sound[index][0]), message)
+
+
+def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[Finding]:
+    columns: dict[str, pa.Field | None] = dict(table.columns or {})
+    if columns and table.metadata:
+        columns |= {field.name: field for field in table.metadata.schema}
+    laid_out = {field.name for field in table.partition_by if field}
+    if columns:
+        columns |= dict.fromkeys(laid_out - columns.keys())
+    for path, message in upkeep_problems(name, table.upkeep, table.path, columns, laid_out):
+        yield Finding(path, message)

@@ -1,0 +1,158 @@
+"""Loading a pipeline file: everything that is wrong with it at once, each with its line."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lakefeed.errors import PipelineFileError, Problem
+from lakefeed.pipeline.loading.checks import Finding, Outline, dotted, findings
+from lakefeed.pipeline.loading.document import Document, Unset, read_document, scalars
+from lakefeed.pipeline.loading.messages import complaints, scrubbed
+from lakefeed.pipeline.loading.overrides import apply_override
+from lakefeed.pipeline.loading.test_paths import add_tests, companion_of
+from lakefeed.pipeline.options.paths import FileContext
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.secrets import Redactor, in_option_map, is_secret_at, mask_urls, secret_strings
+from lakefeed.text import did_you_mean, shown
+
+_LARGEST_FILE = 1024**2
+_log = logging.getLogger("lakefeed")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A sound pipeline, and what its author should know all the same."""
+
+    pipeline: Pipeline
+    warnings: tuple[Problem, ...] = ()
+
+
+def load(
+    path: str | Path,
+    overrides: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+    *,
+    with_tests: bool = False,
+) -> Loaded:
+    """Load a pipeline file, connecting to nothing. Raises PipelineFileError with every problem found.
+
+    `overrides` are `a.b=value`, as for `--set`; variables come from the process environment by default.
+    `with_tests` adds the tests of the file beside it, if there is one.
+    """
+    variables = os.environ if environment is None else environment
+    file = str(path)
+    document = read_document(_read(Path(path), file), file, variables)
+    _require_mapping(document)
+    beside = companion_of(Path(path))
+    if with_tests and beside.exists():
+        add_tests(document, read_document(_read(beside, str(beside)), str(beside), variables))
+    for number, text in enumerate(overrides, 1):
+        apply_override(document, text, number, variables)
+    pipeline = _validated(document, FileContext(Path(path).absolute().parent))
+    pipeline._file = file
+    return Loaded(pipeline, tuple(_warnings(document)))
+
+
+def load_and_warn(path: str | Path, overrides: Iterable[str] = ()) -> Pipeline:
+    """Load a pipeline file and log its warnings."""
+    loaded = load(path, overrides)
+    for warning in loaded.warnings:
+        _log.warning("%s", warning)
+    return loaded.pipeline
+
+
+def _read(path: Path, file: str) -> str:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise PipelineFileError([Problem(file, 0, "", "larger than 1 MB; is this a pipeline file?")])
+        return content.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise PipelineFileError([Problem(file, 0, "", f"no such file{_near(path)}")]) from None
+    except IsADirectoryError:
+        message = f"is a directory; name the pipeline file in it{_near(path)}"
+        raise PipelineFileError([Problem(file, 0, "", message)]) from None
+    except OSError as error:
+        raise PipelineFileError([Problem(file, 0, "", f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise PipelineFileError([Problem(file, line, "", "not UTF-8 text; save the file as UTF-8")]) from None
+
+
+def _near(path: Path) -> str:
+    """`, did you mean 'shop/shop.yaml'?` for the file that `init` may have written, or one of a near name."""
+    for written in (path.with_suffix("") / path.with_suffix(".yaml").name, path.with_suffix(".yaml")):
+        if written.is_file() and written != path:
+            return f", did you mean '{written}'?"
+    beside = (file.name for file in path.parent.glob("*.y*ml"))
+    return did_you_mean(path.name, (name for name in beside if not name.endswith(".test.yaml")))
+
+
+def _require_mapping(document: Document) -> None:
+    """Without keys and values there is nothing further to look at."""
+    if not isinstance(document.data, dict):
+        if not document.problems:
+            hint = "a pipeline file begins with `name:`, `sources:` and `tables:`"
+            found = (
+                "the file is empty"
+                if document.data is None
+                else f"expected keys and values, got {shown(document.data)}"
+            )
+            document.problems.append(Problem(document.file, 1, "", f"{found}; {hint}"))
+        raise PipelineFileError(document.problems) from document.broken
+
+
+def _validated(document: Document, context: FileContext) -> Pipeline:
+    found: list[Finding] = []
+    pipeline: Pipeline | None = None
+    try:
+        pipeline = Pipeline.model_validate(document.data, context=context, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found += complaints(error, document)
+    for finding in findings(Outline.of_data(document.data, context)):
+        found.append(Finding(finding.path, scrubbed(finding.message, finding.path, document)))
+    problems = [*document.problems, *_problems(found, document)]
+    if problems or pipeline is None:
+        redactor = Redactor(_secrets(document))
+        shown_problems = [
+            Problem(each.file, each.line, each.key, redactor.redact(each.message)) for each in problems
+        ]
+        raise PipelineFileError(list(dict.fromkeys(shown_problems)))
+    pipeline._option_paths_from_variables = frozenset(
+        path for path, put_in in document.substitutions.items() if put_in.whole and in_option_map(path)
+    )
+    return pipeline
+
+
+def _secrets(document: Document) -> Iterator[str]:
+    """Every secret that the file holds or took from a variable; the name of an unset variable is none."""
+    for path, value in scalars(document.data):
+        if not isinstance(value, Unset):
+            yield from secret_strings(value, path)
+
+
+def _problems(found: list[Finding], document: Document) -> Iterator[Problem]:
+    """The findings as problems, without those about values that are known to be broken already."""
+    broken = [problem.key for problem in document.problems if problem.key]
+    for finding in found:
+        key = dotted(finding.path)
+        if not any(key == each or key.startswith(each + ".") for each in broken):
+            yield document.problem(finding.path, finding.message)
+
+
+def _warnings(document: Document) -> Iterator[Problem]:
+    """Secrets that are written in the file itself."""
+    for path, value in scalars(document.data):
+        literal = path not in document.substitutions and not isinstance(value, Unset)
+        secret = value not in (None, "") and is_secret_at(path)
+        if literal and (secret or (isinstance(value, str) and mask_urls(value) != value)):
+            name = str(path[-1]).upper().translate(str.maketrans(".-", "__"))
+            message = f"a secret is written in the file; put it in a variable: ${{{name}}}"
+            yield document.problem(path, message)

@@ -1,0 +1,97 @@
+"""Where tables lie: local paths and object stores, brought to one spelling."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+from pydantic import AfterValidator, ValidationInfo
+
+from lakefeed.text import shown
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+_EXPECTED = "expected a local path, file:///path or s3://bucket/path"
+
+
+@dataclass(frozen=True)
+class FileContext:
+    """The context of a validation whose values come from a file; relative paths start at its directory."""
+
+    directory: Path
+
+
+def location(text: str, directory: Path | None = None) -> str:
+    """The one spelling of a table's place: a local path without `..`, or `s3://bucket/key`.
+
+    A relative path is made absolute if a directory is given. ValueError for any other place.
+    """
+    scheme = _SCHEME.match(text)
+    if not text.strip() or "\0" in text or not text.strip("/"):
+        raise ValueError(f"{_EXPECTED}, got {shown(text)}")
+    if scheme is None:
+        return os.path.normpath(directory / text if directory else text)
+    if scheme[1].lower() == "file":
+        return _local(text)
+    if scheme[1].lower() in ("s3", "s3a"):
+        return _s3(text)
+    raise ValueError(f"{_EXPECTED}, got one of {scheme[1]}://")
+
+
+def _local(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise ValueError(f"{_EXPECTED}, got {shown(text)}; file:// needs three slashes and an absolute path")
+    return os.path.normpath(unquote(text.split("://", 1)[1].removeprefix(parts.netloc)))
+
+
+def _s3(text: str) -> str:
+    bucket, _, key = text.split("://", 1)[1].partition("/")
+    if "@" in bucket or ":" in bucket:
+        raise ValueError("expected s3://bucket/path; credentials and endpoints belong in `storage`")
+    steps = [step for step in key.split("/") if step]
+    if not bucket or not steps or {".", ".."} & set(steps):
+        raise ValueError(f"expected s3://bucket/path without '.' and '..', got {shown(text)}")
+    return f"s3://{bucket}/{'/'.join(steps)}"
+
+
+def is_inside(inner: str, outer: str) -> bool:
+    """Whether a location is the same as another one or lies below it."""
+    one, other = _comparable(inner), _comparable(outer)
+    return one == other or one.startswith(other.rstrip("/") + "/")
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two locations are the same place."""
+    return _comparable(one) == _comparable(other)
+
+
+def _comparable(place: str) -> str:
+    # Two names of one directory are one table, hence links are followed.
+    return place if _SCHEME.match(place) else os.path.realpath(place)
+
+
+def beside(place: str, name: str) -> str:
+    """The location of that name in the same directory or prefix."""
+    parent, _, _ = place.rpartition("/")
+    return f"{parent}/{name}" if parent else f"/{name}" if place.startswith("/") else name
+
+
+def _located(text: str, info: ValidationInfo) -> str:
+    return location(text, info.context.directory if isinstance(info.context, FileContext) else None)
+
+
+def _local_path(text: str, info: ValidationInfo) -> str:
+    if _SCHEME.match(text) or not text.strip():
+        raise ValueError(f"expected a local path, got {shown(text)}")
+    return location(text, info.context.directory if isinstance(info.context, FileContext) else None)
+
+
+Location = Annotated[str, AfterValidator(_located)]
+"""The place of a table, in its one spelling."""
+
+LocalPath = Annotated[str, AfterValidator(_local_path)]
+"""A path on this machine; relative ones are relative to the file."""

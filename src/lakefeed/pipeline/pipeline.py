@@ -1,0 +1,253 @@
+"""The pipeline: what the file says, as frozen models that are the Python API as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from pydantic import Field, PrivateAttr, model_validator
+from pydantic_core import PydanticCustomError
+
+from lakefeed.columns.names import PartName, PipelineName
+from lakefeed.pipeline.connectors import SourceField
+from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.http import Http, Ready
+from lakefeed.pipeline.loading.checks import Outline, findings
+from lakefeed.pipeline.options.client_options import Options
+from lakefeed.pipeline.options.paths import LocalPath, Location, beside
+from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.table import Table
+from lakefeed.pipeline.test_file import Case
+from lakefeed.pipeline.upkeep import Upkeep, UpkeepField, resolved
+from lakefeed.units import Duration, Share
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.background import Run
+    from lakefeed.pipeline.result import Commit, RunResult
+    from lakefeed.pipeline.secrets import Path as KeyPath
+
+
+class DeadLetters(Section):
+    """The table for records that could not become rows."""
+
+    path: Location | None = Field(
+        default=None,
+        description="The path of the dead-letter table. Left out: in the directory of the first table, with "
+        "the name `<pipeline>_dead_letters`.",
+        examples=["s3://lake/shop_dead_letters"],
+    )
+    storage: Options | None = Field(
+        default=None, description="Options of its store, in addition to the pipeline's `storage`."
+    )
+    upkeep: UpkeepField | None = Field(
+        default=None,
+        description="Its own upkeep: each key overrides the same key of the pipeline; `off` turns upkeep "
+        "off. The pipeline's `delete_after` is not for dead letters.",
+    )
+    stop_above: Share | None = Field(
+        default=None,
+        description="A table stops when more than this share of its events would become dead letters, "
+        "counted over the last 1,000 events or more, and over at least 20. Left out: dead "
+        "letters never stop a table.",
+        examples=["50%"],
+    )
+
+
+class Spark(Section):
+    """The Spark session that runs the pipeline."""
+
+    master: str = Field(
+        default="local[*]",
+        min_length=1,
+        description="The Spark master.",
+        examples=["local[*]", "spark://host:7077"],
+    )
+    shared_disk: bool = Field(
+        default=False,
+        description="Whether local paths of tables are the same disk on every machine of the cluster. "
+        "Without it, local paths are refused if the master runs tasks on other machines.",
+    )
+    conf: Options = Field(
+        default_factory=dict,
+        description="Spark settings, passed to the session.",
+        examples=[{"spark.driver.memory": "4g"}],
+    )
+
+
+class Pipeline(Section):
+    """One pipeline: where events come from, and which tables they go to."""
+
+    name: PipelineName = Field(
+        description="The pipeline's name. Positions belong to this name: a renamed pipeline starts from the "
+        "beginning.",
+        examples=["shop"],
+    )
+    sources: dict[PartName, SourceField] = Field(
+        min_length=1,
+        description="Where events come from, by name. The `type` decides which other keys there are.",
+    )
+    tables: dict[PartName, Table] = Field(
+        min_length=1, description="The Delta tables that are written, by name."
+    )
+    flush: Flush = Field(default=Flush(), description="When a batch ends; a source may have its own.")
+    dead_letters: DeadLetters = Field(
+        default=DeadLetters(),
+        description="The path of the dead-letter table, and when many dead letters stop a table.",
+    )
+    storage: Options = Field(
+        default_factory=dict,
+        description="Options of the object store, for every table; a table may have its own in addition.",
+        examples=[{"AWS_REGION": "eu-west-1"}],
+    )
+    http: Http | None = Field(
+        default=None,
+        description="Serves the status page, `/metrics`, `/healthz`, `/readyz` and `/api/status` while the "
+        "pipeline runs. Left out: no port is opened.",
+        examples=[{"listen": "127.0.0.1:8088"}],
+    )
+    ready: Ready = Field(default=Ready(), description="When `/readyz` returns 503.")
+    upkeep: UpkeepField = Field(
+        default=Upkeep(),
+        description="Maintenance of the tables while the pipeline runs; a table may have its own. `off` "
+        "turns it off.",
+        examples=["off"],
+    )
+    spark: Spark = Field(default=Spark(), description="Which Spark runs the pipeline, and its settings.")
+    state: LocalPath = Field(
+        default=".lakefeed",
+        validate_default=True,
+        description="Where Spark's checkpoints are, relative to the file. May be deleted at any time: "
+        "positions are in the tables.",
+    )
+    sync: bool = Field(
+        default=True,
+        description="Whether a commit on a local disk survives a power cut: data files and entries of the "
+        "log are synced. `false` is a little faster. Object stores do not need it.",
+    )
+    stop_timeout: Duration = Field(
+        default=30.0,
+        description="How long a stop waits for the current batch before dropping it.",
+        examples=["30s"],
+    )
+    give_up_after: Duration = Field(
+        default=600.0,
+        description="How long a source or a store may be down before the source, or the tables on the "
+        "store, stop.",
+        examples=["10m"],
+    )
+    tests: dict[str, Case] = Field(
+        default_factory=dict,
+        exclude=True,
+        repr=False,
+        description="Tests by name, for `lakefeed test`: events, and the rows that must be in the tables "
+        "then. They may also be in a file next to this one: `shop.test.yaml` for `shop.yaml`.",
+    )
+
+    _option_paths_from_variables: frozenset[KeyPath] = PrivateAttr(frozenset())
+    _file: str | None = PrivateAttr(None)
+
+    @property
+    def file_argument(self) -> str:
+        """The pipeline file as it is typed in a shell; `FILE` for a pipeline that was built in code."""
+        return "FILE" if self._file is None else quote(self._file)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Pipeline:
+        found = [str(finding) for finding in findings(Outline.of(self))]
+        if found:
+            raise PydanticCustomError("findings", "{text}", {"text": "\n".join(found)})
+        return self
+
+    @classmethod
+    def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Pipeline:
+        """Load a pipeline file; `overrides` are `a.b=value`, as for `--set`. Raises PipelineFileError."""
+        from lakefeed.pipeline.loading.load import load_and_warn
+
+        return load_and_warn(path, overrides)
+
+    def run(
+        self,
+        *,
+        once: bool = False,
+        master: str | None = None,
+        on_commit: Callable[[Commit], None] | None = None,
+    ) -> RunResult:
+        """Run until interrupted, or with `once` until everything is read that is there now.
+
+        Starts Spark in this process; `master` takes the place of the file's. `on_commit` is called for each
+        commit, from several threads. Raises the LakefeedError that ended the run; an interrupt (Ctrl-C) lets
+        the running batch end first.
+        """
+        started = self.start(once=once, master=master, on_commit=on_commit)
+        try:
+            return started.wait()
+        except KeyboardInterrupt:
+            started.stop()
+            started.wait()
+            raise
+
+    def start(
+        self,
+        *,
+        once: bool = False,
+        master: str | None = None,
+        on_commit: Callable[[Commit], None] | None = None,
+    ) -> Run:
+        """Run in the background, as `run` does; the returned object has `stop`, `wait` and the result so far.
+
+        Raises UsageError where a run of this program is in the way.
+        """
+        # By name: what runs it is above this room and imports the engine.
+        background = import_module("lakefeed.watch.background")
+        started: Run = background.start(self, once=once, master=master, on_commit=on_commit)
+        return started
+
+    @property
+    def dead_letters_path(self) -> str:
+        """The location of the dead-letter table, given or beside the first table."""
+        first = next(iter(self.tables.values()))
+        return self.dead_letters.path or beside(first.neighbour, f"{self.name}_dead_letters")
+
+    @property
+    def dead_letters_storage(self) -> dict[str, str]:
+        """The store options of the dead-letter table; beside the first table, those of the first table."""
+        own = self.dead_letters.storage
+        if own is None and self.dead_letters.path is None:
+            return self.storage_for(next(iter(self.tables)))
+        return {**self.storage, **(own or {})}
+
+    @property
+    def option_paths_from_variables(self) -> frozenset[KeyPath]:
+        """The paths of options whose whole value came from a `${VARIABLE}`: shown to nobody."""
+        return self._option_paths_from_variables
+
+    def storage_for(self, table: str) -> dict[str, str]:
+        """The store options of a table: the pipeline's, then its own."""
+        return {**self.storage, **(self.tables[table].storage or {})}
+
+    def flush_for(self, source: str) -> Flush:
+        """When a batch of the source ends: its own `flush`, else the pipeline's."""
+        own: Flush | None = getattr(self.sources[source], "flush", None)
+        return own or self.flush
+
+    def upkeep_for(self, table: str) -> Upkeep | None:
+        """The upkeep of a table: the pipeline's, with its own keys in place; None where it is off."""
+        return resolved(self.upkeep, self.tables[table].upkeep)
+
+    @property
+    def dead_letters_upkeep(self) -> Upkeep | None:
+        """The upkeep of the dead-letter table, whose rows only its own `delete_after` deletes."""
+        if self.upkeep == "off":
+            return resolved("off", self.dead_letters.upkeep)
+        ground = self.upkeep.model_copy(update={"delete_after": "off"})
+        return resolved(ground, self.dead_letters.upkeep)
+
+    def tables_of(self, source: str) -> dict[str, Table]:
+        """The tables that the source feeds, by name, in the order of the file."""
+        return {name: table for name, table in self.tables.items() if source in table.from_}
+
+
+__all__ = ["DeadLetters", "Flush", "Pipeline", "Spark", "Table", "Upkeep"]

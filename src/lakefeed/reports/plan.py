@@ -1,0 +1,241 @@
+"""Forecast: what a run would create, change, resume from and read. Changes nothing and starts no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import meant_text, stored
+from lakefeed.columns.sightings import events_seen, sighting_lines
+from lakefeed.columns.widening import merge_fields, merge_proposals
+from lakefeed.dead_letters.pending import foreseen
+from lakefeed.errors import LakefeedError, SourceError
+from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.handles.sharing import refuse_second_copy
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.pipeline.options.partition_by import check_partitioning
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.reports.asking import Asked, asking, named
+from lakefeed.reports.sample import Sample, read_sample, take_sample
+from lakefeed.reports.warnings import Warnings
+from lakefeed.sources import Offsets, SourceClient, source_of
+from lakefeed.tables.positions import lowest, marks_of, positions_of
+from lakefeed.tables.schema import additions
+from lakefeed.tables.table import LakeTable
+
+
+@dataclass
+class PartitionForecast:
+    """Where reading a partition would go on; `begins` where the table has no position in it yet."""
+
+    next: int
+    end: int
+    lag: int
+    begins: bool
+
+
+@dataclass
+class TableForecast:
+    """What a run would do with one table: create, alter, nothing, or stop with the reason in `refused`."""
+
+    name: str
+    path: str
+    action: str = "nothing"
+    columns: list[str] = field(default_factory=list)
+    """All columns of a table to create, else those to add, also as a field of one: `customer.vip boolean`."""
+    inferred: bool = False
+    """Whether the columns are what a sample of the events shows."""
+    seen: list[str] = field(default_factory=list)
+    """For every inferred column, and every field in one: its type, and what the sample holds."""
+    properties: dict[str, str] = field(default_factory=dict)
+    resumes: dict[str, dict[str, PartitionForecast]] = field(default_factory=dict)
+    lag: int = 0
+    seen_in: int = 0
+    """The sampled events that the inferred columns were seen in."""
+    sampled: int = 0
+    sampled_dead_letters: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    refused: str | None = None
+
+
+@dataclass
+class Forecast:
+    """All tables of a pipeline, and what keeps a source from answering."""
+
+    pipeline: str
+    tables: list[TableForecast]
+    sources: dict[str, str | None]
+    """None where the source answers, else why it does not."""
+
+
+def forecast(pipeline: Pipeline) -> Forecast:
+    """Look at tables and sources, and tell what a run would do."""
+    lake = Lake(pipeline)
+    places = _places(lake)
+    tables = {name: TableForecast(name, _path(place)) for name, place in places.items()}
+    samples: dict[str, list[Sample]] = {name: [] for name in tables}
+    warnings = Warnings(pipeline.name)
+    for name, place in places.items():
+        with _refusing(tables[name]):
+            if (table := place.look()) is not None:
+                warnings.look_at_table(place, table)
+    with asking(pipeline) as asked:
+        for source in asked.clients:
+            try:
+                _ask(lake, source, asked, places, tables, samples, warnings)
+            except LakefeedError as error:
+                asked.troubles[source] = named(source, str(error))
+    for name, place in places.items():
+        told = tables[name]
+        with _refusing(told):
+            _foresee(place, told, samples[name])
+        warnings.look_at_sample(place, samples[name])
+        told.warnings = warnings.of(name)
+        told.lag = sum(at.lag for resumed in told.resumes.values() for at in resumed.values())
+    return Forecast(pipeline.name, list(tables.values()), asked.troubles)
+
+
+def _places(lake: Lake) -> dict[str, Place]:
+    """The tables that are there or will be; a route stands for the tables that it may still make."""
+    lake.find_routed()
+    return {**lake.places, **lake.routes}
+
+
+def _path(place: Place) -> str:
+    return place.spec.route or place.path if place.spec and "/" not in place.name else place.path
+
+
+def _ask(
+    lake: Lake,
+    source: str,
+    asked: Asked,
+    places: dict[str, Place],
+    tables: dict[str, TableForecast],
+    samples: dict[str, list[Sample]],
+    warnings: Warnings,
+) -> None:
+    """Ask one source where each of its tables would go on, and for some of the events that wait."""
+    pipeline = lake.pipeline
+    spec, client, ends = source_of(pipeline, source), asked.clients[source], asked.ends[source]
+    starts: dict[str, Offsets] = {}
+    for name, place in places.items():
+        if place.spec and source in place.spec.from_:
+            with _refusing(tables[name]):
+                starts[name] = _start(client, place, pipeline, source, warnings)
+                if not _held(place, pipeline.name, source):
+                    warnings.add(name, foreseen(lake, source, name, starts[name]))
+    for name, start in starts.items():
+        held = _held(places[name], pipeline.name, source)
+        tables[name].resumes[source] = {
+            partition: PartitionForecast(
+                at, ends.get(partition, at), max(0, ends.get(partition, at) - at), partition not in held
+            )
+            for partition, at in sorted(start.items())
+        }
+    warnings.look_at_retention(source, client.retention(), list(starts))
+    payloads = read_sample(spec, lowest(starts.values()), ends)
+    for name in starts:
+        # Which of its tables an event of a route belongs to is not known here.
+        if "/" not in name:
+            with _refusing(tables[name]):
+                samples[name].append(take_sample(places[name], spec, payloads))
+
+
+def _held(place: Place, pipeline: str, source: str) -> Offsets:
+    return positions_of(place.table.transactions, pipeline, source) if place.exists else {}
+
+
+def _start(
+    client: SourceClient, place: Place, pipeline: Pipeline, source: str, warnings: Warnings
+) -> Offsets:
+    held = _held(place, pipeline.name, source)
+    if not held:
+        start = client.start()
+        refuse_second_copy(pipeline, source, place, start, client.marks())
+        return start
+    start = client.check(held, marks_of(place.table.transactions, pipeline.name, source))
+    warnings.look_at_positions(place.name, source, held, start)
+    return start
+
+
+def _foresee(place: Place, told: TableForecast, samples: list[Sample]) -> None:
+    """Whether the table is created, altered or left as it is, given what the sample shows."""
+    assert place.spec is not None
+    told.sampled = sum(one.events for one in samples)
+    for one in samples:
+        for code, count in one.dead_letters.items():
+            told.sampled_dead_letters[code] = told.sampled_dead_letters.get(code, 0) + count
+    table = place.look()
+    new = _merged(samples)
+    if new is not None:
+        refuse_too_wide(place.name, place.columns(), new)
+        told.seen = sighting_lines(new, place.spec.evolve.type_change)
+        told.seen_in = events_seen(new)
+    if table is None:
+        _foresee_creation(place, told, new)
+        return
+    if new is not None:
+        refuse_new_columns(place, new)
+    lacking = place.changes(table)
+    names = {column.name for column in lacking}
+    seen = [column for column in stored(new) if column.name not in names] if new is not None else []
+    told.columns = _added(table, [*lacking, *seen])
+    told.inferred = bool(seen)
+    told.properties = _changed(place, table)
+    told.action = "alter" if told.columns or told.properties else "nothing"
+
+
+def _foresee_creation(place: Place, told: TableForecast, new: pa.Schema | None) -> None:
+    assert place.spec is not None
+    if not place.spec.create:
+        told.refused = f"there is no Delta table at {place.path} and `create` is false"
+        return
+    told.action, told.properties = "create", dict(place.spec.properties)
+    declared = place.spec.declared
+    columns = merge_fields(declared or (), new or ())
+    told.inferred = declared is None or new is not None
+    if not columns:
+        return
+    schema = pa.schema(columns)
+    check_partitioning(place.partition_fields, schema)
+    told.columns = [_column(column) for column in place.table_schema(schema)]
+
+
+def _merged(samples: list[Sample]) -> pa.Schema | None:
+    found: pa.Schema | None = None
+    for one in samples:
+        if one.new_columns is not None:
+            found = one.new_columns if found is None else merge_proposals(found, one.new_columns)
+    return found
+
+
+def _changed(place: Place, table: LakeTable) -> dict[str, str]:
+    assert place.spec is not None
+    have = table.properties
+    return {key: value for key, value in place.spec.properties.items() if have.get(key) != value}
+
+
+def _added(table: LakeTable, columns: list[pa.Field]) -> list[str]:
+    """Columns to add; of one that the table has, the fields that are new: `customer.vip boolean`."""
+    there = set(table.schema.names)
+    fields = additions(table.schema, [column for column in columns if column.name in there])
+    new = [_column(column) for column in columns if column.name not in there]
+    return [*new, *(text.removeprefix("new field ") for text in fields)]
+
+
+def _column(column: pa.Field) -> str:
+    return f"{column.name} {meant_text(column)}" + ("" if column.nullable else " not null")
+
+
+@contextmanager
+def _refusing(told: TableForecast) -> Iterator[None]:
+    """Keep what would stop a table for its forecast. A source that is away concerns more than one table."""
+    try:
+        yield
+    except LakefeedError as error:
+        if isinstance(error, SourceError) and error.retryable:
+            raise
+        told.refused = told.refused or str(error)

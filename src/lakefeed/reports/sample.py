@@ -1,0 +1,115 @@
+"""A sample of the events that wait: what they would become in a table, without writing anything."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakefeed.columns.widening import merge_proposals
+from lakefeed.engine.batch.plan import format_of
+from lakefeed.errors import TableError
+from lakefeed.formats import Refused
+from lakefeed.handles.tables import Place
+from lakefeed.rows.partition import add_partition_columns
+from lakefeed.rows.rename import as_in_events, as_in_table
+from lakefeed.sources import Events, OffsetRange, Offsets, Source
+
+_MOST_EVENTS = 1_000
+_MOST_PARTITIONS = 50
+_MOST_ERRORS = 200
+_MOST_BYTES = 32 * 2**20
+
+
+@dataclass
+class Sample:
+    """What some of the waiting events would become in one table."""
+
+    events: int = 0
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    """By code."""
+    errors: list[str] = field(default_factory=list)
+    """What some of the events were told that do not fit the columns."""
+    misfits: Counter[str] = field(default_factory=Counter)
+    """By the column that refused them."""
+    new_columns: pa.Schema | None = None
+    partitions: int = 0
+    """Different values of `partition_by` among the rows."""
+    rows: int = 0
+
+    @property
+    def refused(self) -> int:
+        """All that would become dead letters."""
+        return sum(self.dead_letters.values())
+
+
+def read_sample(source: Source, start: Offsets, ends: Offsets) -> list[list[bytes | None]]:
+    """Payloads from the beginning of what waits, over all partitions; bounded in number and in bytes."""
+    waiting = [name for name in sorted(start) if ends.get(name, 0) > start[name]][:_MOST_PARTITIONS]
+    share = max(1, _MOST_EVENTS // max(1, len(waiting)))
+    ranges = [OffsetRange(name, start[name], min(ends[name], start[name] + share)) for name in waiting]
+    found, size = [], 0
+    for events in _read(source, ranges):
+        payloads = list(events.payloads)
+        found.append(payloads)
+        size += sum(map(len, filter(None, payloads)))
+        if size > _MOST_BYTES:
+            break
+    return found
+
+
+def _read(source: Source, ranges: list[OffsetRange]) -> Iterator[Events]:
+    return source.read(ranges) if ranges else iter(())
+
+
+def take_sample(place: Place, source: Source, payloads: list[list[bytes | None]]) -> Sample:
+    """Decode the payloads as a run would for this table: once for what is new, once with that added."""
+    sample = Sample(events=sum(map(len, payloads)))
+    columns = place.columns()
+    known = pa.schema([]) if columns is None else columns
+    rename = place.rename
+    decoder = format_of(source).decoder(as_in_events(known, rename), place.rules(columns))
+    for portion in payloads:
+        decoded = decoder.decode(portion)
+        _refuse(sample, decoded.refused)
+        if decoded.unknown is not None:
+            new = as_in_table(decoded.unknown, rename)
+            before = sample.new_columns
+            sample.new_columns = merge_proposals(before, new) if before else new
+    if sample.new_columns is not None:
+        known = merge_proposals(known, sample.new_columns)
+    if len(known):
+        _take_again(place, source, known, payloads, sample)
+    return sample
+
+
+def _refuse(sample: Sample, refused: list[Refused]) -> None:
+    for one in refused:
+        sample.dead_letters[one.code] = sample.dead_letters.get(one.code, 0) + 1
+        if one.stage == "schema":
+            sample.misfits[re.split(r"[.\[:]", one.error, maxsplit=1)[0]] += 1
+            sample.errors += [one.error] if len(sample.errors) < _MOST_ERRORS else []
+
+
+def _take_again(
+    place: Place, source: Source, columns: pa.Schema, payloads: list[list[bytes | None]], sample: Sample
+) -> None:
+    """What becomes of the events when the table has these columns."""
+    fields = place.partition_fields
+    if not all(each.column in columns.names for each in fields):
+        raise TableError(f"table {place.name}: events have no column for `partition_by`.")
+    decoder = format_of(source).decoder(as_in_events(columns, place.rename), place.rules(columns))
+    values: set[tuple[object, ...]] = set()
+    sample.dead_letters, sample.errors, sample.misfits = {}, [], Counter()
+    for portion in payloads:
+        decoded = decoder.decode(portion)
+        _refuse(sample, decoded.refused)
+        rows = decoded.rows.rename_columns(as_in_table(decoded.rows.schema, place.rename).names)
+        sample.rows += rows.num_rows
+        if fields:
+            shaped = add_partition_columns(rows, [each for each in fields if each.derived])
+            values |= set(zip(*(shaped.column(each.name).to_pylist() for each in fields), strict=True))
+    sample.partitions = len(values)

@@ -1,0 +1,140 @@
+"""Status: what the tables of a pipeline hold and how far behind their sources they are. Starts no JVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lakefeed.errors import LakefeedError
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.reports.asking import asking
+from lakefeed.sources import Offsets, SourceClient
+from lakefeed.tables.detail.contents import contents_of
+from lakefeed.tables.positions import marks_of, positions_of
+from lakefeed.tables.table import LakeTable
+from lakefeed.watch.figures import iso
+from lakefeed.watch.view import RunView, TableView
+
+
+@dataclass
+class PartitionStatus:
+    """One partition of a source, as one table sees it.
+
+    `end` and `lag` are None when the source does not answer.
+    """
+
+    next: int
+    end: int | None = None
+    lag: int | None = None
+
+
+@dataclass
+class TableStatus:
+    """One table. A table that does not exist yet has no version."""
+
+    name: str
+    path: str
+    version: int | None = None
+    rows: int = 0
+    files: int = 0
+    small_files: int = 0
+    bytes: int = 0
+    last_commit: str | None = None
+    offsets: dict[str, dict[str, PartitionStatus]] = field(default_factory=dict)
+    lag: int | None = None
+    error: str | None = None
+
+
+@dataclass
+class PipelineStatus:
+    """All tables of a pipeline, and what keeps a source from answering."""
+
+    pipeline: str
+    tables: list[TableStatus]
+    dead_letters: TableStatus
+    sources: dict[str, str | None]
+    """None where the source answers, else why it does not."""
+
+
+def status(pipeline: Pipeline) -> PipelineStatus:
+    """Look at every table's log and ask every source for its ends."""
+    lake = Lake(pipeline)
+    lake.find_routed()
+    with asking(pipeline) as asked:
+        tables = [_table(pipeline, place, asked.clients, asked.ends) for place in lake.places.values()]
+        letters = _table(pipeline, lake.letters, {}, {})
+    return PipelineStatus(pipeline.name, tables, letters, asked.troubles)
+
+
+def status_of(view: RunView) -> PipelineStatus:
+    """The same of a run, from its logbook: nothing is read and nobody is asked."""
+    return PipelineStatus(
+        pipeline=view.pipeline,
+        tables=[_viewed(one) for one in view.tables],
+        dead_letters=_viewed(view.letters),
+        sources={one.name: one.stopped or one.trouble or None for one in view.sources},
+    )
+
+
+def _viewed(table: TableView) -> TableStatus:
+    offsets: dict[str, dict[str, PartitionStatus]] = {}
+    for one in table.partitions:
+        offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(one.next, one.end, one.lag)
+    return TableStatus(
+        name=table.name,
+        path=table.path,
+        version=table.version,
+        rows=table.rows,
+        files=table.files,
+        small_files=table.small_files,
+        bytes=table.size,
+        last_commit=None if table.last_commit is None else iso(table.last_commit),
+        offsets=offsets,
+        lag=table.lag,
+        error=table.stopped or table.trouble or None,
+    )
+
+
+def _table(
+    pipeline: Pipeline, place: Place, clients: dict[str, SourceClient], ends: dict[str, Offsets]
+) -> TableStatus:
+    found = TableStatus(place.name, place.path)
+    try:
+        table = LakeTable.open(place.name, place.path, place.storage, place.store)
+    except LakefeedError as error:
+        found.error = str(error)
+        return found
+    if table is not None:
+        _describe(found, table, place.spec.target_file_size if place.spec else 0)
+    transactions = dict(table.transactions) if table else {}
+    for source in place.spec.from_ if place.spec else ():
+        held = positions_of(transactions, pipeline.name, source)
+        marks = marks_of(transactions, pipeline.name, source)
+        try:
+            if source in clients:
+                held = _reading_from(clients[source], held, marks)
+        except LakefeedError as error:
+            found.error = str(error)
+        found.offsets[source] = {
+            partition: _partition(at, ends.get(source, {}).get(partition))
+            for partition, at in sorted(held.items())
+        }
+    lags = [one.lag for source in found.offsets.values() for one in source.values()]
+    found.lag = None if None in lags or not lags else sum(lag for lag in lags if lag is not None)
+    return found
+
+
+def _reading_from(client: SourceClient, held: Offsets, marks: dict[str, int]) -> Offsets:
+    """Where a run would go on: partitions that the table has never read are behind by all that they hold."""
+    return client.check(held, marks) if held else client.start()
+
+
+def _describe(found: TableStatus, table: LakeTable, target_file_size: int) -> None:
+    held = contents_of(table, target_file_size)
+    found.version, found.rows, found.files = held.version, held.rows, held.files
+    found.small_files, found.bytes = held.small_files, held.size
+    found.last_commit = None if held.last_commit is None else iso(held.last_commit)
+
+
+def _partition(at: int, end: int | None) -> PartitionStatus:
+    return PartitionStatus(at, end, None if end is None else max(0, end - at))

@@ -1,0 +1,333 @@
+"""Replay: dead letters through today's pipeline, into their table, exactly once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakefeed.columns.column_types import stored, type_text
+from lakefeed.columns.widening import merge_proposals
+from lakefeed.dead_letters.find import LetterEvents, LetterFilter, read_letters
+from lakefeed.dead_letters.reconcile import (
+    IDENTITY_COLUMNS,
+    Identity,
+    grouped,
+    identities,
+    settle,
+    to_account,
+    unsettled,
+)
+from lakefeed.engine.batch.manifest import TableManifest
+from lakefeed.engine.batch.plan import FlowPlan, format_of
+from lakefeed.engine.batch.task import run_task
+from lakefeed.engine.faultpoints import passing
+from lakefeed.errors import LakefeedError, TableError
+from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.sources import OffsetRange, source_of
+from lakefeed.tables.positions import positions_of, replay_id
+from lakefeed.tables.schema import missing_columns
+from lakefeed.tables.shape import Shape
+from lakefeed.tables.write.append import Append, NewFile, append
+
+_MOST_LETTERS = 5_000
+_MOST_BYTES = 32 * 2**20
+_MOST_GROUPS = 100
+"""What a commit sends at most. A condition over more groups than these takes delta-rs long."""
+
+_ATTEMPTS = 5
+
+
+@dataclass
+class Refusal:
+    """Letters that failed again for the same reason, and what the first of them was told."""
+
+    stage: str
+    code: str
+    letters: int
+    example: str
+
+
+@dataclass
+class TableReplay:
+    """What became of the dead letters of one table."""
+
+    table: str
+    rows: int = 0
+    again: list[Refusal] = field(default_factory=list)
+    left_out: int = 0
+    """Letters that today's pipeline takes and makes no row of, as a filter leaves them out."""
+    waiting: int = 0
+    """Letters at offsets that the table has not read up to yet; the next run decides about them."""
+    stranded: int = 0
+    """Letters of a source that the pipeline file no longer names for this table."""
+    of_route: int = 0
+    """Letters of a route, which are not sent again: which of its tables they belong to is not known."""
+    new_columns: list[str] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    @property
+    def letters(self) -> int:
+        """All that were looked at."""
+        again = sum(one.letters for one in self.again)
+        return self.rows + again + self.left_out + self.waiting + self.stranded + self.of_route
+
+
+def replay(
+    pipeline: Pipeline, wanted: LetterFilter, *, who: str = "", dry_run: bool = False
+) -> list[TableReplay]:
+    """Send dead letters through the pipeline again; may run while the pipeline runs.
+
+    Those that become rows leave the dead letters; those that fail again stay as they are. With `dry_run`,
+    nothing is changed, and files are written to a temporary folder only. The commits say `who` asked.
+    """
+    lake = Lake(pipeline)
+    if lake.letters.look() is None:
+        return []
+    found = []
+    for place in lake.places.values():
+        if wanted.table in (None, place.name):
+            table = place.look() if dry_run else place.open(pipeline.name)
+            if table is not None:
+                found.append(_Replay(lake, place, wanted, who, dry_run).run())
+    return [*found, *_of_routes(lake, wanted)]
+
+
+def _of_routes(lake: Lake, wanted: LetterFilter) -> Iterator[TableReplay]:
+    for name in lake.routes:
+        if wanted.table in (None, name):
+            letters = read_letters(lake, replace(wanted, table=name), ["offset"])
+            if count := sum(batch.num_rows for batch in letters):
+                yield TableReplay(name, of_route=count)
+
+
+class _Replay:
+    """The replay of one table's dead letters."""
+
+    def __init__(self, lake: Lake, place: Place, wanted: LetterFilter, who: str, dry_run: bool) -> None:
+        self._lake = lake
+        self._place = place
+        self._wanted = replace(wanted, table=place.name)
+        self._who = who
+        self._dry_run = dry_run
+        self._report = TableReplay(place.name)
+        self._version = 0
+        self._shape: Shape | None = None
+        self._done: frozenset[Identity] = frozenset()
+
+    def run(self) -> TableReplay:
+        if self._dry_run:
+            self._foresee()
+        else:
+            settle(self._lake, self._place)
+        letters = self._lake.letters.table
+        self._version = letters.version
+        for source, rows in self._batches():
+            self._send(source, rows)
+        return self._report
+
+    def _foresee(self) -> None:
+        """What is done to the table before anything is sent: the same checks, and columns that it lacks."""
+        place = self._place
+        lacking = place.changes(place.table)
+        self._done = unsettled(self._lake, place)
+        self._shape = place.shape
+        if lacking and self._shape:
+            self._shape = self._shape.with_columns(merge_proposals(self._shape.schema, pa.schema(lacking)))
+
+    def _batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Letters that may be sent, by source, in portions that fit into a commit."""
+        waiting: dict[str, _Portion] = {}
+        for batch in read_letters(self._lake, self._wanted, version=self._version):
+            for source in sorted(set(batch.column("source").to_pylist())):
+                of_source = batch.filter(
+                    pa.array([one == source for one in batch.column("source").to_pylist()])
+                )
+                rows = self._ready(source, of_source)
+                portion = waiting.setdefault(source, _Portion())
+                if rows.num_rows and portion.is_full_with(rows):
+                    yield source, portion.take()
+                if rows.num_rows:
+                    portion.add(rows)
+        for source, portion in waiting.items():
+            if portion.rows:
+                yield source, portion.take()
+
+    def _ready(self, source: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Those whose events the table has passed.
+
+        What lies ahead is read by the next run, which looks for letters: sent now, they would be rows twice.
+        """
+        spec = self._place.spec
+        if spec is None or source not in spec.from_:
+            self._report.stranded += rows.num_rows
+            return rows.slice(0, 0)
+        name = source_of(self._lake.pipeline, source).partition_of
+        at = positions_of(self._place.table.transactions, self._lake.pipeline.name, source)
+        events = zip(*(rows.column(key).to_pylist() for key in ("topic", "partition", "offset")), strict=True)
+        passed = [offset < at.get(name(topic, number), 0) for topic, number, offset in events]
+        self._report.waiting += passed.count(False)
+        if self._done:
+            passed = [
+                one and who not in self._done for one, who in zip(passed, identities(rows), strict=True)
+            ]
+        return rows.filter(pa.array(passed, pa.bool_()))
+
+    def _send(self, source: str, rows: pa.RecordBatch) -> None:
+        """Send one portion; a table that must change first is changed, and it is sent again."""
+        for _ in range(_ATTEMPTS):
+            with tempfile.TemporaryDirectory(prefix="lakefeed-replay-") as scratch:
+                result = self._run(source, rows, Path(scratch))
+                if result.error:
+                    raise result.error
+                refused = _refused(Path(scratch), result)
+            if result.proposal is None:
+                self._land(rows, refused, result)
+                return
+            self._evolve(source, result.proposal)
+        raise TableError(
+            f"table {self._place.name}: the dead letters still need new columns after several attempts."
+        )
+
+    def _run(self, source: str, rows: pa.RecordBatch, scratch: Path) -> TableManifest:
+        pipeline = self._lake.pipeline
+        spec = source_of(pipeline, source)
+        events = LetterEvents(rows, spec.partition_of)
+        ranges = [OffsetRange(partition, 0, 0) for partition in events.counts()]
+        if not self._dry_run:
+            self._shape = self._place.shape
+        table = self._place.plan(self._shape, {span.partition: 0 for span in ranges}, {})
+        if self._dry_run:
+            table = replace(table, path=str(scratch / "rows"), storage={})
+        plan = FlowPlan(
+            pipeline=pipeline.name,
+            source_name=source,
+            source=spec,
+            format=format_of(spec),
+            tables=(table,),
+            letters_path=str(scratch / "letters"),
+            letters_storage={},
+            cores=1,
+            # They are looked at, and thrown away.
+            sync=False,
+        )
+        manifest = run_task(plan, ranges, [events])
+        if manifest.error:
+            raise manifest.error
+        return manifest.tables[self._place.name]
+
+    def _evolve(self, source: str, proposal: pa.Schema) -> None:
+        place, name = self._place, self._lake.pipeline.name
+        refuse_new_columns(place, proposal)
+        refuse_too_wide(place.name, place.columns(), proposal)
+        if self._dry_run:
+            assert self._shape is not None
+            before = self._shape.schema
+            added = missing_columns(before, stored(proposal))
+            self._shape = self._shape.with_columns(merge_proposals(before, pa.schema(added)))
+        else:
+            added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
+        self._report.new_columns += [f"{one.name} {type_text(one.type)}" for one in added]
+
+    def _land(self, rows: pa.RecordBatch, refused: list[dict[str, Any]], result: TableManifest) -> None:
+        self._count(refused)
+        gone = {one["event"] for one in refused}
+        good = rows.filter(pa.array([event not in gone for event in _events(rows)], pa.bool_()))
+        self._report.rows += result.rows
+        self._report.left_out += good.num_rows - result.rows
+        if good.num_rows and not self._dry_run:
+            self._commit(good, result)
+
+    def _count(self, refused: list[dict[str, Any]]) -> None:
+        for one in refused:
+            known = next((each for each in self._report.again if each.code == one["code"]), None)
+            if known is None:
+                self._report.again.append(Refusal(one["stage"], one["code"], 1, one["error"]))
+            else:
+                known.letters += 1
+
+    def _commit(self, good: pa.RecordBatch, result: TableManifest) -> None:
+        """Rows first, then their letters: killed in between, the next who comes settles the letters."""
+        place, name = self._place, self._lake.pipeline.name
+        letters = self._lake.letters.table
+        key, settled = replay_id(name), replay_id(name, place.name)
+        before = place.table.transactions.get(key)
+        number = max(before or 0, letters.transactions.get(settled, 0)) + 1
+        account = {
+            "pipeline": name,
+            "kind": "replay",
+            "who": self._who,
+            "rows": result.rows,
+            "letters": to_account(grouped(identities(good.select(IDENTITY_COLUMNS)))),
+            "letters_version": self._version,
+        }
+        files = [NewFile(one.path, one.size, one.partition_values, one.stats) for one in result.files]
+        change = Append(files, {key: number}, {key: before}, account, self._shape)
+        try:
+            with place.lock:
+                version = append(place.table, change, retries=_ATTEMPTS)
+        except LakefeedError as error:
+            for file in result.files if error.untried else ():
+                place.delete(file.path)
+            raise
+        self._report.versions.append(version)
+        passing("replay_committed")
+        settle(self._lake, place)
+
+
+@dataclass
+class _Portion:
+    """Letters that wait to be sent together."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    tasks: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def is_full_with(self, rows: pa.RecordBatch) -> bool:
+        """Whether these would be too many."""
+        if not self.rows:
+            return False
+        groups = self.tasks | {one[:-1] for one in identities(rows)}
+        return (
+            self.rows + rows.num_rows > _MOST_LETTERS
+            or self.size + rows.nbytes > _MOST_BYTES
+            or len(groups) > _MOST_GROUPS
+        )
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.batches.append(rows)
+        self.rows += rows.num_rows
+        self.size += rows.nbytes
+        self.tasks |= {one[:-1] for one in identities(rows)}
+
+    def take(self) -> pa.RecordBatch:
+        """All of them; the portion is empty again."""
+        table = pa.Table.from_batches(self.batches).cast(DEAD_LETTER_SCHEMA).combine_chunks()
+        self.batches, self.rows, self.size, self.tasks = [], 0, 0, set()
+        return table.to_batches()[0]
+
+
+def _refused(scratch: Path, result: TableManifest) -> list[dict[str, Any]]:
+    """What the letters that failed again were told this time."""
+    found = []
+    for file in result.letter_files:
+        with pq.ParquetFile(scratch / "letters" / file.path) as parquet:
+            rows = parquet.read()
+        reasons = rows.select(["stage", "code", "error"]).to_pylist()
+        found += [{**one, "event": event} for one, event in zip(reasons, _events(rows), strict=True)]
+    return found
+
+
+def _events(rows: pa.RecordBatch | pa.Table) -> list[tuple[Any, ...]]:
+    """What tells the events of one source from each other. Times as numbers: Python cannot count them all."""
+    columns = [rows.column(name).to_pylist() for name in ("topic", "partition", "offset")]
+    return list(zip(*columns, rows.column("timestamp").cast(pa.int64()).to_pylist(), strict=True))

@@ -1,0 +1,259 @@
+"""Rewinding a table of a pipeline, so that the next run reads the events since then again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakefeed.dead_letters.find import LetterFilter, read_letters
+from lakefeed.dead_letters.reconcile import from_account, grouped, members, settle, to_account
+from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.instance import only_instance, running
+from lakefeed.errors import DataLoss, TableError, UsageError
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources import Offsets, Source, identities, source_of
+from lakefeed.tables.log.history import Log
+from lakefeed.tables.operations.rewind import plan_rewind, restore
+from lakefeed.tables.positions import marks_of, replay_id
+from lakefeed.text import suggestion
+
+
+@dataclass
+class PartitionRewind:
+    """A source partition whose position goes back; the events in between are read again."""
+
+    partition: str
+    now: int
+    then: int
+    events: int
+
+
+@dataclass
+class RewindReport:
+    """What a rewind did, or would do."""
+
+    table: str
+    from_version: int
+    to_version: int
+    to_time: str | None
+    rows_now: int | None
+    rows_then: int | None
+    partitions: list[PartitionRewind] = field(default_factory=list)
+    letters_kept: int = 0
+    """Dead letters of the range that is read again; they stay dead letters."""
+    letters_returned: int = 0
+    """Letters whose rows from a replay go, and which come back."""
+    undone: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    running: bool = False
+    """Whether the pipeline runs on this machine now, so that only the plan can be shown."""
+    version: int | None = None
+    """The version that the rewind made; None for a dry run."""
+
+
+def rewind(
+    pipeline: Pipeline,
+    table: str,
+    *,
+    to_version: int | None = None,
+    to_time: dt.datetime | None = None,
+    who: str = "",
+    undo_others: bool = False,
+    dry_run: bool = False,
+) -> RewindReport:
+    """Bring a table back to an older version, and its positions with it, in one commit.
+
+    Refused while the pipeline runs, where the source has no longer what would be read again, and where
+    files are gone. An instance on another machine is fenced by its next commit.
+    """
+    lake = Lake(pipeline)
+    lake.find_routed()
+    if table not in lake.places:
+        raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, lake.places)}")
+    if dry_run:
+        report = _Rewinding(pipeline, table, to_version, to_time).report
+        if process := running(pipeline):
+            report.running = True
+            report.notes.append(
+                f"pipeline {pipeline.name} is running on this machine{process}; a rewind is refused until it "
+                "has stopped"
+            )
+        return report
+    with only_instance(pipeline):
+        rewinding = _Rewinding(pipeline, table, to_version, to_time, settling=True)
+        if rewinding.report.undone and not undo_others:
+            raise TableError(
+                f"table {table}: a rewind would also undo other changes: {rewinding.report.undone[0]}"
+                f"{_and_more(rewinding.report.undone)}.\nAdd --undo-others if that is what you want."
+            )
+        rewinding.run(who)
+        return rewinding.report
+
+
+class _Rewinding:
+    """One rewind: planned when it is made, done by `run`."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        table: str,
+        to_version: int | None,
+        to_time: dt.datetime | None,
+        *,
+        settling: bool = False,
+    ) -> None:
+        self._pipeline = pipeline
+        self._lake = Lake(pipeline)
+        self._lake.find_routed()
+        self._place: Place = self._lake.places[table]
+        opened = self._place.look()
+        if opened is None:
+            raise TableError(f"table {table}: there is no Delta table at {self._place.path} yet.")
+        if settling:
+            settle(self._lake, self._place)
+        log = Log.open(self._place.store)
+        assert log is not None
+        self._rewind = plan_rewind(log, to_version, to_time)
+        self._refuse_what_the_source_has_lost()
+        self._back = self._letters_to_return()
+        self.report = self._report()
+
+    def run(self, who: str) -> None:
+        """Do it: the table in one commit, then its dead letters."""
+        name, rewind = self._pipeline.name, self._rewind
+        place, key = self._place, replay_id(name)
+        letters = self._lake.letters.look()
+        settled = letters.transactions.get(replay_id(name, place.name), 0) if letters else 0
+        number = max(place.table.transactions.get(key, 0), settled) + 1
+        account: dict[str, Any] = {
+            "pipeline": name,
+            "kind": "rewind",
+            "from": rewind.from_version,
+            "to": rewind.to_version,
+            "who": who,
+            "positions": rewind.positions,
+            "letters": self._back,
+        }
+        with place.lock:
+            # Counted also where no letter is left to do, so that a replay that runs now is fenced.
+            counted = {key: number} if letters else {}
+            self.report.version = restore(place.table, rewind, rewind.transactions | counted, account)
+        passing("rewind_committed")
+        settle(self._lake, place)
+
+    def _refuse_what_the_source_has_lost(self) -> None:
+        spec = self._place.spec
+        assert spec is not None
+        for source in spec.from_:
+            wanted = self._wanted(source)
+            if not wanted:
+                continue
+            client = _strict(source_of(self._pipeline, source)).client(self._pipeline.name, source)
+            try:
+                marks = marks_of(self._rewind.then.transactions, self._pipeline.name, source)
+                served = client.check(wanted, marks)
+                now = identities(client.marks())
+                anew = [name for name, mark in now.items() if marks.get(name, mark) != mark]
+            except DataLoss as error:
+                raise DataLoss(
+                    f"the events cannot be read again, so nothing is rewound: {str(error).splitlines()[0]}\n"
+                    "Choose a newer version."
+                ) from error
+            finally:
+                client.close()
+            if anew:
+                raise DataLoss(
+                    f"source {source}: topic {anew[0]!r} was deleted and created again since version "
+                    f"{self._rewind.to_version}: its events cannot be read again, so nothing is rewound.\n"
+                    "Choose a newer version."
+                )
+            for partition, at in wanted.items():
+                if served.get(partition) != at:
+                    raise DataLoss(
+                        f"source {source}: {partition}: the next offset would be {at}, which the source no "
+                        f"longer has, so nothing is rewound.\nChoose a newer version."
+                    )
+
+    def _wanted(self, source: str) -> Offsets:
+        """The positions of a source that change."""
+        head = f"{self._pipeline.name}/{source}/"
+        return {
+            name.removeprefix(head): then
+            for name, (_, then) in self._rewind.positions.items()
+            if name.startswith(head)
+        }
+
+    def _letters_to_return(self) -> list[dict[str, Any]]:
+        """Letters that were replayed since, and whose events are not read again: their rows go."""
+        back = []
+        for account in self._rewind.replays:
+            if account.get("pipeline") != self._pipeline.name:
+                continue
+            lost = [one for one in members(from_account(account["letters"])) if not self._read_again(one)]
+            if lost:
+                letters = to_account(grouped(lost))
+                back.append({"version": account["letters_version"], "letters": letters})
+        self._refuse_letters_that_are_gone(back)
+        return back
+
+    def _refuse_letters_that_are_gone(self, back: list[dict[str, Any]]) -> None:
+        for part in back:
+            for _ in read_letters(
+                self._lake, LetterFilter(table=self._place.name), ["offset"], part["version"]
+            ):
+                pass
+
+    def _read_again(self, letter: tuple[str, str | None, int, int, int]) -> bool:
+        source, topic, number, _, offset = letter
+        if source not in self._pipeline.sources:
+            return False
+        partition = source_of(self._pipeline, source).partition_of(topic, number)
+        now, then = self._rewind.positions.get(f"{self._pipeline.name}/{source}/{partition}", (0, 0))
+        return then <= offset < now
+
+    def _report(self) -> RewindReport:
+        plan = self._rewind
+        report = RewindReport(
+            self._place.name,
+            plan.from_version,
+            plan.to_version,
+            plan.to_time,
+            plan.now.rows,
+            plan.then.rows,
+            undone=plan.undone,
+            letters_returned=sum(len(offsets) for part in self._back for *_, offsets in part["letters"]),
+        )
+        for name, (now, then) in sorted(plan.positions.items()):
+            pipeline, _, partition = name.partition("/")
+            if pipeline != self._pipeline.name:
+                report.notes.append(
+                    f"pipeline {pipeline} also writes to this table; its position in {partition} moves back "
+                    f"too"
+                )
+            elif partition.partition("/")[0] not in self._pipeline.sources:
+                report.notes.append(
+                    f"the position in {partition} moves back, but the file has no such source"
+                )
+            report.partitions.append(PartitionRewind(partition, now, then, max(0, now - then)))
+        report.letters_kept = self._letters_kept()
+        return report
+
+    def _letters_kept(self) -> int:
+        columns = ["source", "topic", "partition", "offset"]
+        return sum(
+            self._read_again((row["source"], row["topic"], row["partition"], 0, row["offset"]))
+            for batch in read_letters(self._lake, LetterFilter(table=self._place.name), columns)
+            for row in batch.to_pylist()
+        )
+
+
+def _strict(source: Source) -> Source:
+    """The source, but as one that does not go on where events are lost: here that is only asked."""
+    lenient = getattr(source, "on_data_loss", "fail") != "fail"
+    return source.model_copy(update={"on_data_loss": "fail"}) if lenient else source
+
+
+def _and_more(texts: list[str]) -> str:
+    return f", and {len(texts) - 1} more" if len(texts) > 1 else ""

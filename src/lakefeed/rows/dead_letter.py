@@ -1,0 +1,89 @@
+"""Dead letters: records that could not become rows, with their bytes, their origin and the reason."""
+
+from __future__ import annotations
+
+import codecs
+import datetime as dt
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import METADATA, TIMESTAMP
+
+_ORIGIN = [field.with_name(field.name.removeprefix("_")) for field in METADATA]
+
+_PREVIEWED = 2000
+"""Bytes of a payload that are shown to whoever looks at a run."""
+
+DEAD_LETTER_SCHEMA = pa.schema(
+    [
+        ("dead_at", TIMESTAMP),
+        ("pipeline", pa.string()),
+        ("source", pa.string()),
+        ("table", pa.string()),
+        ("stage", pa.string()),
+        ("code", pa.string()),
+        ("error", pa.string()),
+        *_ORIGIN,
+        ("payload", pa.binary()),
+    ]
+)
+"""The columns of the table of dead letters."""
+
+
+class Reason(Protocol):
+    """Why a record was refused: the stage that it failed at, a short stable name, and a sentence."""
+
+    @property
+    def stage(self) -> str: ...  # noqa: D102
+    @property
+    def code(self) -> str: ...  # noqa: D102
+    @property
+    def error(self) -> str: ...  # noqa: D102
+
+
+def dead_letters(
+    pipeline: str,
+    source: str,
+    table: str,
+    refused: Sequence[Reason],
+    origin: pa.RecordBatch,
+    payloads: Sequence[bytes | None],
+    at: dt.datetime,
+) -> pa.RecordBatch:
+    """The rows of the dead-letter table, one for each refused record; all sequences have the same order."""
+    count = len(refused)
+    columns = {
+        "dead_at": pa.repeat(pa.scalar(at, TIMESTAMP), count),
+        "pipeline": pa.repeat(pipeline, count),
+        "source": pa.repeat(source, count),
+        "table": pa.repeat(table, count),
+        "stage": pa.array([reason.stage for reason in refused], pa.string()),
+        "code": pa.array([reason.code for reason in refused], pa.string()),
+        "error": pa.array([_text(reason.error) for reason in refused], pa.string()),
+        **{field.name: origin.column(field.name) for field in _ORIGIN},
+        "payload": pa.array(payloads, pa.binary()),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=DEAD_LETTER_SCHEMA)
+
+
+def preview(payload: bytes | None) -> str:
+    """The beginning of a payload as people read it: text where it is some, else bytes in hexadecimal."""
+    if payload is None:
+        return "(no payload)"
+    cut = payload[:_PREVIEWED]
+    try:
+        # A cut may fall inside a character, which is none that is wrong.
+        text = codecs.getincrementaldecoder("utf-8")().decode(cut, final=len(cut) == len(payload))
+        shown = "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+    except UnicodeDecodeError:
+        cut = payload[: _PREVIEWED // 4]
+        shown = cut.hex(" ")
+    more = f"\n({len(cut):,} of {len(payload):,} bytes)" if len(cut) < len(payload) else ""
+    return shown + more
+
+
+def _text(error: str) -> str:
+    """An error may quote a payload; a lone surrogate in it must not keep the letter from being written."""
+    return error.encode("utf-8", "replace").decode()

@@ -1,0 +1,197 @@
+"""Kafka: topics read by librdkafka, ranges of offsets in the workers, ends of partitions on the driver."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, NonNegativeInt, StringConstraints, field_validator, model_validator
+
+from lakefeed.pipeline.options.client_options import Options
+from lakefeed.sources import Events, OffsetRange, Source, SourceClient
+
+_PORT = re.compile(r":\d+$")
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+PartitionNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]+$")]
+Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[PartitionNumber, NonNegativeInt]]
+
+
+class KafkaSource(Source):
+    """Topics of a Kafka cluster. A partition is named `topic-number`, as Kafka itself does."""
+
+    type: Literal["kafka"] = "kafka"
+    brokers: str = Field(
+        description="Bootstrap brokers, separated by commas; without a port, 9092.",
+        examples=["localhost:9092"],
+    )
+    topics: tuple[str, ...] = Field(
+        (),
+        description="The topics to read. Give either this or `topic_pattern`.",
+        examples=[["ecomm.v1.clickstream"]],
+    )
+    topic_pattern: str | None = Field(
+        None,
+        description="A regular expression; all topics with a matching full name are read, also new ones.",
+        examples=["ecomm\\..*"],
+    )
+    start: Start = Field(
+        "earliest",
+        description="Where a table without a position begins: `earliest`, `latest`, a timestamp (in UTC "
+        "unless it names a zone), or offsets by topic and partition (partitions that are not "
+        "named begin at the earliest).",
+        examples=["latest", "2026-11-01T00:00:00Z", {"clicks": {"0": 123}}],
+    )
+    on_data_loss: Literal["fail", "skip"] = Field(
+        "fail",
+        description="What to do when the source has lost the offsets that a table needs next: `fail` stops "
+        "and names them, `skip` continues with the earliest event that is left and logs how "
+        "many were lost.",
+    )
+    group: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The consumer group whose offsets are committed after each batch, for lag tools; "
+        "Lakefeed never reads them. Left out: `lakefeed-` and the pipeline's name.",
+        examples=["shop-lake"],
+    )
+    options: Options = Field(
+        default={},
+        description="Passed to the client (librdkafka).",
+        examples=[{"security.protocol": "SASL_SSL", "sasl.password": "${KAFKA_PASSWORD}"}],
+    )
+
+    @field_validator("topics", mode="before")
+    @classmethod
+    def _one_topic_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("brokers")
+    @classmethod
+    def _port_of_kafka(cls, value: str) -> str:
+        """Add the port that a client would take in silence, so that messages name it."""
+        brokers = [one.strip() for one in value.split(",")]
+        return ",".join(one if not one or _PORT.search(one) else f"{one}:9092" for one in brokers)
+
+    @field_validator("start")
+    @classmethod
+    def _times_are_utc(cls, value: Start) -> Start:
+        if isinstance(value, dt.datetime) and value.tzinfo is None:
+            return value.replace(tzinfo=dt.UTC)
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _options_that_are_ours(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in (
+            "bootstrap.servers",
+            "enable.auto.commit",
+            "enable.auto.offset.store",
+            "auto.offset.reset",
+            "enable.partition.eof",
+        ):
+            if name in value:
+                raise ValueError(f"{name} is set by Lakefeed: exactly-once depends on it")
+        if "group.id" in value:
+            raise ValueError("group.id is set by `group` of the source")
+        return value
+
+    @model_validator(mode="after")
+    def _topics_or_pattern(self) -> Self:
+        if bool(self.topics) == bool(self.topic_pattern):
+            raise ValueError("give either topics or topic_pattern")
+        return self
+
+    def client(self, pipeline: str, name: str) -> SourceClient:
+        """Connect, on the driver."""
+        from lakefeed.sources.kafka.client import KafkaClient
+
+        return KafkaClient(self, pipeline, name)
+
+    def partition_of(self, topic: str | None, number: int) -> str:
+        """The name of a partition."""
+        return partition_name(topic or "", number)
+
+    def stream_of(self, partition: str) -> str | None:
+        """The topic."""
+        return topic_and_number(partition)[0]
+
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
+        """Yield every event of the ranges. Runs on a worker."""
+        from lakefeed.sources.kafka.fetch import fetch
+
+        return fetch(self, ranges)
+
+    def settings(self) -> dict[str, Any]:
+        """Client settings that driver and workers share."""
+        return {
+            "socket.keepalive.enable": True,
+            "client.id": "lakefeed",
+            "isolation.level": "read_committed",
+            **self.options,
+            "bootstrap.servers": self.brokers,
+        }
+
+
+def partition_name(topic: str, number: int) -> str:
+    """The name of a partition, as Kafka writes it."""
+    return f"{topic}-{number}"
+
+
+def topic_and_number(partition: str) -> tuple[str, int]:
+    """The topic and the number of a partition from its name."""
+    topic, _, number = partition.rpartition("-")
+    return topic, int(number)
+
+
+class KafkaEvents(Events):
+    """Messages as librdkafka gives them."""
+
+    def __init__(self, messages: list[Any], partition: str | None) -> None:
+        self._messages = messages
+        self._partition = partition
+        self.payloads = [message.value() for message in messages]
+
+    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """`ORIGIN` columns; headers keep their order and their repetitions."""
+        from lakefeed.sources import ORIGIN
+
+        messages = self._messages if rows is None else [self._messages[row] for row in rows]
+        columns = [
+            [message.topic() for message in messages],
+            [message.partition() for message in messages],
+            [message.offset() for message in messages],
+            pa.array([_moment(message) for message in messages], pa.int64()),
+            [message.key() for message in messages],
+            [_headers(message) for message in messages],
+        ]
+        arrays = [
+            column.cast(pa.timestamp("ms", "UTC")).cast(field.type)
+            if isinstance(column, pa.Array)
+            else pa.array(column, field.type)
+            for column, field in zip(columns, ORIGIN, strict=True)
+        ]
+        return pa.record_batch(arrays, schema=ORIGIN)
+
+    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many messages of each partition."""
+        messages = self._messages if rows is None else [self._messages[row] for row in rows]
+        if self._partition:
+            return {self._partition: len(messages)}
+        return Counter(partition_name(message.topic(), message.partition()) for message in messages)
+
+
+def _moment(message: Any) -> int | None:
+    """Milliseconds; None where there is no timestamp, or one of another unit, outside the years 1 to 9999."""
+    kind, milliseconds = message.timestamp()
+    return milliseconds if kind and _FIRST_MS <= milliseconds <= _LAST_MS else None
+
+
+def _headers(message: Any) -> list[dict[str, Any]] | None:
+    headers = message.headers()
+    if headers is None:
+        return None
+    return [{"key": key, "value": value if value is None else bytes(value)} for key, value in headers]

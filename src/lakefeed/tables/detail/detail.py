@@ -1,0 +1,238 @@
+"""A table at one glance: what it is, what it holds, who writes it, and what could be better."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+
+from lakefeed.columns.column_types import meant_text
+from lakefeed.errors import TableError
+from lakefeed.stores import store_errors
+from lakefeed.tables.detail.advice import advice
+from lakefeed.tables.log import entries
+from lakefeed.tables.log.history import Log
+from lakefeed.tables.log.snapshot import DataFile, by_partition, data_files, extent, partition_text
+from lakefeed.tables.operations.operation import Extent, place
+from lakefeed.tables.protocol import features
+from lakefeed.tables.rewrite.compact import SMALL_SHARE, target_of
+from lakefeed.tables.table import LakeTable, account_of
+
+_COMMANDS = ("rewind", "replay", "discard")
+"""What only a command does, though a pipeline's name is in its account."""
+_WHOLE = ("rewind", "restore", "replace")
+"""What puts files in the place of others, and counts no rows in its metrics."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version, as its log entry tells it."""
+
+    version: int
+    timestamp: str
+    operation: str
+    by: str
+    reason: str | None
+    rows_added: int | None
+    """None where the log does not tell."""
+    rows_removed: int | None
+    metrics: Mapping[str, Any]
+    account: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PartitionSize:
+    """One partition and how much is in it."""
+
+    partition: str
+    extent: Extent
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `lakefeed table detail` shows."""
+
+    path: str
+    id: str
+    name: str | None
+    description: str | None
+    version: int
+    created: str | None
+    schema: Mapping[str, str]
+    partition_by: Sequence[str]
+    table: Extent
+    small_files: int
+    target_file_size: int
+    partition_count: int
+    partitions: Sequence[PartitionSize]
+    """The largest ones."""
+    reader_version: int
+    writer_version: int
+    features: Sequence[str]
+    properties: Mapping[str, str]
+    owners: Sequence[str]
+    """Who has positions in the log (pipelines and their sources), and the engines of the last commits."""
+    positions: Mapping[str, int]
+    commits: Sequence[Commit]
+    advice: Sequence[str]
+
+
+def describe(
+    table: LakeTable, filters: Sequence[str] = (), *, commits: int = 5, partitions: int = 10
+) -> Description:
+    """Look at the newest version; reads the log and no data."""
+    with store_errors(table.path):
+        files = data_files(table.delta)
+        told, protocol = table.delta.metadata(), table.delta.protocol()
+        target = target_of(table)
+        last = history(table, commits)
+        return Description(
+            path=place(table),
+            id=str(told.id),
+            name=told.name,
+            description=told.description,
+            version=table.version,
+            created=instant(told.created_time),
+            schema={
+                field.name: meant_text(field) + ("" if field.nullable else " not null")
+                for field in table.schema
+            },
+            partition_by=table.partition_columns,
+            table=extent(files),
+            small_files=sum(file.size < target * SMALL_SHARE for file in files),
+            target_file_size=target,
+            partition_count=len(by_partition(files)) if table.partition_columns else 0,
+            partitions=_largest(files, partitions) if table.partition_columns else [],
+            reader_version=protocol.min_reader_version,
+            writer_version=protocol.min_writer_version,
+            features=features(table.delta),
+            properties=dict(sorted(table.properties.items())),
+            owners=_owners(table, last),
+            positions=dict(sorted(table.transactions.items())),
+            commits=last,
+            advice=advice(table, filters),
+        )
+
+
+def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
+    """The last versions that the log still tells about, newest first."""
+    with store_errors(table.path):
+        found = []
+        for info in table.delta.history(limit):
+            entry = entries.read(table.store, info["version"])
+            found.append(_commit(info, entry, partial(_rows_gone, table, entry)))
+        return found
+
+
+def instant(milliseconds: int | None) -> str | None:
+    """A moment as people and programs read it: `2026-11-15T10:30:00.123Z`."""
+    if milliseconds is None:
+        return None
+    moment = dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _commit(info: Mapping[str, Any], entry: entries.Entry, gone: Callable[[], int | None]) -> Commit:
+    account = account_of(info)
+    told = info.get("operationMetrics")
+    metrics = told if isinstance(told, dict) else {}
+    added, removed = _moved(entry, metrics)
+    if removed is None and _is_whole(entry, account):
+        added, removed = _less_kept(_rows_of(entry.adds), gone(), metrics.get("num_added_rows"))
+    return Commit(
+        version=info["version"],
+        timestamp=instant(info.get("timestamp")) or "",
+        operation=str(account.get("kind") or info.get("operation") or "unknown"),
+        by=_by(info, account),
+        reason=account.get("reason"),
+        rows_added=added,
+        rows_removed=removed,
+        metrics=metrics,
+        account=account,
+    )
+
+
+def _moved(entry: entries.Entry, metrics: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """How many rows a version added and took away, as far as its entry tells."""
+    came = [action for action in entry.adds if action.get("dataChange", True)]
+    if not any(action.get("dataChange", True) for action in entry.removes):
+        return _rows_of(came), 0
+    # What a statement kept is written again beside what it changed, so files do not tell.
+    inserted, updated, deleted = (_metric(metrics, kind) for kind in ("Inserted", "Updated", "Deleted"))
+    if inserted is updated is deleted is None:
+        return (None, None) if came else (0, None)
+    return (inserted or 0) + (updated or 0), (deleted or 0) + (updated or 0)
+
+
+def _by(info: Mapping[str, Any], account: Mapping[str, Any]) -> str:
+    """The pipeline, or the command and who typed it; of others, the engine."""
+    if not account:
+        return str(info.get("engineInfo") or "unknown")
+    if account.get("kind") in _COMMANDS or account.get("by") == "command":
+        return ", ".join(["lakefeed command", *filter(None, [account.get("who")])])
+    pipeline = account.get("pipeline")
+    return f"lakefeed pipeline {pipeline}" if pipeline else f"lakefeed {account.get('by') or 'unknown'}"
+
+
+def _is_whole(entry: entries.Entry, account: Mapping[str, Any]) -> bool:
+    """Whether the rows that came and went are those of its files: files went, or others took their place."""
+    came = any(action.get("dataChange", True) for action in entry.adds)
+    return not came or account.get("kind") in _WHOLE
+
+
+def _rows_of(actions: Sequence[Mapping[str, Any]]) -> int | None:
+    counts = [orjson.loads(action.get("stats") or "{}").get("numRecords") for action in actions]
+    return None if None in counts or any(map(_is_marked, actions)) else sum(counts)
+
+
+def _less_kept(written: int | None, gone: int | None, added: int | None) -> tuple[int | None, int | None]:
+    """What came and went, without the rows that were only written again; `added` as delta-rs counts it."""
+    if written is None or gone is None or added is None:
+        return written, gone
+    return added, gone - (written - added)
+
+
+def _rows_gone(table: LakeTable, entry: entries.Entry) -> int | None:
+    """How many rows the files held that a version took away; None where the log does not tell any more."""
+    log = Log.open(table.store)
+    if log is None or any(map(_is_marked, entry.removes)):
+        return None
+    try:
+        files = log.snapshot(entry.version - 1).files
+    except TableError:
+        return None
+    gone = [files.get(entries.plain_path(action)) for action in entry.removes]
+    counts = [file.rows if file else None for file in gone]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _is_marked(action: Mapping[str, Any]) -> bool:
+    """Whether a deletion vector marks rows of the file as deleted, so that it holds fewer than it says."""
+    return bool(action.get("deletionVector"))
+
+
+def _metric(metrics: Mapping[str, Any], kind: str) -> int | None:
+    names = (
+        f"num{kind}Rows",
+        f"num_{kind.lower()}_rows",
+        f"numTargetRows{kind}",
+        f"num_target_rows_{kind.lower()}",
+    )
+    found = next((metrics[name] for name in names if name in metrics), None)
+    return None if found is None else int(found)
+
+
+def _largest(files: list[DataFile], count: int) -> list[PartitionSize]:
+    groups = [PartitionSize(partition_text(at), extent(group)) for at, group in by_partition(files).items()]
+    return sorted(groups, key=lambda group: -group.extent.bytes)[:count]
+
+
+def _owners(table: LakeTable, last: list[Commit]) -> list[str]:
+    feeds = {tuple(name.split("/")[:2]) for name in table.transactions if name.count("/") > 1}
+    pipelines = [f"pipeline {pipeline}, source {source}" for pipeline, source in sorted(feeds)]
+    engines = list(dict.fromkeys(commit.by for commit in last if not commit.account))
+    return [*pipelines, *engines]

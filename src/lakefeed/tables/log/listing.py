@@ -1,0 +1,123 @@
+"""What lies in a table's place, told apart: its data, its log, and what is not its own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from lakefeed.tables.log.entries import LOG
+
+CHANGES = "_change_data"
+_VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file in the store. `path` is relative to the table."""
+
+    path: str
+    size: int
+    modified: int
+    """Milliseconds since 1970."""
+
+
+@dataclass
+class Listing:
+    """Every file below a table's root, by what it is.
+
+    Only Parquet files count as data: a table consists of nothing else, and a note that somebody left in its
+    directory is not the table's to delete.
+    """
+
+    data: list[Found] = field(default_factory=list)
+    changes: list[Found] = field(default_factory=list)
+    """Files of the change data feed."""
+    vectors: list[Found] = field(default_factory=list)
+    """Deletion vectors."""
+    log: list[Found] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+    """Files that are not the table's."""
+    nested: list[str] = field(default_factory=list)
+    """Directories that hold a table of their own."""
+    links: list[str] = field(default_factory=list)
+    """Symbolic links; they are never followed."""
+
+
+def listing(store: pafs.FileSystem, partition_columns: Collection[str]) -> Listing:
+    """Look at everything below the table's root. Follows no link, and enters no table within the table."""
+    found = Listing()
+    root = _local_root(store)
+    files = _walk(root, found) if root else _list(store, found)
+    for file in files:
+        _sort(file, partition_columns, found)
+    return found
+
+
+def companion(path: str) -> str:
+    """The checksum that Hadoop's local file system keeps beside a file."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
+
+
+def _local_root(store: pafs.FileSystem) -> Path | None:
+    local = isinstance(store, pafs.SubTreeFileSystem) and isinstance(store.base_fs, pafs.LocalFileSystem)
+    return Path(store.base_path) if local else None
+
+
+def _walk(root: Path, found: Listing) -> Iterator[Found]:
+    for folder, folders, names in os.walk(root, followlinks=False):
+        here = Path(folder)
+        below = here.relative_to(root).as_posix()
+        if here != root and LOG in folders:
+            found.nested.append(below)
+            folders.clear()
+            continue
+        for name in [name for name in folders if (here / name).is_symlink()]:
+            found.links.append((here / name).relative_to(root).as_posix())
+        for name in names:
+            path = (here / name).relative_to(root).as_posix()
+            if (here / name).is_symlink():
+                found.links.append(path)
+                continue
+            status = (here / name).lstat()
+            yield Found(path, status.st_size, int(status.st_mtime * 1000))
+
+
+def _list(store: pafs.FileSystem, found: Listing) -> Iterator[Found]:
+    infos = [
+        info
+        for info in store.get_file_info(pafs.FileSelector("", recursive=True))
+        if info.type == pafs.FileType.File
+    ]
+    nested = {info.path.split(f"/{LOG}/")[0] for info in infos if f"/{LOG}/" in info.path}
+    found.nested.extend(sorted(nested))
+    for info in infos:
+        if not any(info.path.startswith(f"{folder}/") for folder in nested):
+            yield Found(info.path, info.size, (info.mtime_ns or 0) // 1_000_000)
+
+
+def _sort(file: Found, partition_columns: Collection[str], found: Listing) -> None:
+    *folders, name = file.path.split("/")
+    if folders[:1] == [LOG]:
+        found.log.append(file)
+    elif folders[:1] == [CHANGES] and name.endswith(".parquet") and not name.startswith("."):
+        found.changes.append(file)
+    elif any(_hidden(folder, partition_columns) for folder in folders) or name.startswith(("_", ".")):
+        found.strange.append(file.path)
+    elif _VECTOR.fullmatch(name):
+        found.vectors.append(file)
+    elif name.endswith(".parquet"):
+        found.data.append(file)
+    else:
+        found.strange.append(file.path)
+
+
+def _hidden(folder: str, partition_columns: Collection[str]) -> bool:
+    """Whether a directory is not for data; that of a partition column is, however its name begins."""
+    column, is_partition, _ = folder.partition("=")
+    return folder.startswith(("_", ".")) and not (is_partition and column in partition_columns)

@@ -1,0 +1,71 @@
+"""Checkpoints of a log: one file from which a table is read, in place of many entries."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from deltalake.exceptions import DeltaError
+
+from lakefeed.errors import LakefeedError
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.entries import last_checkpoint, versions
+from lakefeed.tables.log.write import sync_checkpoint
+from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.table import LakeTable
+
+_log = logging.getLogger("lakefeed")
+_INTERVAL = 100
+"""Commits between two checkpoints, where the table does not say: as delta-rs has it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a checkpoint would stand for; nothing has been changed."""
+
+    version: int
+    last: int | None
+    entries: int
+    """Entries that a reader has to read today."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the newest version has a checkpoint already."""
+        return self.last == self.version
+
+
+def plan(table: LakeTable) -> Plan:
+    """Look at the newest checkpoint, and at the entries since."""
+    refuse_unkept(table, "checkpoint")
+    table.refresh()
+    with store_errors(table.path):
+        last = last_checkpoint(table.store)
+        since = [version for version in versions(table.store) if version > (-1 if last is None else last)]
+    return Plan(table.version, last, len(since))
+
+
+def run(table: LakeTable, plan: Plan) -> int:
+    """Write a checkpoint of the newest version; it makes no version of its own."""
+    with store_errors(table.path):
+        table.delta.create_checkpoint()
+    return table.version
+
+
+def checkpoint_when_due(table: LakeTable, version: int) -> None:
+    """Every `delta.checkpointInterval` versions, write a checkpoint and delete the entries that are too old.
+
+    What fails is done the next time: the commit stands without it.
+    """
+    properties = table.properties
+    said = properties.get("delta.checkpointInterval", "")
+    if (version + 1) % (int(said) if said.isdecimal() and int(said) else _INTERVAL):
+        return
+    try:
+        table.delta.create_checkpoint()
+        if table.durable:
+            # Before the entries go that it stands for. Others may have made versions behind this one.
+            sync_checkpoint(table.store, table.version)
+        if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
+            table.delta.cleanup_metadata()
+    except (DeltaError, LakefeedError, OSError) as error:
+        _log.debug("no checkpoint of %s", table.path, exc_info=error)

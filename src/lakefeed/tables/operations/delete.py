@@ -1,0 +1,72 @@
+"""Deletion: the rows that meet a condition are taken out of a table, all others stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, WriterProperties
+
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.snapshot import data_files, extent, refuse_respelled
+from lakefeed.tables.operations.operation import Account, Extent, Report, change, reading
+from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
+from lakefeed.tables.rewrite.compact import codec_of
+from lakefeed.tables.rewrite.data_file import refuse_missing
+from lakefeed.tables.rewrite.unwritable import refuse_unwritable
+from lakefeed.tables.table import LakeTable
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a deletion would do; nothing has been changed."""
+
+    version: int
+    where: str
+    rows: int
+    touched: Extent
+    """The files that may hold such rows, as far as statistics tell; only those are read."""
+    table: Extent
+    codec: str
+
+
+def plan(table: LakeTable, where: str) -> Plan:
+    """Count the rows for which the condition is true. A condition that is null is not true."""
+    refuse_unkept(table, "delete")
+    refuse_append_only(table, "delete")
+    table.refresh()
+    touched = data_files(table.delta, where)
+    refuse_missing(table.store, (file.path for file in touched))
+    refuse_respelled(table, touched)
+    refuse_unwritable(table, touched)
+    return Plan(
+        table.version,
+        where,
+        count_rows(table, where),
+        extent(touched),
+        extent(data_files(table.delta)),
+        codec_of(table.store, touched),
+    )
+
+
+def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+    """Delete in one commit. Raises Conflict when rows were added meanwhile that it has not seen."""
+    before = extent(data_files(table.delta))
+    if not plan.rows:
+        return Report("delete", before, before)
+
+    written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
+
+    def delete(delta: DeltaTable, properties: CommitProperties) -> None:
+        delta.delete(plan.where, writer_properties=written, commit_properties=properties)
+
+    made = change(table, {**account, "where": plan.where}, delete)
+    return Report("delete", before, extent(data_files(table.delta)), made)
+
+
+def count_rows(table: LakeTable, where: str) -> int:
+    """How many rows of the newest version meet a condition; reads only files that may hold some."""
+    columns = table.schema.names[:1]
+    with store_errors(table.path), reading(where):
+        batches = pa.RecordBatchReader.from_stream(table.delta.scan(columns=columns, predicate=where))
+        return sum(batch.num_rows for batch in batches)

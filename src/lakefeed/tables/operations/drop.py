@@ -1,0 +1,71 @@
+"""Dropping a table: its files and its log are deleted, and nothing else that lies in its place."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.listing import Found, companion, listing
+from lakefeed.tables.log.snapshot import data_files, extent
+from lakefeed.tables.operations.operation import Extent
+from lakefeed.tables.table import LakeTable
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be deleted; nothing has been changed."""
+
+    version: int
+    table: Extent
+    files: tuple[Found, ...]
+    """Data of all versions, then the log: whoever is interrupted finds a table that can be dropped again."""
+    left_alone: tuple[str, ...]
+    positions: tuple[str, ...]
+    """Application ids whose positions go with the log."""
+
+    @property
+    def deleted(self) -> Extent:
+        """How much would be deleted, old versions and the log included."""
+        return Extent(len(self.files), sum(file.size for file in self.files), self.table.rows)
+
+
+def plan(table: LakeTable) -> Plan:
+    """List what is the table's own: data files, change data, deletion vectors, the log."""
+    with store_errors(table.path):
+        found = listing(table.store, table.partition_columns)
+    log = sorted(found.log, key=lambda file: (".checkpoint" in file.path, file.path), reverse=False)
+    entries_newest_first = [file for file in reversed(log) if ".checkpoint" not in file.path]
+    checkpoints = [file for file in log if ".checkpoint" in file.path]
+    own = {companion(file.path) for file in [*found.data, *found.changes, *found.vectors]}
+    left = [path for path in found.strange if path not in own]
+    return Plan(
+        table.version,
+        extent(data_files(table.delta)),
+        (*found.data, *found.changes, *found.vectors, *entries_newest_first, *checkpoints),
+        (*found.nested, *found.links, *left),
+        tuple(sorted(table.transactions)),
+    )
+
+
+def run(table: LakeTable, plan: Plan) -> int:
+    """Delete the files of the plan, then directories that are empty; how many files were deleted."""
+    with store_errors(table.path):
+        for file in plan.files:
+            for path in (file.path, companion(file.path)):
+                with suppress(FileNotFoundError):
+                    table.store.delete_file(path)
+        if isinstance(table.store, pafs.SubTreeFileSystem):
+            _remove_empty(Path(table.store.base_path))
+    return len(plan.files)
+
+
+def _remove_empty(root: Path) -> None:
+    for folder, folders, files in os.walk(root, topdown=False, followlinks=False):
+        if not files or not folders:
+            with suppress(OSError):
+                Path(folder).rmdir()

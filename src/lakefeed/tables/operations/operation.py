@@ -1,0 +1,132 @@
+"""What every operation on a table shares: its extent, its report, its account, and how it commits."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from lakefeed.errors import Conflict, UsageError
+from lakefeed.stores import store_errors, store_path
+from lakefeed.tables.table import LakeTable, account_of, commit_properties
+from lakefeed.text import counted
+from lakefeed.units import readable_size
+
+Account = Mapping[str, Any]
+"""What a commit says about itself, under `lakefeed` in its information."""
+
+_LAYERS = re.compile(r"^((External|Generic( DeltaTable)?|Schema|sql parser) error: )+")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much there is of something. `rows` is None where a file does not tell how many it has."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int | None = 0
+
+    def __add__(self, other: Extent) -> Extent:
+        rows = None if self.rows is None or other.rows is None else self.rows + other.rows
+        return Extent(self.files + other.files, self.bytes + other.bytes, rows)
+
+    def __str__(self) -> str:
+        rows = "" if self.rows is None else f", {counted(self.rows, 'row')}"
+        return f"{counted(self.files, 'file')}, {readable_size(self.bytes)}{rows}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an operation has done to a table: the whole table before and after, and the versions it made."""
+
+    kind: str
+    before: Extent
+    after: Extent
+    versions: tuple[int, ...] = ()
+
+
+def place(table: LakeTable) -> str:
+    """Where the table lies, as a user would write it in the next command."""
+    return store_path(table.store)
+
+
+def operation_account(kind: str, *, by: str, reason: str | None = None, **more: Any) -> dict[str, Any]:
+    """The account of an operation: its kind, who asked for it (`command`, `upkeep`), why, and what else.
+
+    No key of it is one of a batch's account, so that nobody takes it for rows that a source has sent.
+    """
+    return {"kind": kind, "by": by, **({"reason": reason} if reason else {}), **more}
+
+
+def change(
+    table: LakeTable,
+    account: Account,
+    alter: Callable[[DeltaTable, CommitProperties], object],
+    *,
+    tries: int = 5,
+    only_next: bool = False,
+) -> tuple[int, ...]:
+    """Run one of delta-rs's operations on the newest version; the versions that it made.
+
+    It is run again on a conflict, since a stream that appends is one to whoever reads the whole table. Raises
+    Conflict when each of the tries met one: then nothing of it is in the table. With `only_next`, whatever
+    lands between is a conflict; for operations that do not look for conflicts themselves.
+    """
+    token = uuid.uuid4().hex
+    properties = commit_properties({}, {**account, "commit": token})
+    if only_next:
+        properties.max_commit_retries = 0
+    table.refresh()
+    for left in reversed(range(tries)):
+        try:
+            with store_errors(table.path):
+                alter(table.delta, properties)
+            break
+        except CommitFailedError as error:
+            table.refresh()
+            if not left:
+                raise Conflict(
+                    f"{place(table)}: another writer changed the table meanwhile; nothing was committed.\n"
+                    f"Run it again. ({_first_line(error)})"
+                ) from error
+    infos = table.refresh()
+    return tuple(version for version, info in infos.items() if account_of(info).get("commit") == token)
+
+
+def record(table: LakeTable, account: Account) -> tuple[int, ...]:
+    """Commit an account and nothing else, for what an operation does to the store alone; its version."""
+
+    def commit(delta: DeltaTable, properties: CommitProperties) -> None:
+        delta.create_write_transaction(
+            [], "append", delta.schema(), table.partition_columns, commit_properties=properties
+        )
+
+    return change(table, account, commit)
+
+
+@contextmanager
+def reading(where: str, option: str = "--where") -> Iterator[None]:
+    """Turn what delta-rs says about a condition that it cannot read into UsageError."""
+    try:
+        yield
+    except (DeltaError, ValueError) as error:
+        raise UsageError(
+            f"{option} {where!r} cannot be read: {_complaint(error)}\n"
+            "Write a SQL condition on the table's columns, such as \"day >= '2026-11-01' AND price > 10\"."
+        ) from error
+
+
+def _complaint(error: Exception) -> str:
+    """What is wrong with a condition, without the layers of delta-rs that have passed it on."""
+    text = " ".join(line.strip() for line in str(error).splitlines()) or "no reason given"
+    return _LAYERS.sub("", text)[:200]
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")[:200]

@@ -1,0 +1,196 @@
+"""Table properties: which may be set here, to what, and how they are set and taken away."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.fs as pafs
+from deltalake import CommitProperties, DeltaTable
+
+from lakefeed.errors import Conflict, TableError, UsageError
+from lakefeed.pipeline.options.properties import property_problem
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.entries import metadata
+from lakefeed.tables.log.snapshot import data_files, extent
+from lakefeed.tables.log.write import write_entry
+from lakefeed.tables.operations.operation import Account, Report, change, place
+from lakefeed.tables.operations.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
+from lakefeed.tables.protocol import features, refuse_unkept
+from lakefeed.tables.table import COMMIT_KEY, LakeTable, only_known
+from lakefeed.text import did_you_mean
+from lakefeed.units import parse_size
+
+
+def _flag(text: str) -> None:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"expected true or false, got {text!r}")
+
+
+def _number(text: str) -> None:
+    if not re.fullmatch(r"-?\d+", text):
+        raise ValueError(f"expected a whole number, got {text!r}")
+
+
+def _names(text: str) -> None:
+    if not text.strip():
+        raise ValueError("expected names of columns, separated by commas")
+
+
+_KNOWN: dict[str, Callable[[str], object]] = {
+    "delta.appendOnly": _flag,
+    "delta.autoOptimize.autoCompact": _flag,
+    "delta.autoOptimize.optimizeWrite": _flag,
+    "delta.checkpointInterval": _number,
+    "delta.checkpoint.writeStatsAsJson": _flag,
+    "delta.checkpoint.writeStatsAsStruct": _flag,
+    "delta.dataSkippingNumIndexedCols": _number,
+    "delta.dataSkippingStatsColumns": _names,
+    DELETED_FILES: interval_seconds,
+    "delta.enableChangeDataFeed": _flag,
+    "delta.enableExpiredLogCleanup": _flag,
+    LOG_ENTRIES: interval_seconds,
+    "delta.randomizeFilePrefixes": _flag,
+    "delta.targetFileSize": parse_size,
+    "delta.tuneFileSizesForRewrites": _flag,
+}
+"""Properties of Delta that change no feature beyond the change data feed, and what reads their values."""
+
+
+_NEEDS = {"delta.appendOnly": "appendOnly", "delta.enableChangeDataFeed": "changeDataFeed"}
+"""Properties that only a table with the feature may have."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which properties would change; nothing has been changed."""
+
+    version: int
+    before: Mapping[str, str]
+    changed: Mapping[str, str]
+    unset: tuple[str, ...]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the table has these properties already."""
+        return not self.changed and not self.unset
+
+
+def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ()) -> Plan:
+    """Compare with what the table has. Raises UsageError for a property that cannot be set or read here."""
+    refuse_unkept(table, "properties")
+    table.refresh()
+    for name, value in wanted.items():
+        _check(name, value)
+    have = table.properties
+    gone = tuple(name for name in unset if name in have)
+    for name in gone:
+        if name.startswith(("delta.columnMapping.", "delta.constraints.", "delta.rowTracking.")):
+            raise UsageError(f"--unset {name}: the table's files depend on it. Use the engine that set it.")
+    if gone and not _local(table):
+        raise UsageError(f"--unset {gone[0]}: only on a local disk; on an object store, --set another value.")
+    changed = {name: value for name, value in wanted.items() if have.get(name) != value}
+    found = Plan(table.version, have, changed, gone)
+    if changed and table.delta.protocol().min_reader_version > 2:
+        _refuse_unasked_features(table, found)
+    return found
+
+
+def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+    """Change the properties in one commit."""
+    whole = extent(data_files(table.delta))
+    told = {**account, "set": dict(plan.changed), "unset": list(plan.unset)}
+    if plan.nothing:
+        return Report("properties", whole, whole)
+    if _local(table) and not _lacking(table, plan):
+        return Report("properties", whole, whole, (_alter(table, plan, told),))
+    made = change(table, told, lambda delta, properties: _set(delta, plan.changed, properties))
+    if plan.unset:
+        made += (_alter(table, plan, told),)
+    return Report("properties", whole, whole, made)
+
+
+def _refuse_unasked_features(table: LakeTable, plan: Plan) -> None:
+    if _lacking(table, plan) or not _local(table):
+        raise TableError(
+            f"{place(table)}: delta-rs would add features to it that nobody asked for.\n"
+            "Set the property with the engine that wrote the table, such as Spark."
+        )
+
+
+def _local(table: LakeTable) -> bool:
+    return isinstance(table.store, pafs.SubTreeFileSystem)
+
+
+def _lacking(table: LakeTable, plan: Plan) -> bool:
+    """Whether a feature has to be added to the protocol, which delta-rs does."""
+    have = features(table.delta)
+    wanted = [feature for name, feature in _NEEDS.items() if plan.changed.get(name, "").lower() == "true"]
+    return any(feature not in have for feature in wanted)
+
+
+def _set(delta: DeltaTable, changed: Mapping[str, str], properties: CommitProperties) -> None:
+    delta.alter.set_table_properties(
+        dict(changed), raise_if_not_exists=only_known(changed), commit_properties=properties
+    )
+
+
+def _check(name: str, value: str) -> None:
+    problem = property_problem(name, value)
+    if problem:
+        raise UsageError(f"--set {name}={value}: {problem}.")
+    if not name.lower().startswith("delta."):
+        return
+    reads = _KNOWN.get(name)
+    if reads is None:
+        near = did_you_mean(name, _KNOWN)
+        raise UsageError(
+            f"--set {name}: not a property that can be set here{near or '.'}\n"
+            "A property that changes what a table's files are is set with the engine that writes them."
+        )
+    try:
+        reads(value)
+    except ValueError as error:
+        raise UsageError(f"--set {name}={value}: {error}") from error
+
+
+def _alter(table: LakeTable, plan: Plan, account: Account) -> int:
+    """Commit the table's metadata with other properties, and nothing else.
+
+    delta-rs has no operation that takes a property away, and the one that sets them adds features of its own
+    choice to tables of reader version 3.
+    """
+    table.refresh()
+    version = table.version + 1
+    with store_errors(table.path):
+        told = metadata(table.store)
+        if told is None:
+            raise TableError(f"{place(table)}: its log has no metadata that could be read.")
+        kept = {name: value for name, value in told["configuration"].items() if name not in plan.unset}
+        info: dict[str, Any] = {
+            "timestamp": int(time.time() * 1000),
+            "operation": "SET TBLPROPERTIES",
+            "operationParameters": {"properties": orjson.dumps(account["set"]).decode()},
+            "isBlindAppend": False,
+            COMMIT_KEY: orjson.dumps(account).decode(),
+        }
+        altered = {**told, "configuration": {**kept, **plan.changed}}
+        _put(table, version, [{"commitInfo": info}, {"metaData": altered}])
+    table.refresh()
+    return version
+
+
+def _put(table: LakeTable, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
+    """Put an entry into a log on a local disk, whole or not at all, and never over another."""
+    try:
+        write_entry(Path(table.store.base_path), version, actions, durable=True)
+    except FileExistsError as error:
+        raise Conflict(
+            f"{place(table)}: another writer changed the table meanwhile; nothing was committed.\n"
+            "Run it again."
+        ) from error

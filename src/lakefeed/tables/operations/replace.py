@@ -1,0 +1,164 @@
+"""Replacement: the rows that meet a condition give way to rows from elsewhere, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from lakefeed.columns.column_types import type_text
+from lakefeed.errors import TableError, UsageError
+from lakefeed.stores import delta_options, open_store, store_errors
+from lakefeed.tables.log.listing import listing
+from lakefeed.tables.log.snapshot import data_files, extent, refuse_respelled
+from lakefeed.tables.operations.delete import count_rows
+from lakefeed.tables.operations.operation import Account, Extent, Report, change, place
+from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
+from lakefeed.tables.rewrite.compact import codec_of
+from lakefeed.tables.rewrite.data_file import refuse_missing
+from lakefeed.tables.rewrite.feeding import feeding
+from lakefeed.tables.rewrite.unwritable import refuse_unwritable, writable
+from lakefeed.tables.table import LakeTable
+from lakefeed.text import counted, listed
+
+_BATCH_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that lie elsewhere, in a Delta table or in Parquet files; read anew whenever they are asked."""
+
+    path: str
+    schema: pa.Schema
+    count: int
+    _delta: DeltaTable | None
+    _store: pafs.FileSystem
+    _files: tuple[str, ...] = ()
+
+    @classmethod
+    def at(cls, path: str, storage: Mapping[str, str]) -> Rows:
+        """The rows of a Delta table, of one Parquet file, or of all Parquet files below a directory."""
+        single = path.endswith(".parquet")
+        folder, _, name = path.rpartition("/") if single else (path, "", "")
+        store = open_store(folder or ".", storage)
+        with store_errors(path):
+            if not single and (delta := _delta_at(path, storage)):
+                count = sum(file.rows or 0 for file in data_files(delta))
+                return cls(path, pa.schema(delta.schema().to_arrow()), count, delta, store)
+            files = (name,) if single else tuple(file.path for file in listing(store, ()).data)
+            try:
+                footers = [_footer(store, file) for file in files]
+            except FileNotFoundError:
+                footers = []
+        if not footers:
+            raise UsageError(f"--from {path}: neither a Delta table nor Parquet files are there.")
+        count = sum(footer.num_rows for footer in footers)
+        return cls(path, footers[0].schema.to_arrow_schema(), count, None, store, files)
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Every row, cast to a schema of the same columns. Raises TableError where a value does not fit."""
+        for batch in self._read():
+            try:
+                columns = [batch.column(field.name).cast(field.type) for field in schema]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError) as error:
+                raise TableError(f"{self.path}: its rows do not fit the table: {error}") from error
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        with store_errors(self.path):
+            if self._delta is not None:
+                yield from pa.RecordBatchReader.from_stream(self._delta.scan())
+                return
+            for file in self._files:
+                with self._store.open_input_file(file) as stream:
+                    reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+                    yield from reader.iter_batches(batch_size=_BATCH_ROWS)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a replacement would do; nothing has been changed."""
+
+    version: int
+    where: str
+    removed_rows: int
+    source: Rows
+    touched: Extent
+    table: Extent
+    codec: str
+
+
+def plan(table: LakeTable, where: str, source: Rows) -> Plan:
+    """Count the rows that would go and those that would come. Raises UsageError when columns differ."""
+    refuse_unkept(table, "replace")
+    refuse_append_only(table, "replace")
+    table.refresh()
+    touched = data_files(table.delta, where)
+    refuse_missing(table.store, (file.path for file in touched))
+    refuse_respelled(table, touched)
+    refuse_unwritable(table, touched)
+    _check_columns(table, source)
+    removed = count_rows(table, where)
+    whole = extent(data_files(table.delta))
+    return Plan(table.version, where, removed, source, extent(touched), whole, codec_of(table.store, touched))
+
+
+def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+    """Replace in one commit. Raises TableError, and changes nothing, when a new row does not meet `where`."""
+    before = extent(data_files(table.delta))
+    written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
+    told = {**account, "where": plan.where, "from": plan.source.path}
+
+    def replace(delta: DeltaTable, properties: CommitProperties) -> None:
+        schema = table.schema
+        found = writable(table, plan.source.batches(schema), table.partition_columns)
+        try:
+            with feeding(found, schema) as rows:
+                write_deltalake(
+                    delta,
+                    rows,
+                    mode="overwrite",
+                    predicate=plan.where,
+                    writer_properties=written,
+                    commit_properties=properties,
+                )
+        except DeltaError as error:
+            if "failed validation check" not in str(error):
+                raise
+            raise TableError(
+                f"{plan.source.path}: some rows do not meet {plan.where!r}, or a constraint or generated "
+                f"column of {place(table)}.\nNothing was changed; leave out such rows, or widen --where."
+            ) from error
+
+    made = change(table, told, replace)
+    return Report("replace", before, extent(data_files(table.delta)), made)
+
+
+def _delta_at(path: str, storage: Mapping[str, str]) -> DeltaTable | None:
+    try:
+        return DeltaTable(path, storage_options=delta_options(path, storage))
+    except TableNotFoundError:
+        return None
+
+
+def _footer(store: pafs.FileSystem, path: str) -> pq.FileMetaData:
+    with store.open_input_file(path) as stream:
+        return pq.read_metadata(stream)
+
+
+def _check_columns(table: LakeTable, source: Rows) -> None:
+    have, want = set(source.schema.names), set(table.schema.names)
+    if have == want:
+        return
+    missing, extra = sorted(want - have), sorted(have - want)
+    problems = [f"lacks {listed(missing)}"] * bool(missing) + [f"also has {listed(extra)}"] * bool(extra)
+    types = ", ".join(f"{field.name} {type_text(field.type)}" for field in list(table.schema)[:8])
+    raise UsageError(
+        f"--from {source.path} {' and '.join(problems)}; it must have the table's "
+        f"{counted(len(want), 'column')}: {types}{' ...' if len(want) > 8 else ''}"
+    )

@@ -1,0 +1,132 @@
+"""Restore: a table becomes again what an older version was, in a new version."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import DeltaError
+
+from lakefeed.errors import TableError, UsageError
+from lakefeed.stores import store_errors
+from lakefeed.tables.detail.detail import instant
+from lakefeed.tables.log.entries import read, versions
+from lakefeed.tables.log.snapshot import data_files, extent, refuse_respelled
+from lakefeed.tables.log.transactions import read_transactions
+from lakefeed.tables.operations.operation import Account, Extent, Report, change, place
+from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
+from lakefeed.tables.table import LakeTable
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a restore would do; nothing has been changed."""
+
+    version: int
+    to_version: int
+    brought_back: Extent
+    taken_away: Extent
+    table: Extent
+    moved: Mapping[str, tuple[int | None, int]]
+    """Positions by application id: what the old version held (None: nothing), and what the log holds now."""
+
+
+def plan(table: LakeTable, to: int | dt.datetime) -> Plan:
+    """Compare the newest version with the one to go back to, by number or as of a moment.
+
+    Raises TableError when a file of that version is no longer in the store.
+    """
+    refuse_unkept(table, "restore")
+    refuse_append_only(table, "restore")
+    old = _old_version(table, to)
+    table.refresh()
+    now = {file.path: file for file in data_files(table.delta)}
+    then = {file.path: file for file in data_files(old)}
+    back = [file for path, file in then.items() if path not in now]
+    away = [file for path, file in now.items() if path not in then]
+    refuse_respelled(table, [*back, *away])
+    _refuse_missing(table, old.version(), [file.path for file in back])
+    return Plan(
+        table.version,
+        old.version(),
+        extent(back),
+        extent(away),
+        extent(now.values()),
+        _moved(table, old.version()),
+    )
+
+
+def refuse_moved(table: LakeTable, plan: Plan, file: str = "FILE") -> None:
+    """Raise TableError when positions have moved since: a restore takes back the rows and not the positions.
+
+    The events between would be in no version, and would never be read again. `file` is the pipeline file, as
+    a hint names it.
+    """
+    if not plan.moved:
+        return
+    name, (then, now) = next(iter(plan.moved.items()))
+    held = "nothing" if then is None else f"up to {then}"
+    raise TableError(
+        f"{place(table)}: version {plan.to_version} had read {held} of {name!r}, the log says up to {now}.\n"
+        "A restore changes rows, not positions: the events in between would be lost.\n"
+        f"To move both: lakefeed rewind {file} --table NAME --to-version {plan.to_version}. "
+        "To leave positions as they are: --keep-positions."
+    )
+
+
+def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+    """Restore in one commit; the positions in the log stay as they are (see `refuse_moved`)."""
+    before = extent(data_files(table.delta))
+
+    def restore(delta: DeltaTable, properties: CommitProperties) -> None:
+        delta.restore(plan.to_version, commit_properties=properties)
+
+    made = change(table, {**account, "to_version": plan.to_version}, restore, tries=1)
+    return Report("restore", before, extent(data_files(table.delta)), made)
+
+
+def _old_version(table: LakeTable, to: int | dt.datetime) -> DeltaTable:
+    try:
+        old = table.at(to)
+    except (TableError, DeltaError, ValueError) as error:
+        there = list(versions(table.store))
+        raise UsageError(
+            f"{place(table)} cannot be read as of {to}; its log holds versions {there[0]} to {there[-1]}."
+        ) from error
+    if isinstance(to, dt.datetime):
+        _refuse_before_the_first(table, old, to)
+    elif old.version() != to:
+        raise UsageError(f"{place(table)} has no version {to}; the newest is {table.version}.")
+    return old
+
+
+def _refuse_before_the_first(table: LakeTable, old: DeltaTable, to: dt.datetime) -> None:
+    """Raise UsageError for a moment before the log begins: what is found for it is the first version."""
+    oldest, written = next(iter(versions(table.store).items()))
+    said = read(table.store, oldest).info.get("timestamp")
+    made = min(written, said) if isinstance(said, int) else written
+    if old.version() == oldest and made > to.timestamp() * 1000:
+        raise UsageError(
+            f"{place(table)}: there was no version at {to.isoformat()}: the oldest version in the log is "
+            f"{oldest}, of {instant(made)}.\nGive a later time, or --to-version."
+        )
+
+
+def _refuse_missing(table: LakeTable, version: int, paths: list[str]) -> None:
+    with store_errors(table.path):
+        infos = table.store.get_file_info(paths) if paths else []
+    missing = [info.path for info in infos if info.type != pafs.FileType.File]
+    if missing:
+        raise TableError(
+            f"{place(table)}: {len(missing)} of the files of version {version} are gone, {missing[0]} among "
+            "them; a vacuum has deleted them.\nChoose a newer version: lakefeed table history PATH"
+        )
+
+
+def _moved(table: LakeTable, version: int) -> dict[str, tuple[int | None, int]]:
+    with store_errors(table.path):
+        then = read_transactions(table.store, version)
+    return {name: (then.get(name), now) for name, now in table.transactions.items() if then.get(name) != now}

@@ -1,0 +1,153 @@
+"""Rewinding one table: an older version comes back with the positions that it had, in one commit."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from lakefeed.errors import TableError, UsageError
+from lakefeed.tables.log.history import Log, LogVersion, Snapshot, file_sizes
+from lakefeed.tables.positions import named_partition
+from lakefeed.tables.table import LakeTable, account_of, commit_properties
+from lakefeed.text import counted
+
+_OWN_KINDS = ("rows", "position", "create", "rewind", "replay", "alter", "evolve", "letters")
+
+
+@dataclass
+class Rewind:
+    """What a rewind of a table would do. Positions are next offsets."""
+
+    from_version: int
+    to_version: int
+    to_time: str | None
+    now: Snapshot
+    then: Snapshot
+    positions: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By application id: where it is, and where it goes."""
+    transactions: dict[str, int] = field(default_factory=dict)
+    """What the log must hold afterwards."""
+    replays: list[dict[str, Any]] = field(default_factory=list)
+    """The accounts of the replays that are undone."""
+    undone: list[str] = field(default_factory=list)
+    """What others, or deletions on purpose, have done since, and what a rewind undoes."""
+
+
+def plan_rewind(log: Log, to_version: int | None, to_time: dt.datetime | None) -> Rewind:
+    """Find out what a rewind means. Raises UsageError for a version that is none, TableError for one gone."""
+    target = _version_at(log, to_time) if to_version is None else to_version
+    if not 0 <= target < log.newest:
+        raise UsageError(
+            f"version {target} cannot be the target of a rewind: the newest is {log.newest}.\n"
+            f"Give one from {max(0, log.oldest or 0)} to {log.newest - 1}."
+        )
+    then, now = log.snapshot(target), log.snapshot(log.newest)
+    _refuse_vacuumed(log, then, now)
+    found = Rewind(log.newest, target, _time(log, target), now, then)
+    begun: dict[str, int] = {}
+    for version in range(target + 1, log.newest + 1):
+        entry = log.entry(version)
+        account = account_of(entry.info)
+        _note_beginnings(account, begun)
+        if account.get("kind") == "replay":
+            found.replays.append(account)
+        if (text := _other(entry, account)) is not None:
+            found.undone.append(text)
+    _set_positions(found, begun)
+    return found
+
+
+def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], account: Any) -> int:
+    """Bring the files and the positions back, in one commit. Answers its version.
+
+    Raises TableError, with nothing changed, when anybody has committed since the plan was made.
+    """
+    if table.version != rewind.from_version:
+        raise _overtaken(table)
+
+    def go_back(delta: DeltaTable) -> None:
+        delta.restore(rewind.to_version, commit_properties=commit_properties(transactions, account))
+
+    try:
+        table.change(go_back)
+    except CommitFailedError as error:
+        raise _overtaken(table) from error
+    return table.version
+
+
+def _overtaken(table: LakeTable) -> TableError:
+    return TableError(
+        f"table {table.name}: another writer has written to {table.path} in the meantime; nothing was "
+        f"rewound.\n"
+        "Stop every instance of the pipeline, then try again."
+    )
+
+
+def _version_at(log: Log, moment: dt.datetime | None) -> int:
+    """The newest version that was there at that time."""
+    assert moment is not None
+    wanted = int(moment.timestamp() * 1000)
+    oldest = max(0, log.oldest or 0)
+    for version in range(log.newest, oldest - 1, -1):
+        time = log.entry(version).time if version in log.versions else None
+        if time is not None and time <= wanted:
+            return version
+    raise UsageError(
+        f"there was no version at {moment.isoformat()}: the oldest version in the log is {oldest}, of "
+        f"{_time(log, oldest) or 'an unknown time'}.\nGive a later time, or --to-version."
+    )
+
+
+def _time(log: Log, version: int) -> str | None:
+    time = log.entry(version).time if version in log.versions else None
+    if time is None:
+        return None
+    moment = dt.datetime.fromtimestamp(time / 1000, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _refuse_vacuumed(log: Log, then: Snapshot, now: Snapshot) -> None:
+    wanted = [path for path in then.files if path not in now.files]
+    sizes = file_sizes(log.store) if wanted else {}
+    gone = [path for path in wanted if path not in sizes]
+    if gone:
+        raise TableError(
+            f"version {then.version} cannot be restored: {counted(len(gone), 'file')} of it "
+            f"{'is' if len(gone) == 1 else 'are'} gone, such as {gone[0]}.\n"
+            "A vacuum has removed what no newer version needs; choose a newer version."
+        )
+
+
+def _note_beginnings(account: Mapping[str, Any], begun: dict[str, int]) -> None:
+    """Remember where partitions began that the older version does not know."""
+    for partition, span in (account.get("ranges") or {}).items():
+        begun.setdefault(f"{account.get('pipeline')}/{account.get('source')}/{partition}", span[0])
+
+
+def _other(entry: LogVersion, account: Mapping[str, Any]) -> str | None:
+    """What a version did to the rows that was not reading events; None for a run's own commits."""
+    kind = account.get("kind")
+    if not entry.data_change or kind in _OWN_KINDS or account.get("ranges"):
+        return None
+    who = f"{kind} by Lakefeed" if kind else f"{entry.info.get('operation', 'a commit')} of another writer"
+    files = f"{counted(len(entry.added), 'file')} added, {len(entry.removed)} removed"
+    return f"version {entry.version}: {who}, {files}"
+
+
+def _set_positions(found: Rewind, begun: Mapping[str, int]) -> None:
+    for name, now in found.now.transactions.items():
+        if name.endswith("/#replay"):
+            continue
+        then = found.then.transactions.get(name)
+        if then is None and name in begun:
+            then = begun[name] - 1
+        if then is None or then == now:
+            continue
+        found.transactions[name] = then
+        if named_partition(name):
+            found.positions[name] = (now + 1, then + 1)

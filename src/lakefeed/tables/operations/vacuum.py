@@ -1,0 +1,180 @@
+"""Vacuum: files that no version within the retention needs are deleted from the store.
+
+delta-rs's own full vacuum deletes whatever it does not know: live deletion vectors, tables within the table,
+files behind links. So what is deleted is decided here, file by file, and only the log is delta-rs's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+
+from lakefeed.errors import TableError
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.entries import checkpoint_version, entries, plain_path, tombstones, versions
+from lakefeed.tables.log.listing import Found, companion, listing
+from lakefeed.tables.log.snapshot import data_files, extent
+from lakefeed.tables.operations.operation import Account, Extent, Report, place, record
+from lakefeed.tables.operations.retention import DAY, DELETED_FILES, retention
+from lakefeed.tables.protocol import features, refuse_unkept
+from lakefeed.tables.table import LakeTable
+from lakefeed.units import format_duration
+
+MINIMUM = 7 * DAY
+"""Seconds below which a retention needs to be allowed explicitly."""
+
+_ORPHAN_AGE = DAY
+"""A file that no version names may belong to a batch that is running; a day later it does not."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a vacuum would delete; nothing has been changed."""
+
+    version: int
+    retain: float
+    files: tuple[Found, ...]
+    young: Extent
+    """Unneeded already, but kept because they are younger than the retention."""
+    left_alone: tuple[str, ...]
+    """What else lies there and is not the table's: strange files, links, tables within the table."""
+
+    @property
+    def deleted(self) -> Extent:
+        """What would be deleted; it holds no rows of any version that is kept."""
+        return Extent(len(self.files), sum(file.size for file in self.files), None)
+
+
+def plan(
+    table: LakeTable, *, retain: float | None = None, allow_short: bool = False, now: float | None = None
+) -> Plan:
+    """Look for files that were unneeded for `retain` seconds, by default for as long as the table says.
+
+    Raises TableError when that is shorter than the table's own retention, or than seven days, unless
+    `allow_short` is given: a reader that is at work, or a time travel, may still need what would be deleted.
+    `now` takes the place of the machine's clock, for a caller that knows better.
+    """
+    refuse_unkept(table, "vacuum")
+    own = retention(table.properties, DELETED_FILES)
+    seconds = max(own, MINIMUM) if retain is None else retain
+    _refuse_short(table, seconds, own, allow_short)
+    table.refresh()
+    _refuse_absolute(table)
+    now = time.time() if now is None else now
+    with store_errors(table.path):
+        _refuse_short_log(table, int((now - seconds) * 1000))
+        found = listing(table.store, table.partition_columns)
+        needed, known = _needed(table, int((now - seconds) * 1000))
+    candidates = [file for file in [*found.data, *found.changes] if file.path not in needed]
+    old = tuple(file for file in candidates if _is_old(file, file.path in known, now, seconds))
+    young = [file for file in candidates if file not in set(old)]
+    return Plan(
+        table.version,
+        seconds,
+        old,
+        Extent(len(young), sum(file.size for file in young), None),
+        (*found.nested, *found.links, *(path for path in found.strange if not path.endswith(".crc"))),
+    )
+
+
+def run(
+    table: LakeTable, plan: Plan, account: Account, *, on_file: Callable[[], None] = lambda: None
+) -> Report:
+    """Delete the files of the plan, except those that have come to be needed since.
+
+    The commit that tells of it comes first, so that whatever is deleted is accounted for.
+    """
+    table.refresh()
+    live = extent(data_files(table.delta))
+    with store_errors(table.path):
+        needed, _ = _needed(table, int((time.time() - plan.retain) * 1000))
+    files = [file for file in plan.files if file.path not in needed]
+    before = live + Extent(len(files), sum(file.size for file in files))
+    if not files:
+        return Report("vacuum", before, live)
+    told = {**account, "files": len(files), "bytes": before.bytes - live.bytes, "retain": plan.retain}
+    made = record(table, told)
+    with store_errors(table.path):
+        for file in files:
+            _delete(table.store, file.path)
+            on_file()
+    return Report("vacuum", before, live, made)
+
+
+def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
+    """Paths that a version within the retention has, and all paths that the log still knows.
+
+    A file that was in the table at any moment since then is in the newest version, or a later entry of the
+    log removes it: so no old version has to be loaded.
+    """
+    needed = {file.path for file in data_files(table.delta)} | tombstones(table.store, since)
+    known = set(needed) | tombstones(table.store, 0)
+    for entry in entries(table.store, _first_entry(table, since)):
+        paths = {plain_path(action) for action in [*entry.adds, *entry.removes, *entry.changes]}
+        known |= paths
+        if entry.timestamp >= since:
+            needed |= paths
+        needed |= {
+            plain_path(action) for action in entry.removes if (action.get("deletionTimestamp") or 0) >= since
+        }
+    return needed, known
+
+
+def _first_entry(table: LakeTable, since: int) -> int:
+    """The version from which on entries have to be read.
+
+    A checkpoint holds what was removed within the table's own retention. So the entries before it, of which a
+    stream makes many thousands a day, matter only to a retention that is longer.
+    """
+    longer = time.time() - since / 1000 > retention(table.properties, DELETED_FILES)
+    # Checkpoints of version 2 keep it elsewhere.
+    return 0 if longer or "v2Checkpoint" in features(table.delta) else checkpoint_version(table.store) + 1
+
+
+def _is_old(file: Found, known: bool, now: float, retain: float) -> bool:
+    age = now - file.modified / 1000
+    return age > retain if known else age > max(retain, _ORPHAN_AGE)
+
+
+def _delete(store: pafs.FileSystem, path: str) -> None:
+    with suppress(FileNotFoundError):
+        store.delete_file(path)
+    if isinstance(store, pafs.SubTreeFileSystem):
+        with suppress(FileNotFoundError):
+            store.delete_file(companion(path))
+
+
+def _refuse_absolute(table: LakeTable) -> None:
+    """What the log names by an absolute path cannot be told from what it does not name."""
+    paths = [file.path for file in data_files(table.delta)]
+    absolute = [path for path in paths if path.startswith("/") or "://" in path]
+    if absolute:
+        raise TableError(
+            f"{place(table)}: its log names files by absolute paths, such as {absolute[0]} (a clone?).\n"
+            "Vacuum it with the engine that made it."
+        )
+
+
+def _refuse_short_log(table: LakeTable, since: int) -> None:
+    """Which files were removed is in the log or in checkpoints, but not in those of version 2."""
+    oldest, written = next(iter(versions(table.store).items()), (0, since))
+    if "v2Checkpoint" in features(table.delta) and oldest > 0 and written > since:
+        raise TableError(
+            f"{place(table)}: its log begins with version {oldest}, within the retention; what was removed "
+            "before is in checkpoints of version 2.\nVacuum it with the engine that wrote it, such as Spark."
+        )
+
+
+def _refuse_short(table: LakeTable, retain: float, own: float, allowed: bool) -> None:
+    if allowed or retain >= max(own, MINIMUM):
+        return
+    limit = f"the table's own {DELETED_FILES} is {format_duration(own)}"
+    raise TableError(
+        f"{place(table)}: a retention of {format_duration(retain)} is too short; "
+        + (limit if retain < own else f"below {format_duration(MINIMUM)} readers and time travel are at risk")
+        + ".\nIf nobody reads old versions: --allow-short-retention."
+    )

@@ -1,0 +1,23 @@
+"""SQL conditions that delta-rs and Spark read alike."""
+
+from __future__ import annotations
+
+from lakefeed.tables.log.snapshot import Partition
+
+
+def quoted(column: str) -> str:
+    """A column's name, whatever characters and case it has."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def text_literal(text: str) -> str:
+    """A value as text; compared with a column, it is read as a value of the column's type."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def partition_conditions(partition: Partition) -> list[str]:
+    """What holds for the rows of one partition; nothing in a table without partitions."""
+    return [
+        f"{quoted(name)} IS NULL" if value is None else f"{quoted(name)} = {text_literal(value)}"
+        for name, value in partition
+    ]

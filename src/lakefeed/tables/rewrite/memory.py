@@ -1,0 +1,68 @@
+"""Whether a rewrite fits the memory of this machine; if not, a cluster should do it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.snapshot import DataFile
+from lakefeed.tables.table import LakeTable
+from lakefeed.units import readable_size
+
+_COPIES = 3
+"""What sorting holds at its height: the rows, the rows in their new order, and the file that is written."""
+_SHARE = 0.5
+"""The part of the free memory that a rewrite may take; the stream and Spark need the rest."""
+_SAMPLE_ROWS = 10_000
+
+
+def beyond_memory(table: LakeTable, files: Sequence[DataFile], available: int | None = None) -> str | None:
+    """Why these files cannot be put in order at once on this machine, and what to do; None when they can.
+
+    For clustering, which holds a partition whole. Compaction reads batch by batch and needs no more than one
+    file takes.
+    """
+    free = memory_available() if available is None else available
+    needed = memory_needed(table, files)
+    if needed <= free * _SHARE:
+        return None
+    return (
+        f"ordering {readable_size(sum(file.size for file in files))} of files needs about "
+        f"{readable_size(needed)} of memory, and {readable_size(int(free * _SHARE))} may be taken here. "
+        "Set `upkeep: {engine: spark}`, or partition the table more finely."
+    )
+
+
+def memory_needed(table: LakeTable, files: Sequence[DataFile]) -> int:
+    """Bytes that sorting the rows of some files takes, judged by the first rows of the largest."""
+    if not files:
+        return 0
+    largest = max(files, key=lambda file: file.size)
+    with store_errors(table.path), table.store.open_input_file(largest.path) as stream:
+        reader = pq.ParquetFile(stream)
+        batch = next(reader.iter_batches(batch_size=_SAMPLE_ROWS), None)
+        rows_there = reader.metadata.num_rows
+    if batch is None or not batch.num_rows:
+        return 0
+    per_row = batch.nbytes / batch.num_rows
+    # A file that does not tell how many rows it has is taken to be like the largest.
+    rows = sum(file.rows or rows_there * file.size // max(1, largest.size) for file in files)
+    return int(rows * per_row * _COPIES)
+
+
+def memory_available() -> int:
+    """Bytes that this process could still take, by the machine and by its container."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        free = min(free, limit - int((group / "memory.current").read_text()))
+    return max(0, free)

@@ -1,0 +1,89 @@
+"""Tiers: which small files are worth compacting now, and to which size, so that no row is rewritten often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lakefeed.errors import TableError, UsageError
+from lakefeed.tables.log.snapshot import DataFile, Partition, by_partition, data_files
+from lakefeed.tables.rewrite import compact
+from lakefeed.tables.table import LakeTable
+
+_PARTS = (1, 8, 64)
+"""The tiers, as parts of the target size."""
+_ROOM = 1.15
+
+Due = tuple[compact.Plan, compact.Step]
+
+
+def due_for_compaction(
+    table: LakeTable, *, target_size: int, min_files: int, where: str | None, cold_before: float
+) -> list[Due]:
+    """The steps that are worth their while, oldest partition first, each with the plan of its size.
+
+    A partition that still grows is gathered tier by tier: `min_files` files smaller than half a tier become
+    files of that tier. So a row is rewritten once a tier, and not at every look. A partition that got no file
+    since `cold_before` (seconds since 1970) gets its final files. A step reads about as much as fills a file
+    of the target size.
+    """
+    plans = [_plan(table, max(2, target_size // part), min_files, where) for part in _PARTS]
+    chosen: list[Due] = []
+    for partition, files in by_partition(data_files(table.delta, where)).items():
+        if max(file.modified for file in files) / 1000 < cold_before:
+            chosen += _final(plans[0], partition, files)
+        else:
+            found = [each for plan in plans if (each := _of(plan, partition))]
+            full = [(plan, step) for plan, step in found if step.before.bytes >= plan.target_size]
+            # The largest tier of which a whole file can be made, else the smallest.
+            for plan, step in full[:1] or found[-1:]:
+                chosen += [(plan, part) for part in _small_steps(step, target_size)]
+    return chosen
+
+
+def even_size(total: int, target: int) -> int:
+    """The size near the target by which files of so many bytes become equally large.
+
+    With some room, as rows may take more space in another order or company: a last file of a few rows would
+    be the small file that was to be avoided.
+    """
+    return max(2, int(total / max(1, round(total / target)) * _ROOM))
+
+
+def _final(plan: compact.Plan, partition: Partition, files: list[DataFile]) -> list[Due]:
+    """The steps that leave no small file behind; the smallest of the large ones may have to take it up."""
+    by_size = sorted(files, key=lambda file: file.size)
+    small = [file for file in by_size if file.size < plan.target_size * compact.SMALL_SHARE]
+    if small and sum(file.size for file in small) < plan.target_size * compact.SMALL_SHARE:
+        small += by_size[len(small) : len(small) + 1]
+    if len(small) < 2:
+        return []
+    total = sum(file.size for file in small)
+    size = even_size(total, plan.target_size)
+    step = compact.Step(partition, tuple(sorted(small, key=lambda file: file.modified)), -(-total // size))
+    return [(replace(plan, target_size=size), part) for part in _small_steps(step, size)]
+
+
+def _plan(table: LakeTable, size: int, min_files: int, where: str | None) -> compact.Plan:
+    try:
+        return compact.plan(table, where=where, target_size=size, min_size=size // 2, min_files=min_files)
+    except UsageError as error:
+        raise TableError(str(error).replace("--where", "upkeep.compact.where")) from error
+
+
+def _of(plan: compact.Plan, partition: Partition) -> Due | None:
+    return next(((plan, step) for step in plan.steps if step.partition == partition), None)
+
+
+def _small_steps(step: compact.Step, size: int) -> Iterator[compact.Step]:
+    """The step in parts that each read about `size` bytes, at least two files."""
+    files: list[DataFile] = []
+    filled = 0
+    for at, file in enumerate(step.files):
+        files.append(file)
+        filled += file.size
+        if filled >= size and len(files) > 1 and len(step.files) - at > 2:
+            yield replace(step, files=tuple(files))
+            files, filled = [], 0
+    if files:
+        yield replace(step, files=tuple(files))

@@ -1,0 +1,186 @@
+"""Clustering: rows that are near each other in some columns come to lie in the same files (z-order)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.errors import UsageError
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.entries import entries, plain_path
+from lakefeed.tables.log.snapshot import (
+    DataFile,
+    Partition,
+    by_partition,
+    data_files,
+    extent,
+    refuse_other_columns,
+    refuse_respelled,
+)
+from lakefeed.tables.operations.operation import Account, Extent, Report, place
+from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.rewrite.compact import codec_of, target_of
+from lakefeed.tables.rewrite.rewrite import Writers, read_rows, refuse_vectors, rewrite
+from lakefeed.tables.table import LakeTable, account_of
+from lakefeed.text import suggestion
+
+_BATCH_ROWS = 100_000
+_MOST_BITS = 16
+
+
+@dataclass(frozen=True)
+class Step:
+    """One partition that has files which are not clustered by these columns yet. One step is one commit."""
+
+    partition: Partition
+    files: tuple[DataFile, ...]
+    unclustered: Extent
+
+    @property
+    def before(self) -> Extent:
+        """What is rewritten: the whole partition."""
+        return extent(self.files)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What clustering would do; nothing has been changed."""
+
+    version: int
+    columns: tuple[str, ...]
+    target_size: int
+    steps: tuple[Step, ...]
+    table: Extent
+    codec: str
+
+    @property
+    def before(self) -> Extent:
+        """What would be rewritten: each such partition whole."""
+        return sum((step.before for step in self.steps), Extent())
+
+
+def plan(
+    table: LakeTable,
+    columns: Sequence[str],
+    *,
+    where: str | None = None,
+    target_size: int | None = None,
+    first_entry: int = 0,
+) -> Plan:
+    """Find the partitions with files that no clustering by the same columns has written, oldest first.
+
+    So a second run has nothing to do. Which files a clustering wrote is in the log; once the log is cleaned
+    past it, the partition is rewritten again. A caller that remembers what was clustered need not have all of
+    a long log read: entries before `first_entry` are not asked.
+    """
+    refuse_unkept(table, "cluster")
+    refuse_vectors(table)
+    _check_columns(table, columns)
+    if where is not None:
+        refuse_other_columns(table, where)
+    table.refresh()
+    done = _clustered(table, columns, first_entry)
+    files = data_files(table.delta, where)
+    refuse_respelled(table, files)
+    steps = []
+    for partition, group in by_partition(files).items():
+        new = [file for file in group if file.path not in done]
+        if new:
+            steps.append(Step(partition, tuple(group), extent(new)))
+    whole = extent(files if where is None else data_files(table.delta))
+    target, codec = target_size or target_of(table), codec_of(table.store, files)
+    return Plan(table.version, tuple(columns), target, tuple(steps), whole, codec)
+
+
+def run(
+    table: LakeTable,
+    plan: Plan,
+    account: Account,
+    writers: Writers,
+    on_step: Callable[[Step], None] = lambda step: None,
+) -> Report:
+    """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
+    made: list[int] = []
+    for step in plan.steps:
+        made.append(run_step(table, plan, step, account, writers))
+        on_step(step)
+    return Report("cluster", plan.table, extent(data_files(table.delta)), tuple(made))
+
+
+def run_step(table: LakeTable, plan: Plan, step: Step, account: Account, writers: Writers) -> int:
+    """Rewrite one partition in one commit that says it changes no data; its version.
+
+    Its rows are sorted in memory, all at once.
+    """
+    told = {**account, "columns": list(plan.columns), "partition": dict(step.partition)}
+    writer = writers(table, plan.codec, plan.target_size)
+    ordered = _z_ordered(read_rows(table, step.files), table.schema, plan.columns)
+    return rewrite(table, step.files, ordered, writer, told)
+
+
+def _z_ordered(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    rows = pa.Table.from_batches(batches, schema)
+    order = pa.array(z_order(rows.select(list(columns)).columns))
+    for start in range(0, len(order), _BATCH_ROWS):
+        yield from rows.take(order.slice(start, _BATCH_ROWS)).combine_chunks().to_batches()
+
+
+def z_order(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
+    """The order of rows along a Z-shaped curve through the ranks of their values.
+
+    Ranks, not values, so that each column has the same say whatever its type and spread.
+    """
+    bits = min(_MOST_BITS, 63 // len(columns))
+    keys = np.zeros(len(columns[0]), dtype=np.uint64)
+    for place_of, column in enumerate(columns):
+        ranks = _ranks(column)
+        scaled = ranks * ((1 << bits) - 1) // max(int(ranks.max(initial=0)), 1)
+        for bit in range(bits):
+            keys |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * len(columns) + place_of)
+    return np.argsort(keys, kind="stable")
+
+
+def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    ranks: npt.NDArray[np.uint64] = pc.rank(column.combine_chunks(), tiebreaker="dense").to_numpy()
+    return ranks.astype(np.uint64) - np.uint64(1)
+
+
+def _clustered(table: LakeTable, columns: Sequence[str], first: int) -> set[str]:
+    """The files that clusterings by these columns have written, Spark's among them."""
+    found: set[str] = set()
+    with store_errors(table.path):
+        for entry in entries(table.store, first):
+            told = account_of(entry.info)
+            by = told.get("columns") if told.get("kind") == "cluster" else _spark_columns(entry.info)
+            if by == list(columns):
+                found.update(plain_path(add) for add in entry.adds)
+    return found
+
+
+def _spark_columns(info: dict[str, object]) -> object:
+    parameters = info.get("operationParameters")
+    text = parameters.get("zOrderBy") if isinstance(parameters, dict) else None
+    return json.loads(text) if isinstance(text, str) and text.startswith("[") else None
+
+
+def _check_columns(table: LakeTable, columns: Sequence[str]) -> None:
+    if not columns:
+        raise UsageError("--z-order needs at least one column.")
+    schema = table.schema
+    for name in columns:
+        if name not in schema.names:
+            raise UsageError(
+                f"--z-order: {place(table)} has no column {name!r}{suggestion(name, schema.names)}"
+            )
+        if name in table.partition_columns:
+            raise UsageError(f"--z-order: {name!r} is a partition column; each of its files has one value.")
+        if pa.types.is_nested(schema.field(name).type):
+            raise UsageError(f"--z-order: {name!r} is a {schema.field(name).type}, which has no order.")

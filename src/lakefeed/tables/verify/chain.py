@@ -1,0 +1,127 @@
+"""The chain of one source partition in one table: the ranges that commits have read, link by link."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakefeed.tables.verify.finding import Finding
+from lakefeed.text import counted
+
+
+@dataclass(frozen=True)
+class Link:
+    """How far the chain had come with one version."""
+
+    version: int
+    next: int
+    read: int = 0
+    letters: int = 0
+
+
+@dataclass
+class Chain:
+    """The offsets of `partition` (named `source/partition`) that a table has read, from `first` on."""
+
+    partition: str
+    first: int
+    links: list[Link] = field(default_factory=list)
+    lettered: tuple[int, int] | None = None
+    """The last range with dead letters."""
+    anew: bool = False
+    """Whether offsets began anew at the source, so that the same offset stands for several events."""
+
+    @classmethod
+    def begun(cls, partition: str, version: int, at: int) -> Chain:
+        """A chain whose first offset is known, and which has read nothing."""
+        return cls(partition, at, [Link(version, at)])
+
+    @property
+    def next(self) -> int:
+        """The first offset that has not been read."""
+        return self.links[-1].next
+
+    @property
+    def read(self) -> int:
+        """Events read."""
+        return self.links[-1].read
+
+    @property
+    def letters(self) -> int:
+        """Dead letters among them."""
+        return self.links[-1].letters
+
+    def at(self, version: int) -> int | None:
+        """The position at a version; None if there was none yet."""
+        found = bisect_right(self.links, version, key=lambda link: link.version)
+        return self.links[found - 1].next if found else None
+
+    def read_range(self, version: int, span: Sequence[int], jump: Sequence[int] | None) -> list[Finding]:
+        """Add a range `[start, end, read, dead letters]`; answers what is wrong with it.
+
+        `jump` are the offset that was wanted and the one from which reading went on, where the source had
+        lost events: what lies between is no gap.
+        """
+        start, end, read, letters = span[:4]
+        found = []
+        expected = self.next
+        if jump is not None and jump[0] == expected:
+            expected = jump[1]
+            self.anew |= jump[1] < jump[0]
+        if start > expected:
+            text = (
+                f"offsets {expected} to {start - 1} are missing: the next expected offset was "
+                f"{expected}, the commit starts at {start}"
+            )
+            found.append(self._finding("gap", version, text, expected, start))
+        elif start < expected:
+            text = (
+                f"offsets {start} to {expected - 1} were read twice: the next expected offset was {expected}"
+            )
+            found.append(self._finding("overlap", version, text, start, expected))
+        if not 0 <= letters <= read <= end - start:
+            text = f"offsets {start} to {end - 1} cannot be {counted(read, 'event')}, {letters} of them dead"
+            found.append(self._finding("count", version, text, start, end))
+        self.links.append(Link(version, end, self.read + read, self.letters + letters))
+        if letters:
+            self.lettered = (start, end)
+        return found
+
+    def set_position(self, version: int, at: int) -> list[Finding]:
+        """Note a position that a version sets without a range; answers what is wrong with that."""
+        before = self.next
+        if at == before:
+            return []
+        self.links.append(Link(version, at, self.read, self.letters))
+        what = (
+            f"offsets {before} to {at - 1} were never read"
+            if at > before
+            else f"offsets {at} to {before - 1} are read again"
+        )
+        text = f"the position was set from {before} to {at} without reading: {what}"
+        return [self._finding("reset", version, text, min(at, before), max(at, before))]
+
+    def go_back(self, version: int, to_version: int, at: int) -> None:
+        """Follow a rewind: what was read after `to_version` is no longer there."""
+        kept = [link for link in self.links if link.version <= to_version]
+        last = kept[-1] if kept else Link(to_version, at)
+        self.links.append(Link(version, at, last.read, last.letters))
+        if self.lettered and self.lettered[0] >= at:
+            self.lettered = None
+
+    def missing_after_restore(self, version: int, to_version: int) -> list[Finding]:
+        """What a restore that left the position where it was has taken away."""
+        then = self.at(to_version)
+        if then is None:
+            then = self.first
+        if then == self.next:
+            return []
+        text = (
+            f"the table was restored to version {to_version} and the position left at {self.next}: "
+            f"the rows of offsets {then} to {self.next - 1} are missing"
+        )
+        return [self._finding("restore", version, text, then, self.next)]
+
+    def _finding(self, kind: str, version: int, text: str, start: int, end: int) -> Finding:
+        return Finding(kind, f"{self.partition}: {text}", version, self.partition, start, end)

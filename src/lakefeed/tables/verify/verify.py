@@ -1,0 +1,337 @@
+"""The proof of a table: its log read version by version, and everything in it that does not add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakefeed.tables.log.history import Log, LoggedFile, LogVersion, Snapshot, file_sizes
+from lakefeed.tables.positions import named_partition
+from lakefeed.tables.table import account_of
+from lakefeed.tables.verify.chain import Chain
+from lakefeed.tables.verify.finding import Finding
+from lakefeed.text import counted
+
+_APPENDS = ("rows", "position", "replay", "letters")
+"""Kinds of commits that add the rows that they account for, and remove none."""
+
+_LEFT_OUT = ("filtered", "skipped", "dropped")
+"""Keys of an account under which it counts events that became neither rows nor dead letters, on purpose."""
+
+_MOST_NAMED = 20
+"""So many missing files are named one by one."""
+
+
+@dataclass
+class Proof:
+    """What the log of one table proves, and what it does not.
+
+    `first` is the first version that was checked: after a clean-up of the log, that is not 0.
+    """
+
+    first: int = 0
+    version: int = -1
+    rows: int | None = None
+    files: int = 0
+    chains: dict[str, Chain] = field(default_factory=dict)
+    """By application id."""
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    complete: bool = True
+    """Whether everything that is still there could be counted and looked at."""
+    untouched: bool = True
+    """Whether nothing but runs has changed the table: no rewind, no replay, no discard, no stranger."""
+    created: int | None = None
+    """When the table was made, in milliseconds; None where the log does not tell."""
+    lettered: dict[str, int] = field(default_factory=dict)
+    """Of dead letters: when the first came, by application id."""
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    missing: set[str] = field(default_factory=set)
+    """Files of the newest version that are not there."""
+
+    @property
+    def present(self) -> list[LoggedFile]:
+        """Files of the newest version that can be read."""
+        return [file for file in self.snapshot.files.values() if file.path not in self.missing]
+
+
+def prove(log: Log, *, letters: bool = False) -> Proof:
+    """Walk through the log of a table, or of the dead letters, and compare it with the files."""
+    walk = _Walk(log, letters)
+    walk.run()
+    _check_files(log, walk.proof)
+    return walk.proof
+
+
+class _Walk:
+    """One way through a log, from the oldest state that it tells to the newest version."""
+
+    def __init__(self, log: Log, letters: bool) -> None:
+        self._log = log
+        self._letters = letters
+        self.proof = Proof()
+        self._uncounted: list[int] = []
+        """Versions that changed rows and do not tell how many."""
+        self._follows: dict[int, int] = {}
+        """The version whose rows a rewind went on from; elsewhere it is the one before."""
+
+    def run(self) -> None:
+        proof = self.proof
+        holes = self._log.holes
+        if holes:
+            text = f"{counted(len(holes), 'version')} missing in the log, the first is {holes[0]}"
+            proof.findings.append(Finding("log", text, holes[0]))
+        try:
+            state = self._log.beginning()
+        except (ValueError, OSError) as error:
+            proof.findings.append(Finding("log", f"the checkpoint cannot be read: {_gist(error)}"))
+            state = None
+        if state is None:
+            proof.unchecked.append("no version can be rebuilt from the log, so nothing else was checked")
+            return
+        proof.first = state.version + 1
+        if state.version >= 0:
+            proof.unchecked.append(
+                f"the log begins with version {proof.first}: the history of the rows and positions of "
+                f"version {state.version} is no longer known"
+            )
+        self._go_on(state)
+        state = proof.snapshot
+        self._forget_what_was_rewound()
+        proof.version, proof.rows, proof.files = state.version, state.rows, len(state.files)
+        uncounted = [version for version in self._uncounted if version >= proof.first]
+        if uncounted or proof.rows is None:
+            proof.complete = False
+            first = f"; the first such version is {uncounted[0]}" if uncounted else ""
+            proof.unchecked.append(f"some files have no statistics, so rows could not be counted{first}")
+
+    def _go_on(self, state: Snapshot) -> None:
+        self.proof.snapshot = state
+        self._begin_chains(state)
+        for version in range(state.version + 1, self._log.newest + 1):
+            try:
+                entry = self._log.entry(version)
+            except (ValueError, KeyError, TypeError) as error:
+                self._unreadable(version, error)
+                return
+            self._check(entry, state)
+            state.apply(entry)
+
+    def _forget_what_was_rewound(self) -> None:
+        """What was wrong with versions whose rows are no longer there is wrong no more."""
+        alive, version = set(), self.proof.snapshot.version
+        while version >= self.proof.first:
+            alive.add(version)
+            version = self._follows.get(version, version - 1)
+        self.proof.findings = [
+            one for one in self.proof.findings if one.kind == "log" or one.version in alive
+        ]
+
+    def _unreadable(self, version: int, error: Exception) -> None:
+        """Name a torn version, and go on behind it where a checkpoint allows it."""
+        self.proof.findings.append(Finding("log", f"cannot be read: {_gist(error)}", version))
+        later = self._log.after(version)
+        if later is None:
+            self.proof.unchecked.append(f"nothing from version {version} on could be checked")
+            return
+        self.proof.unchecked.append(f"versions {version} to {later.version} could not be checked")
+        self._go_on(later)
+
+    def _begin_chains(self, state: Snapshot) -> None:
+        for name, last in state.transactions.items():
+            if not self._letters and (partition := named_partition(name)):
+                self.proof.chains[name] = Chain.begun(partition, state.version, last + 1)
+
+    def _check(self, entry: LogVersion, state: Snapshot) -> None:
+        try:
+            account = account_of(entry.info)
+        except ValueError:
+            account = {}
+        kind = str(account.get("kind", ""))
+        at = entry.info.get("timestamp")
+        if entry.version == 0:
+            self.proof.created = at
+        if self._letters and kind == "letters" and at is not None:
+            self.proof.lettered = dict.fromkeys(account.get("letters") or (), at) | self.proof.lettered
+        if kind in ("rewind", "replay", "replayed", "discard", "returned"):
+            self.proof.untouched = False
+        if not self._letters:
+            self._check_positions(entry, account, kind)
+        self._check_counts(entry, state, account, kind)
+
+    def _check_positions(self, entry: LogVersion, account: Mapping[str, Any], kind: str) -> None:
+        proof, version = self.proof, entry.version
+        if kind == "rewind":
+            self._follow_rewind(entry, account)
+            return
+        head = f"{account.get('pipeline')}/{account.get('source')}/"
+        jumps: Mapping[str, list[int]] = account.get("lost") or {}
+        ranges: Mapping[str, list[int]] = account.get("ranges") or {}
+        for partition, span in ranges.items():
+            name = head + partition
+            shown = named_partition(name) or name
+            chain = proof.chains.setdefault(name, Chain.begun(shown, version, span[0]))
+            proof.findings += chain.read_range(version, span, jumps.get(partition))
+            if partition in jumps:
+                self._note_loss(shown, version, *jumps[partition])
+        for name, last in entry.transactions.items():
+            known = proof.chains.get(name)
+            if known is not None:
+                proof.findings += known.set_position(version, last + 1)
+            elif begun := named_partition(name):
+                proof.chains[name] = Chain.begun(begun, version, last + 1)
+
+    def _follow_rewind(self, entry: LogVersion, account: Mapping[str, Any]) -> None:
+        """What came after the version that is back is gone."""
+        target = int(account.get("to", -1))
+        proof = self.proof
+        self._follows[entry.version] = target
+        for name, chain in proof.chains.items():
+            at = entry.transactions.get(name)
+            chain.go_back(entry.version, target, chain.next if at is None else at + 1)
+        proof.notes.append(f"version {entry.version}: rewound to version {target}")
+
+    def _note_loss(self, partition: str, version: int, wanted: int, going_on: int) -> None:
+        what = (
+            f"offsets {wanted} to {going_on - 1} were gone at the source"
+            if going_on > wanted
+            else f"the source started again from the beginning: the next expected offset was {wanted}, "
+            f"reading continued at {going_on}"
+        )
+        self.proof.notes.append(f"version {version}: {partition}: {what} (`on_data_loss: skip`)")
+
+    def _check_counts(
+        self, entry: LogVersion, state: Snapshot, account: Mapping[str, Any], kind: str
+    ) -> None:
+        gone = [state.files[path] for path in entry.removed if path in state.files]
+        came = [file for file in entry.added if file.path not in state.files or file.path in entry.removed]
+        self._check_removed_once(entry, state)
+        added, removed = _rows(came), _rows(gone)
+        if added is None or removed is None:
+            self._uncounted.append(entry.version)
+            return
+        if kind in _APPENDS:
+            self._check_append(entry, account, kind, added, len(gone))
+        elif not entry.data_change:
+            if (came or gone) and added != removed:
+                self._wrong(entry, f"{_operation(entry)} made {added:,} rows out of {removed:,}")
+        elif kind == "rewind" or (kind == "create" and not (came or gone)):
+            return
+        elif entry.info.get("operation") == "RESTORE":
+            self._check_restore(entry, account, added, removed)
+        elif account:
+            self._check_removal(entry, account, kind, added, removed)
+        else:
+            self._name_stranger(entry, added, removed)
+
+    def _check_append(
+        self, entry: LogVersion, account: Mapping[str, Any], kind: str, added: int, removed_files: int
+    ) -> None:
+        told = account.get("rows")
+        if told is not None and told != added:
+            self._wrong(entry, f"the commit reports {told:,} rows, its files have {added:,}")
+        if removed_files:
+            self._wrong(entry, f"a commit that only adds has removed {counted(removed_files, 'file')}")
+        # In a table of a route, events that are not its rows are rows of the others.
+        if kind == "rows" and told is not None and not account.get("routed"):
+            ranges = list((account.get("ranges") or {}).values())
+            left = sum(span[2] - span[3] - sum(span[4:]) for span in ranges)
+            left -= sum(_total(account.get(key)) for key in _LEFT_OUT)
+            if left != told:
+                read, letters = (sum(span[at] for span in ranges) for at in (2, 3))
+                self._wrong(
+                    entry, f"{read:,} events read and {letters:,} dead letters do not add up to {told:,} rows"
+                )
+
+    def _check_restore(self, entry: LogVersion, account: Mapping[str, Any], added: int, removed: int) -> None:
+        self.proof.untouched = False
+        target = (entry.info.get("operationParameters") or {}).get("version")
+        if target is None or not str(target).lstrip("-").isdigit():
+            self._name_stranger(entry, added, removed)
+            return
+        for chain in self.proof.chains.values():
+            if not account.get("ranges"):
+                self.proof.findings += chain.missing_after_restore(entry.version, int(target))
+        self.proof.notes.append(f"version {entry.version}: restored to version {target}")
+
+    def _check_removal(
+        self, entry: LogVersion, account: Mapping[str, Any], kind: str, added: int, removed: int
+    ) -> None:
+        """Letters that were replayed or discarded, or whatever else Lakefeed has done with a purpose."""
+        if kind in ("replayed", "discard", "returned"):
+            told, real = int(account.get("letters", 0)), abs(removed - added)
+            if told != real:
+                self._wrong(entry, f"the commit reports {told:,} dead letters ({kind}), it moved {real:,}")
+            return
+        if account.get("ranges"):
+            # It reads events and changes rows with them: a merge has its own arithmetic.
+            return
+        self.proof.untouched = False
+        self.proof.notes.append(
+            f"version {entry.version}: {kind or _operation(entry)}: {counted(added, 'row')} added, "
+            f"{removed:,} removed"
+        )
+
+    def _name_stranger(self, entry: LogVersion, added: int, removed: int) -> None:
+        self.proof.untouched = False
+        what = f"{counted(added, 'row')} added" + (f", {removed:,} removed" if removed else "")
+        who = entry.info.get("engineInfo") or entry.info.get("clientVersion") or "an unknown engine"
+        text = f"{what} by {_operation(entry)} of {who}, not by Lakefeed"
+        self.proof.findings.append(Finding("foreign", text, entry.version))
+
+    def _check_removed_once(self, entry: LogVersion, state: Snapshot) -> None:
+        unknown = [path for path in entry.removed if path not in state.files]
+        if unknown and entry.added:
+            text = f"it replaces {unknown[0]}, which the table does not hold: rows may be there twice"
+            self._wrong(entry, text)
+
+    def _wrong(self, entry: LogVersion, text: str) -> None:
+        self.proof.findings.append(Finding("count", text, entry.version))
+
+
+def _check_files(log: Log, proof: Proof) -> None:
+    """Every file of the newest version is there, as large as the log says."""
+    sizes = file_sizes(log.store)
+    absent, other = [], []
+    elsewhere = 0
+    for file in proof.snapshot.files.values():
+        if "://" in file.path or file.path.startswith("/"):
+            elsewhere += 1
+        elif file.path not in sizes:
+            absent.append(file)
+        elif sizes[file.path] != file.size:
+            other.append(file)
+    proof.missing = {file.path for file in absent}
+    for file in absent[:_MOST_NAMED]:
+        rows = "" if file.rows is None else f" with {counted(file.rows, 'row')}"
+        proof.findings.append(Finding("file", f"{file.path}{rows} is missing", proof.version))
+    for file in other[:_MOST_NAMED]:
+        text = f"{file.path} has {sizes[file.path]:,} bytes, the log says {file.size:,}"
+        proof.findings.append(Finding("file", text, proof.version))
+    more = sum(max(0, len(found) - _MOST_NAMED) for found in (absent, other))
+    if more:
+        proof.findings.append(Finding("file", f"and {counted(more, 'file')} more", proof.version))
+    if elsewhere:
+        proof.complete = False
+        proof.unchecked.append(
+            f"{counted(elsewhere, 'file')} lie outside of the table and were not looked at"
+        )
+
+
+def _rows(files: list[LoggedFile]) -> int | None:
+    counts = [file.rows for file in files]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _total(value: Any) -> int:
+    return sum(value.values()) if isinstance(value, dict) else int(value or 0)
+
+
+def _operation(entry: LogVersion) -> str:
+    return str(entry.info.get("operation") or "a commit without a name")
+
+
+def _gist(error: Exception) -> str:
+    return (str(error).splitlines() or [repr(error)])[0][:120]

@@ -1,0 +1,77 @@
+"""The census: counts the files of a run's tables now and then, so that nobody has to replay a log for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import type_text
+from lakefeed.engine.report import Counted, Watcher
+from lakefeed.handles.tables import Lake, Place
+from lakefeed.tables.detail.contents import contents_of
+
+_EVERY = 60.0
+_FIRST_AFTER = 2.0
+_log = logging.getLogger("lakefeed")
+
+
+@contextmanager
+def census(lake: Lake, watcher: Watcher, every: float = _EVERY) -> Iterator[None]:
+    """Count in a thread of its own while the run lasts; commits tell what changes in between."""
+    over = threading.Event()
+    thread = threading.Thread(target=_count_on, args=(lake, watcher, every, over), name="census", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _count_on(lake: Lake, watcher: Watcher, every: float, over: threading.Event) -> None:
+    """Tables that have just been opened are counted soon, all of them again at every turn."""
+    known: set[str] = set()
+    waited = every
+    while not over.wait(_FIRST_AFTER):
+        waited += _FIRST_AFTER
+        everyone = waited >= every
+        waited = 0.0 if everyone else waited
+        for place in [*lake.places.values(), lake.letters]:
+            if over.is_set():
+                return
+            if place.exists and (everyone or place.name not in known):
+                known.add(place.name)
+                _count(place, watcher)
+
+
+def _count(place: Place, watcher: Watcher) -> None:
+    try:
+        # Nobody commits meanwhile: a table is used by one thread at a time.
+        with place.lock:
+            found = contents_of(place.table, place.spec.target_file_size if place.spec else 0)
+            watcher.counted(
+                Counted(
+                    table=place.name,
+                    version=found.version,
+                    rows=found.rows,
+                    files=found.files,
+                    small_files=found.small_files,
+                    size=found.size,
+                    last_commit=found.last_commit,
+                    columns=_columns(place.table.schema),
+                    partition_by=tuple(place.table.partition_columns),
+                    partitions=found.partitions,
+                )
+            )
+    except Exception as error:
+        # A store that is away is told by the flow that needs it.
+        _log.debug("the files of %s could not be counted", place.name, exc_info=error)
+
+
+def _columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (field.name, type_text(field.type) + ("" if field.nullable else " not null")) for field in schema
+    )

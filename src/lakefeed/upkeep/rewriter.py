@@ -1,0 +1,163 @@
+"""Who rewrites a table for upkeep: delta-rs on the driver, or another engine with the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakefeed.errors import Conflict, TableError
+from lakefeed.files import DataFile
+from lakefeed.files.parquet import TableWriter
+from lakefeed.handles.tables import Place
+from lakefeed.stores import open_store
+from lakefeed.tables.log import entries
+from lakefeed.tables.log.snapshot import partition_text
+from lakefeed.tables.operations import delete as deletion
+from lakefeed.tables.operations import vacuum
+from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.rewrite import compact as compaction
+from lakefeed.tables.rewrite import z_order
+from lakefeed.tables.rewrite.memory import beyond_memory
+from lakefeed.tables.rewrite.rewrite import FileWriter
+from lakefeed.tables.table import LakeTable, account_of
+from lakefeed.upkeep.file_writer import file_writer
+
+BY = "upkeep"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a step took away, and what stands in its place."""
+
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+class Rewriter(Protocol):
+    """What upkeep has done to one table. Plans are made on the newest version, by its own handle."""
+
+    def table(self) -> LakeTable:
+        """The newest version, in a handle that the stream does not use."""
+
+    def compact(self, plan: compaction.Plan, step: compaction.Step) -> Change:
+        """Make larger files of the small ones of a partition; every row stays."""
+
+    def cluster(self, plan: z_order.Plan, step: z_order.Step) -> Change:
+        """Order the rows of a partition; every row stays."""
+
+    def delete(self, where: str) -> Change:
+        """Delete the rows that meet a condition."""
+
+    def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
+        """Delete the files of a plan."""
+
+
+class Stopped(Exception):
+    """The run ends: what was being rewritten is dropped, and the table is as it was."""
+
+
+class BeyondMemory(TableError):
+    """A partition does not fit the memory of the driver; the others are done all the same."""
+
+
+class DeltaRewriter:
+    """The operations of `tables/`, on the driver and beside the stream, whose commits go on meanwhile.
+
+    Each commit checks what has landed since it was begun; where somebody else has changed the same files, it
+    raises Conflict, and the table is as they left it.
+    """
+
+    def __init__(self, place: Place, pipeline: str, stopping: Callable[[], bool] = lambda: False) -> None:
+        self._place = place
+        self._pipeline = pipeline
+        self._stopping = stopping
+        self._table: LakeTable | None = None
+
+    def table(self) -> LakeTable:
+        """Opened once, then moved on."""
+        if self._table is None:
+            place = self._place
+            store = open_store(place.path, place.storage)
+            self._table = LakeTable.open(place.name, place.path, place.storage, store)
+            assert self._table is not None, f"{place.path} is no table any more"
+        else:
+            self._table.refresh()
+        return self._table
+
+    def compact(self, plan: compaction.Plan, step: compaction.Step) -> Change:
+        """One commit that says it changes no data."""
+        account = self._account("compact")
+        return self.change([compaction.run_step(self.table(), plan, step, account, self._writer)])
+
+    def cluster(self, plan: z_order.Plan, step: z_order.Step) -> Change:
+        """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
+        table = self.table()
+        if too_large := beyond_memory(table, step.files):
+            raise BeyondMemory(f"{partition_text(step.partition) or self._place.name}: {too_large}")
+        account = self._account("cluster")
+        return self.change([z_order.run_step(table, plan, step, account, self._writer)])
+
+    def delete(self, where: str) -> Change:
+        """One commit, or none where no row meets the condition.
+
+        A deletion looks at all rows there are, so the stream's own appends may get in its way time and again.
+        Then they wait for it.
+        """
+        try:
+            return self._delete(where)
+        except Conflict:
+            with self._place.lock:
+                return self._delete(where)
+
+    def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
+        """One commit that tells of it, then the files."""
+        report = vacuum.run(self.table(), plan, self._account("vacuum"), on_file=on_file)
+        before, after = report.before, report.after
+        return Change(before.files - after.files, 0, before.bytes - after.bytes, 0)
+
+    def change(self, versions: Iterable[int]) -> Change:
+        """What the commits of upkeep among these versions did; the others are the stream's."""
+        removed, added = [], []
+        for version in versions:
+            entry = entries.read(self.table().store, version)
+            if account_of(entry.info).get("by") == BY:
+                removed += [int(action.get("size") or 0) for action in entry.removes]
+                added += [int(action["size"]) for action in entry.adds]
+        return Change(len(removed), len(added), sum(removed), sum(added))
+
+    def _delete(self, where: str) -> Change:
+        table = self.table()
+        return self.change(deletion.run(table, deletion.plan(table, where), self._account("delete")).versions)
+
+    def _account(self, kind: str) -> dict[str, object]:
+        return operation_account(kind, by=BY, pipeline=self._pipeline)
+
+    def _writer(self, table: LakeTable, codec: str, target_size: int) -> FileWriter:
+        rows = self._place.spec.max_rows_per_file if self._place.spec else None
+        return _Interruptible(file_writer(table, codec, target_size, rows), self._stopping)
+
+
+class _Interruptible:
+    """A writer that gives up in the middle when the run is to end."""
+
+    def __init__(self, writer: TableWriter, stopping: Callable[[], bool]) -> None:
+        self._writer, self._stopping = writer, stopping
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows, or raise Stopped."""
+        if self._stopping():
+            raise Stopped
+        self._writer.write(rows)
+
+    def close(self) -> Sequence[DataFile]:
+        """Finish the files."""
+        return self._writer.close()
+
+    def abort(self) -> None:
+        """Delete the files."""
+        self._writer.abort()

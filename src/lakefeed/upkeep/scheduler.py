@@ -1,0 +1,307 @@
+"""Upkeep beside the stream: one thread that looks after all tables of a run, step by step."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.report import Upkept, Watcher
+from lakefeed.errors import Conflict, LakefeedError, TableError
+from lakefeed.pipeline.upkeep import Compact, DeleteAfter, Vacuum
+from lakefeed.tables.log.snapshot import Partition, by_partition, data_files, extent, partition_text
+from lakefeed.tables.operations import vacuum
+from lakefeed.tables.operations.operation import Extent
+from lakefeed.tables.rewrite import z_order
+from lakefeed.tables.rewrite.conditions import partition_conditions, quoted, text_literal
+from lakefeed.tables.rewrite.tiers import due_for_compaction, even_size
+from lakefeed.tables.table import LakeTable
+from lakefeed.upkeep.jobs import Charge
+from lakefeed.upkeep.rewriter import BeyondMemory, Change
+from lakefeed.upkeep.schedule import Agenda
+
+_log = logging.getLogger("lakefeed")
+_LOOK = 0.2
+"""Seconds between two looks at whether the run is to stop."""
+_AGAIN = 60.0
+"""Seconds after which an operation that gave way is tried again, if its interval is not shorter."""
+_COLD_AFTER = 6
+"""A partition is cold when it got no file for so many intervals of compaction."""
+
+
+class SteadyClock:
+    """The machine's clock, but for what it was set forward since the start of the run.
+
+    A clock that is set forward makes files look old that were written a moment ago, and rows too.
+    """
+
+    def __init__(
+        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._wall, self._steady = wall, steady
+        self._began = wall() - steady()
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return min(self._wall(), self._began + self._steady())
+
+
+class Caretaker:
+    """Does what is due, one step after the other, and rests in between so that the stream has its time.
+
+    No error of upkeep ends the run: what fails is logged once, and tried again at its next interval.
+    """
+
+    def __init__(
+        self,
+        charges: Sequence[Charge] | Callable[[], Sequence[Charge]],
+        agenda: Agenda,
+        watcher: Watcher,
+        stop: threading.Event,
+        clock: SteadyClock | None = None,
+    ) -> None:
+        self._look = charges if callable(charges) else lambda: charges
+        self._charges: Sequence[Charge] = ()
+        self._agenda = agenda
+        self._watcher = watcher
+        self._stop = stop
+        self._ended = threading.Event()
+        self._clock = clock or SteadyClock()
+        self._told: set[str] = set()
+
+    def run(self) -> None:
+        """Look after the tables until `end` is called or the run is stopped.
+
+        Tables take turns, a step each, so that one with much to do does not keep the others waiting; each has
+        one operation at a time.
+        """
+        at_work: dict[int, tuple[str, Iterator[None]]] = {}
+        while not self._stopping():
+            try:
+                self._charges = self._look()
+                waits = self._waits()
+            except Exception as error:
+                # A store that is away, most often: the tables of a route are looked for anew.
+                self._tell("all tables", "the search for work", error)
+                if self.rest(_AGAIN):
+                    return
+                continue
+            for wait, at, name in waits:
+                if wait <= 0 and at not in at_work:
+                    at_work[at] = (name, self._steps(self._charges[at], name))
+            for at, (name, steps) in list(at_work.items()):
+                if not self._advance(self._charges[at], name, steps):
+                    del at_work[at]
+            if not waits or (not at_work and self.rest(min(60.0, max(_LOOK, waits[0][0])))):
+                return
+
+    def end(self) -> None:
+        """Do not begin another step."""
+        self._ended.set()
+
+    def rest(self, seconds: float) -> bool:
+        """Wait; True when the run is to stop."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if self._stop.is_set() or self._ended.wait(min(_LOOK, left)):
+                return True
+        return self._stopping()
+
+    def _stopping(self) -> bool:
+        return self._stop.is_set() or self._ended.is_set()
+
+    def perform(self, charge: Charge, operation: str) -> None:
+        """Do all steps of an operation now."""
+        steps = self._steps(charge, operation)
+        while self._advance(charge, operation, steps):
+            pass
+
+    def _waits(self) -> list[tuple[float, int, str]]:
+        """Every operation with the seconds until it is due and the number of its table, soonest first."""
+        return sorted(
+            (self._agenda.seconds_until(charge.place.name, name, every), at, name)
+            for at, charge in enumerate(self._charges)
+            for name, every in charge.intervals().items()
+        )
+
+    def _advance(self, charge: Charge, operation: str, steps: Iterator[None]) -> bool:
+        """Do one step; False when the operation is over, and its interval is counted anew."""
+        name = charge.place.name
+        try:
+            next(steps)
+            return True
+        except StopIteration:
+            wait = charge.intervals()[operation]
+        except Conflict as error:
+            # Somebody else has changed what was being rewritten: theirs stands, ours is done later.
+            _log.debug(
+                "%s: %s was abandoned, another writer committed first", name, operation, exc_info=error
+            )
+            wait = _AGAIN
+        except Exception as error:
+            self._tell(name, operation, error)
+            wait = charge.intervals()[operation]
+        # What a stop cuts short is still due at the next start.
+        if not self._stopping():
+            self._agenda.wait(name, operation, charge.intervals()[operation], wait)
+        return False
+
+    def _steps(self, charge: Charge, operation: str) -> Iterator[None]:
+        steps = {"compact": self._compact, "cluster": self._cluster, "delete": self._delete}
+        steps["vacuum"] = self._vacuum
+        began = time.monotonic()
+        for change in steps[operation](charge) if charge.place.exists else ():
+            passing(f"{operation}_done")
+            # The stream's own snapshot moves on here, and not when its next batch wants to commit.
+            with charge.place.lock:
+                charge.place.table.refresh()
+            seconds = time.monotonic() - began
+            if change != Change():
+                self._watcher.upkept(
+                    Upkept(
+                        charge.place.name,
+                        operation,
+                        change.files_before,
+                        change.files_after,
+                        change.bytes_before,
+                        change.bytes_after,
+                        seconds,
+                    )
+                )
+            if self.rest(seconds * (1 / charge.upkeep.max_share - 1)):
+                return
+            yield
+            began = time.monotonic()
+
+    def _compact(self, charge: Charge) -> Iterator[Change]:
+        spec = charge.upkeep.compact
+        assert isinstance(spec, Compact)
+        due = due_for_compaction(
+            charge.rewriter.table(),
+            target_size=_target_size(charge),
+            min_files=spec.min_files,
+            where=spec.where,
+            cold_before=time.time() - _COLD_AFTER * spec.every,
+        )
+        for plan, step in due:
+            passing("compact_started")
+            yield charge.rewriter.compact(plan, step)
+
+    def _cluster(self, charge: Charge) -> Iterator[Change]:
+        """Order the partitions that got files since they were last put in order."""
+        name, table = charge.place.name, charge.rewriter.table()
+        known = self._agenda.ordered(name)
+        first = 0 if known is None else table.version + 1
+        plan = z_order.plan(table, charge.cluster_by, target_size=_target_size(charge), first_entry=first)
+        marks = self._marks(charge, plan, known)
+        for step in plan.steps:
+            key = partition_text(step.partition)
+            if max(file.modified for file in step.files) / 1000 <= marks.get(key, 0.0):
+                continue
+            passing("cluster_started")
+            try:
+                size = even_size(step.before.bytes, plan.target_size)
+                change = charge.rewriter.cluster(replace(plan, target_size=size), step)
+            except BeyondMemory as error:
+                self._tell(name, "cluster", error)
+                continue
+            count, newest = self._files(charge).get(step.partition, (0, 0.0))
+            # With a file that the stream has added meanwhile, the partition is not in order yet.
+            if count == change.files_after:
+                marks[key] = newest
+            self._agenda.set_ordered(name, marks)
+            yield change
+
+    def _marks(self, charge: Charge, plan: z_order.Plan, known: dict[str, float] | None) -> dict[str, float]:
+        """Up to when each partition that there still is is in order, by the agenda or else by the log."""
+        there = {partition_text(partition): at for partition, (_, at) in self._files(charge).items()}
+        if known is not None:
+            return {key: at for key, at in known.items() if key in there}
+        waiting = {partition_text(step.partition) for step in plan.steps}
+        return {key: at for key, at in there.items() if key not in waiting}
+
+    def _files(self, charge: Charge) -> dict[Partition, tuple[int, float]]:
+        """How many files each partition has, and when the newest was added, in seconds since 1970."""
+        groups = by_partition(data_files(charge.rewriter.table().delta))
+        return {
+            partition: (len(files), max(file.modified for file in files) / 1000)
+            for partition, files in groups.items()
+        }
+
+    def _delete(self, charge: Charge) -> Iterator[Change]:
+        spec, table = charge.upkeep.delete_after, charge.rewriter.table()
+        assert isinstance(spec, DeleteAfter)
+        before = datetime.fromtimestamp(self._clock.now() - spec.age, UTC)
+        condition = f"{quoted(spec.column)} < {_moment(table, spec.column, before)}"
+        whole = spec.column in table.partition_columns
+        for partition in [()] if whole else by_partition(data_files(table.delta, condition)):
+            passing("delete_started")
+            yield charge.rewriter.delete(" AND ".join([condition, *partition_conditions(partition)]))
+
+    def _vacuum(self, charge: Charge) -> Iterator[Change]:
+        spec = charge.upkeep.vacuum
+        assert isinstance(spec, Vacuum)
+        try:
+            plan = vacuum.plan(
+                charge.rewriter.table(),
+                retain=spec.retain,
+                allow_short=spec.allow_short_retention,
+                now=self._clock.now(),
+            )
+        except TableError as error:
+            told = str(error).replace("--allow-short-retention", "allow_short_retention: true")
+            raise TableError(told) from error
+        passing("vacuum_started")
+        yield charge.rewriter.vacuum(plan, lambda: passing("vacuum_deleted"))
+
+    def _tell(self, table: str, operation: str, error: Exception) -> None:
+        """Log what could not be done, each thing once."""
+        _log.debug("upkeep failed", exc_info=error)
+        text = str(error) if isinstance(error, LakefeedError) else str(error).strip().split("\n")[0]
+        told = f"{table}: {operation} of upkeep failed, the stream continues: {text}"
+        if not self._stopping() and told not in self._told:
+            self._told.add(told)
+            _log.warning("%s", told)
+
+
+def _target_size(charge: Charge) -> int:
+    """The size of a full file; with `max_rows_per_file`, of one that has so many rows."""
+    spec, table = charge.upkeep.compact, charge.rewriter.table()
+    size = (spec.target_file_size if isinstance(spec, Compact) else None) or charge.target_file_size
+    most = charge.place.spec.max_rows_per_file if charge.place.spec else None
+    there = extent(data_files(table.delta)) if most else Extent()
+    return min(size, max(1, there.bytes * most // there.rows)) if most and there.rows else size
+
+
+def _moment(table: LakeTable, column: str, before: datetime) -> str:
+    if column not in table.schema.names:
+        raise TableError(
+            f"{table.path} has no column {column!r}, which `delete_after` needs for the age of a row."
+        )
+    kind = table.schema.field(column).type
+    if pa.types.is_date(kind):
+        return text_literal(before.date().isoformat())
+    if pa.types.is_timestamp(kind):
+        return text_literal(before.isoformat().replace("+00:00", "Z"))
+    raise TableError(f"{table.path}: `delete_after` needs a timestamp or date, {column!r} is {kind}.")
+
+
+@contextmanager
+def beside(caretaker: Caretaker, patience: float) -> Iterator[None]:
+    """Run upkeep in a thread of its own while the body runs; a step that runs on is waited for briefly."""
+    thread = threading.Thread(target=caretaker.run, name="upkeep", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        caretaker.end()
+        thread.join(patience)
+        if thread.is_alive():
+            _log.info("a step of upkeep did not end in time and was abandoned; it is tried again later")

@@ -1,0 +1,171 @@
+"""Progress on a terminal: a live table of the tables, above it whatever needs to be read later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from lakefeed.columns.sightings import inferred_from
+from lakefeed.engine.report import Quiet, Refusing, Upkept
+from lakefeed.pipeline.secrets import Redactor
+from lakefeed.text import counted
+from lakefeed.watch.figures import ago, trying_again
+from lakefeed.watch.state import Logbook
+from lakefeed.watch.summary import summary, where_to_look
+from lakefeed.watch.view import RunView, TableView
+
+_LINES_BESIDE = 6
+"""Lines of the terminal that are left to headings, the sum and troubles."""
+
+
+class LiveProgress(Quiet):
+    """A table that is redrawn while the run goes on, from the logbook. Use it as a context manager.
+
+    At the end it gives way to what the run has done. `called` is the pipeline as its user called it, and
+    `stop` is set when the run has been told to end, for which it has `patience`. `waits` is false for a run
+    that ends by itself.
+    """
+
+    def __init__(
+        self,
+        logbook: Logbook,
+        redactor: Redactor,
+        console: Console | None = None,
+        *,
+        called: str = "",
+        stop: threading.Event | None = None,
+        patience: str = "",
+        waits: bool = True,
+    ) -> None:
+        self._logbook = logbook
+        self._redact = redactor.redact
+        self._console = console or Console(stderr=True)
+        self._called = called
+        self._stop = stop or threading.Event()
+        self._patience = patience
+        self._waits = waits
+        self._live = Live(
+            get_renderable=self._draw, console=self._console, refresh_per_second=4, transient=True
+        )
+
+    def __enter__(self) -> LiveProgress:
+        """Start drawing."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Erase what was drawn, and say what was done."""
+        self._live.stop()
+        view = self._logbook.view()
+        if kind is not None and not view.started:
+            return
+        self._console.print(Text(summary(view), style="bold"), soft_wrap=True)
+        told = where_to_look(view, self._called) if self._called else []
+        widest = max((len(command) for command, _ in told), default=0)
+        for command, about in told:
+            shown = self._redact(f"  {command:<{widest}}  ")
+            self._console.print(Text.assemble(shown, (about, "dim")), soft_wrap=True)
+
+    def stopped(self, what: str, text: str) -> None:
+        """Print an error above the table."""
+        self._console.print(
+            Text(self._redact(f"{what} stopped: {text.removeprefix(f'{what}: ')}"), style="red")
+        )
+
+    def changed(self, table: str, text: str) -> None:
+        """Print a change above the table."""
+        self._console.print(Text(self._redact(f"{table}: {text}"), style="dim"))
+
+    def refusing(self, event: Refusing) -> None:
+        """Print above the table that events are refused, or no longer."""
+        said = event.text or "events are accepted again"
+        self._console.print(
+            Text(self._redact(f"table {event.table}: {said}"), style="yellow"), soft_wrap=True
+        )
+
+    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
+        """Print above the table what was seen of new columns."""
+        said = "\n  ".join([f"{table}: columns {inferred_from(events)}:", *lines])
+        self._console.print(Text(self._redact(said), style="dim"), soft_wrap=True)
+
+    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
+        """Print above the table that one goes its own way, or comes back."""
+        self._console.print(Text(self._redact(f"{table}: {text}"), style="dim"))
+
+    def upkept(self, event: Upkept) -> None:
+        """Print what upkeep did above the table."""
+        files = f"{event.files_before:,} to {counted(event.files_after, 'file')}"
+        self._console.print(Text(f"{event.table}: {event.operation}: {files}", style="dim"))
+
+    def _draw(self) -> RenderableType:
+        view = self._logbook.view()
+        if not view.started:
+            stopping = "stopping as soon as Spark has started; Ctrl-C ends it at once"
+            said = stopping if self._stop.is_set() else "starting Spark"
+            return _beside(view.pipeline, said, view.now - view.began)
+        most = self._logbook.give_up_after
+        found = [(one.trouble, one.trouble_since) for one in view.sources if one.trouble]
+        found += [(f"{one.name}: {one.trouble}", one.trouble_since) for one in view.tables if one.trouble]
+        troubles = [
+            Text(f"{text}; {trying_again(view.now - since, most)}", style="yellow") for text, since in found
+        ]
+        if self._stop.is_set():
+            within = f", at most {self._patience}" if self._patience else ""
+            troubles.append(
+                Text(f"stopping, waiting for the running batch{within}; Ctrl-C ends it at once", "yellow")
+            )
+        elif self._waits and view.waiting:
+            troubles.append(Text("waiting for events", "dim"))
+        room = max(1, self._console.height - _LINES_BESIDE - len(troubles))
+        return Group(_tables(view, room), *troubles, _sum(view))
+
+
+def _beside(pipeline: str, said: str, seconds: float) -> Text:
+    return Text.assemble((f"{pipeline}  ", "bold"), said, (f"  {seconds:.0f} s", "dim"))
+
+
+def _tables(view: RunView, room: int) -> Table:
+    drawn = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("table", "rows/s", "rows", "lag", "last commit", "new dead letters"):
+        drawn.add_column(name, justify="left" if name == "table" else "right", no_wrap=True)
+    shown = sorted(view.tables, key=_interest)[:room]
+    for table in view.tables:
+        if table in shown:
+            drawn.add_row(*_cells(table, view))
+    if len(view.tables) > len(shown):
+        drawn.add_row(Text(f"and {len(view.tables) - len(shown)} more", style="dim"))
+    return drawn
+
+
+def _interest(table: TableView) -> tuple[bool, int, float]:
+    """Where not all tables fit: the broken first, then those behind, then the busy."""
+    return not table.stopped, -(table.lag or 0), -table.rate
+
+
+def _cells(table: TableView, view: RunView) -> list[Text | str]:
+    if table.stopped:
+        return [Text(table.name, style="red"), "", f"{table.written:,}", "", Text("stopped", style="red"), ""]
+    only_created = table.version == 0 and not table.commits
+    last = "" if table.last_commit is None or only_created else f"{ago(view.now - table.last_commit)} ago"
+    lag = "?" if table.lag is None else f"{table.lag:,}"
+    letters = Text(f"{table.letters:,}", style="yellow" if table.letters else "dim")
+    return [table.name, f"{table.rate:,.0f}", f"{table.written:,}", lag, last, letters]
+
+
+def _sum(view: RunView) -> Text:
+    letters, lag = view.dead_letters, "?" if view.lag is None else f"{view.lag:,}"
+    return Text.assemble(
+        (f"{view.pipeline}  ", "bold"),
+        (counted(view.rows, "row"), "green"),
+        f"  {view.rate:,.0f} rows/s  lag {lag}  {counted(view.commits, 'commit')}  ",
+        (counted(letters, "new dead letter"), "yellow" if letters else "dim"),
+        (f"  {view.now - view.began:.0f} s", "dim"),
+    )
