@@ -58,7 +58,7 @@ def make(path: Path) -> None:
 
 def lakefeed(path: Path) -> dict[str, Any]:
     from lakefeed.stores import open_store
-    from lakefeed.tables.operations.operation import operation_account
+    from lakefeed.tables.operations.operation import operation_info
     from lakefeed.tables.rewrite import compact as compaction
     from lakefeed.tables.table import LakeTable
     from lakefeed.upkeep.file_writer import file_writer
@@ -66,8 +66,8 @@ def lakefeed(path: Path) -> dict[str, Any]:
     def optimize() -> int:
         table = LakeTable.open("table", str(path), {}, open_store(str(path), {}), foreign=True)
         assert table is not None
-        account = operation_account("compact", by="bench")
-        return compaction.run(table, compaction.plan(table), account, file_writer).after.files
+        commit_info = operation_info("compact", by="bench")
+        return compaction.run(table, compaction.plan(table), commit_info, file_writer).after.files
 
     return _twice(optimize)
 

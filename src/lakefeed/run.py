@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.supervisor import run as run_engine
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 from lakefeed.watch.together import Together
 
 _log = logging.getLogger("lakefeed")
@@ -22,7 +22,7 @@ def run(
     once: bool = False,
     master: str | None = None,
     watcher: Watcher | None = None,
-    logbook: Logbook | None = None,
+    logbook: RunState | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Run a pipeline, and serve its page if the file has `http`; see the engine's `run` for the rest.
@@ -33,7 +33,7 @@ def run(
 
 
 @contextmanager
-def _watched(pipeline: Pipeline, logbook: Logbook | None, watcher: Watcher | None) -> Iterator[Watcher]:
+def _watched(pipeline: Pipeline, logbook: RunState | None, watcher: Watcher | None) -> Iterator[Watcher]:
     """All who watch as one, for the length of a run; the page is served meanwhile."""
     watchers = [one for one in (logbook, watcher) if one is not None]
     with _served(pipeline, logbook) as serving:
@@ -41,7 +41,7 @@ def _watched(pipeline: Pipeline, logbook: Logbook | None, watcher: Watcher | Non
 
 
 @contextmanager
-def _served(pipeline: Pipeline, logbook: Logbook | None) -> Iterator[list[Watcher]]:
+def _served(pipeline: Pipeline, logbook: RunState | None) -> Iterator[list[Watcher]]:
     """Those who must be told so that the page knows; none without `http`."""
     if pipeline.http is None:
         yield []
@@ -49,7 +49,7 @@ def _served(pipeline: Pipeline, logbook: Logbook | None) -> Iterator[list[Watche
     from lakefeed.watch.metrics import Metrics
     from lakefeed.watch.web.server import serving
 
-    kept = logbook or Logbook(pipeline)
+    kept = logbook or RunState(pipeline)
     metrics = Metrics(kept)
     with serving(pipeline, kept, metrics) as address:
         _log.info("the page is at %s", address)

@@ -29,9 +29,9 @@ def commits(path: Path) -> list[dict[str, int]]:
     """Version, rows and time in milliseconds of every commit that holds rows, oldest first."""
     found = []
     for one in reversed(DeltaTable(path).history()):
-        account = json.loads(one["lakefeed"])
-        if account["kind"] == "rows":
-            found.append({"version": one["version"], "rows": account["rows"], "at": one["timestamp"]})
+        commit_info = json.loads(one["lakefeed"])
+        if commit_info["kind"] == "rows":
+            found.append({"version": one["version"], "rows": commit_info["rows"], "at": one["timestamp"]})
     return found
 
 

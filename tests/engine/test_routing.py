@@ -19,7 +19,7 @@ from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 from support.kafka import Broker
 from support.lakefeed import run
 from support.ledger import assert_each_once, dead_letters, table_ids
@@ -78,7 +78,7 @@ def test_each_value_gets_a_table_with_the_columns_that_its_events_fill(
 
     for events in (first, more):
         broker.produce(name, [json.dumps(event).encode() for event in events])
-        book = Logbook(Pipeline.from_file(file))
+        book = RunState(Pipeline.from_file(file))
         run_inline(Pipeline.from_file(file), book)
 
     made = tables(tmp_path / "lake")

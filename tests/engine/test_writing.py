@@ -233,9 +233,9 @@ def test_rows_and_dead_letters_add_up_over_batches_and_runs(tmp_path: Path) -> N
     dead = [letter["offset"] * 3 + letter["partition"] for letter in letters]
     assert len(dead) == 300
     assert_each_once(range(6000), table_ids(shop.table), dead)
-    accounts = [account for account in shop.accounts() if account["kind"] == "rows"]
-    ranges = [values for account in accounts for values in account["ranges"].values()]
-    assert sum(account["rows"] for account in accounts) == 5700
+    accounts = [commit_info for commit_info in shop.accounts() if commit_info["kind"] == "rows"]
+    ranges = [values for commit_info in accounts for values in commit_info["ranges"].values()]
+    assert sum(commit_info["rows"] for commit_info in accounts) == 5700
     assert sum(values[2] for values in ranges) == 6000
     assert sum(values[3] for values in ranges) == 300
     told = [count for one in shop.accounts(shop.letters) for count in one.get("letters", {}).values()]
@@ -330,7 +330,7 @@ def test_table_that_gets_no_rows_still_keeps_its_position(tmp_path: Path) -> Non
     assert assert_versions_contiguous(shop.table) == versions
     assert DeltaTable(shop.letters).version() == letters
     assert len(dead_letters(shop.letters)) == 500
-    assert [account["kind"] for account in shop.accounts()] == ["create", "position"]
+    assert [commit_info["kind"] for commit_info in shop.accounts()] == ["create", "position"]
 
 
 def test_every_file_on_disk_is_in_the_log_when_the_schema_had_to_be_inferred(tmp_path: Path) -> None:

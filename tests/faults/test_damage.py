@@ -26,7 +26,7 @@ PARTITION = "shop/clicks/0"
 def make_table(path: Path, commits: int = 5) -> LakeTable:
     """A table of so many commits of ten events each."""
     store = open_store(str(path), {})
-    account = {"pipeline": "shop", "source": "clicks", "kind": "create"}
+    commit_info = {"pipeline": "shop", "source": "clicks", "kind": "create"}
     table = LakeTable.create(
         "events",
         str(path),
@@ -36,7 +36,7 @@ def make_table(path: Path, commits: int = 5) -> LakeTable:
         partition_by=[],
         properties={},
         transactions={PARTITION: -1},
-        account=account,
+        commit_info=commit_info,
     )
     for _ in range(commits):
         read_ten(table, path)
@@ -49,9 +49,11 @@ def read_ten(table: LakeTable, path: Path) -> int:
     name = f"part-{start}-{time.monotonic_ns()}.parquet"
     pq.write_table(pa.table({"event_id": range(start, start + 10)}, schema=SCHEMA), path / name)
     file = NewFile(name, (path / name).stat().st_size, {}, '{"numRecords": 10}')
-    account = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
-    account |= {"ranges": {"0": [start, start + 10, 10, 0]}}
-    return append(table, Append([file], {PARTITION: start + 9}, {PARTITION: start - 1}, account), retries=1)
+    commit_info = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
+    commit_info |= {"ranges": {"0": [start, start + 10, 10, 0]}}
+    return append(
+        table, Append([file], {PARTITION: start + 9}, {PARTITION: start - 1}, commit_info), retries=1
+    )
 
 
 def open_again(path: Path) -> LakeTable:

@@ -97,7 +97,9 @@ def test_disk_that_is_full_at_each_step_is_waited_out_and_nothing_is_lost(tmp_pa
     }
     file = shop(tmp_path)
     with ExitStack() as disks:
-        ballasts = {told: disks.enter_context(small_disk(tmp_path / place)) for told, place in places.items()}
+        ballasts = {
+            told: disks.enter_context(small_disk(tmp_path / handle)) for told, handle in places.items()
+        }
         Pipeline.from_file(file).run(once=True)
         # It would be deleted first, which makes room for the next.
         shutil.rmtree(tmp_path / ".lakefeed" / "shop" / "checkpoints")

@@ -141,7 +141,7 @@ def test_no_secret_leaves_a_run_by_the_command_line(s3: S3Server, bucket: str, t
     assert "lakefeed_up" in shown
     assert b"commitInfo" in stored
     assert state
-    for place in (
+    for handle in (
         said,
         listed,
         shown,
@@ -149,7 +149,7 @@ def test_no_secret_leaves_a_run_by_the_command_line(s3: S3Server, bucket: str, t
         stored.decode(errors="replace"),
         state.decode(errors="replace"),
     ):
-        assert CANARY not in place
+        assert CANARY not in handle
 
 
 def refuse_store(door: UnreliableStore) -> None:

@@ -28,7 +28,7 @@ COMMIT = r"_delta_log/\d+\.json"
 IMPATIENT = {"timeout": "1s", "retry_timeout": "2s", "max_retries": "2"}
 
 
-class Lake:
+class Tables:
     """One table behind an unreliable store."""
 
     def __init__(self, s3: S3Server, door: UnreliableStore) -> None:
@@ -46,7 +46,7 @@ class Lake:
             partition_by=[],
             properties={},
             transactions={PARTITION: -1},
-            account={"pipeline": "shop", "source": "clicks", "kind": "create"},
+            commit_info={"pipeline": "shop", "source": "clicks", "kind": "create"},
         )
 
     def read_ten(self, retries: int = 1) -> int:
@@ -55,9 +55,9 @@ class Lake:
         writer = TableWriter(self.store, FileTarget(SCHEMA))
         writer.write(pa.record_batch({"event_id": pa.array(range(start, start + 10))}, schema=SCHEMA))
         files = [NewFile(file.path, file.size, {}, file.stats) for file in writer.close()]
-        account = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
-        account |= {"ranges": {"0": [start, start + 10, 10, 0]}}
-        change = Append(files, {PARTITION: start + 9}, {PARTITION: start - 1}, account)
+        commit_info = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
+        commit_info |= {"ranges": {"0": [start, start + 10, 10, 0]}}
+        change = Append(files, {PARTITION: start + 9}, {PARTITION: start - 1}, commit_info)
         return append(self.table, change, retries=retries, sleep=lambda seconds: None)
 
     def ids(self) -> list[int]:
@@ -71,14 +71,14 @@ def door(s3: S3Server) -> Iterator[UnreliableStore]:
 
 
 @pytest.fixture
-def lake(s3: S3Server, door: UnreliableStore) -> Lake:
+def lake(s3: S3Server, door: UnreliableStore) -> Tables:
     door.heal()
-    return Lake(s3, door)
+    return Tables(s3, door)
 
 
 @pytest.mark.parametrize("kind", ["unavailable", "lost_answer", "slow", "silent"])
 @pytest.mark.parametrize("path", [COMMIT, r"part-.*\.parquet"], ids=["commit", "data file"])
-def test_request_that_fails_once_is_made_again_and_lands_once(lake: Lake, kind: str, path: str) -> None:
+def test_request_that_fails_once_is_made_again_and_lands_once(lake: Tables, kind: str, path: str) -> None:
     lake.door.inject(Fault(kind, path=path))
 
     lake.read_ten()
@@ -88,7 +88,7 @@ def test_request_that_fails_once_is_made_again_and_lands_once(lake: Lake, kind: 
     assert_each_once(range(20), lake.ids())
 
 
-def test_commit_that_the_store_claims_to_have_already_is_made_again(lake: Lake) -> None:
+def test_commit_that_the_store_claims_to_have_already_is_made_again(lake: Tables) -> None:
     lake.door.inject(Fault("precondition", path=COMMIT))
 
     lake.read_ten()
@@ -97,7 +97,7 @@ def test_commit_that_the_store_claims_to_have_already_is_made_again(lake: Lake) 
     assert_each_once(range(10), lake.ids())
 
 
-def test_commit_whose_every_answer_is_lost_lands_once(lake: Lake) -> None:
+def test_commit_whose_every_answer_is_lost_lands_once(lake: Tables) -> None:
     lake.door.inject(Fault("lost_answer", path=COMMIT, times=100))
 
     lake.read_ten()
@@ -107,7 +107,7 @@ def test_commit_whose_every_answer_is_lost_lands_once(lake: Lake) -> None:
     assert_each_once(range(20), lake.ids())
 
 
-def test_commit_that_landed_while_the_store_went_away_is_not_repeated_later(lake: Lake) -> None:
+def test_commit_that_landed_while_the_store_went_away_is_not_repeated_later(lake: Tables) -> None:
     lake.door.inject(Fault("lost_answer", path=COMMIT))
     lake.door.inject(Fault("unavailable", path=r"_delta_log/0*1\.json", method="GET", times=100))
     lake.door.inject(Fault("unavailable", path=COMMIT, times=100))
@@ -132,7 +132,7 @@ def test_commit_that_landed_while_the_store_went_away_is_not_repeated_later(lake
         ("silent", "HTTP error: error sending request"),
     ],
 )
-def test_store_that_stays_away_is_told_as_something_that_passes(lake: Lake, kind: str, told: str) -> None:
+def test_store_that_stays_away_is_told_as_something_that_passes(lake: Tables, kind: str, told: str) -> None:
     lake.door.inject(Fault(kind, path="part-", times=100))
 
     with pytest.raises(StoreUnavailable) as away:
@@ -145,7 +145,7 @@ def test_store_that_stays_away_is_told_as_something_that_passes(lake: Lake, kind
     assert away.value.retryable
 
 
-def test_log_that_was_replaced_on_the_store_stops_the_table_before_its_next_commit(lake: Lake) -> None:
+def test_log_that_was_replaced_on_the_store_stops_the_table_before_its_next_commit(lake: Tables) -> None:
     for _ in range(3):
         lake.read_ten()
     bucket, key = lake.path.removeprefix("s3://").split("/")
@@ -161,7 +161,7 @@ def test_log_that_was_replaced_on_the_store_stops_the_table_before_its_next_comm
     assert_each_once(range(20), lake.ids())
 
 
-def test_store_that_refuses_stops_the_table_at_once(lake: Lake) -> None:
+def test_store_that_refuses_stops_the_table_at_once(lake: Tables) -> None:
     lake.door.inject(Fault("refused", path=COMMIT, times=100, text="Not yours."))
 
     with pytest.raises(TableError) as refused:

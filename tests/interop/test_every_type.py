@@ -174,7 +174,7 @@ def read_with_deltalake(path: Path) -> pa.Table:
     return DeltaTable(path).to_pyarrow_table()
 
 
-class Lake:
+class Tables:
     def __init__(self, broker: Broker, topic: str, folder: Path, schema: str, table: str = "") -> None:
         self.path, self.letters = folder / "events", folder / "shop_dead_letters"
         self.file = folder / "shop.yaml"
@@ -197,7 +197,7 @@ tables:
 
 def test_every_engine_reads_every_type_alike(broker: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic()
-    lake = Lake(broker, name, tmp_path, SCHEMA)
+    lake = Tables(broker, name, tmp_path, SCHEMA)
     broker.produce(name, [json.dumps(payload) for payload, _ in cases()])
     expected = [row for _, row in cases()]
 
@@ -226,7 +226,7 @@ def test_numbers_without_a_place_are_refused_and_the_smallest_are_kept(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    lake = Lake(broker, name, tmp_path, "{id: long not null, f: double, u: uint64}")
+    lake = Tables(broker, name, tmp_path, "{id: long not null, f: double, u: uint64}")
     broker.produce(
         name,
         [
@@ -255,7 +255,7 @@ def test_every_engine_reads_odd_partition_values_alike_and_skips_files(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    lake = Lake(
+    lake = Tables(
         broker,
         name,
         tmp_path,
@@ -289,7 +289,7 @@ def test_every_engine_reads_odd_partition_values_alike_and_skips_files(
 
 def test_statistics_let_a_reader_skip_files(broker: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic()
-    lake = Lake(broker, name, tmp_path, "{id: long not null, at: timestamp}", "max_rows_per_file: 10")
+    lake = Tables(broker, name, tmp_path, "{id: long not null, at: timestamp}", "max_rows_per_file: 10")
     moments = [f"2026-01-01T00:{n:02}:00.000001Z" for n in range(50)]
     broker.produce(name, [json.dumps({"id": n, "at": at}) for n, at in enumerate(moments)])
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline, TableError
 from lakefeed.columns.column_types import type_text
 from lakefeed.engine.inline import run_inline
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 from lakefeed.pipeline.test_file import Sample
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
@@ -128,10 +128,10 @@ def _columns_of_mixed_types_stay_so_when_spark_has_changed_the_table(spark: Delt
         f"ALTER TABLE {table} SET TBLPROPERTIES ('mine' = '1')",
     )
     schema = DeltaTable(landed.path("t")).schema()
-    place = Place("t", landed.path("t"), {}, MIXED.tables["t"])
-    place.look()
+    handle = TableHandle("t", landed.path("t"), {}, MIXED.tables["t"])
+    handle.look()
 
-    columns = place.columns()
+    columns = handle.columns()
     assert columns is not None
     assert {one.name: type_text(one.type) for one in columns} == {
         **{"id": "long", "v": "json", "l": "array<json>"},

@@ -26,7 +26,7 @@ from lakefeed.tables.operations import convert as conversion
 from lakefeed.tables.operations import delete as deletion
 from lakefeed.tables.operations import repartition as layout
 from lakefeed.tables.operations import replace as replacement
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order as clustering
 from lakefeed.tables.rewrite.rewrite import rewrite
@@ -36,7 +36,7 @@ from support.delta_spark import DeltaSpark
 from support.delta_tables import open_any
 from support.foreign_parquet import write_taken
 
-ACCOUNT = operation_account("test", by="test")
+ACCOUNT = operation_info("test", by="test")
 UTC = dt.UTC
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "byte": (pa.int8(), [-128, 127]),

@@ -22,7 +22,7 @@ from lakefeed.tables.operations import properties as settings
 from lakefeed.tables.operations import repartition as layout
 from lakefeed.tables.operations import replace as replacement
 from lakefeed.tables.operations.changes import changes
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.protocol import features
 from lakefeed.tables.rewrite import compact
 from lakefeed.tables.rewrite import z_order as clustering
@@ -32,7 +32,7 @@ from support.delta_spark import DeltaSpark
 from support.delta_tables import open_any, rows
 from support.zoo import ZOO, unpack
 
-ACCOUNT = operation_account("test", by="test")
+ACCOUNT = operation_info("test", by="test")
 REWRITES = ("optimize", "z-order", "delete", "replace", "layout")
 ALL_BUT_CHECKPOINT = (*REWRITES, "restore", "properties", "vacuum")
 

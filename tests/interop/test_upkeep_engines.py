@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from lakefeed.tables.table import account_of
+from lakefeed.tables.table import commit_info_of
 from support.delta_tables import rows
 from support.ledger import assert_versions_contiguous
 from support.upkeep_engines import look_after
@@ -20,7 +20,7 @@ def test_both_engines_give_the_same_content(tmp_path: Path) -> None:
         engine: {
             told["kind"]
             for info in DeltaTable(path).history()
-            if (told := account_of(info)).get("by") == "upkeep"
+            if (told := commit_info_of(info)).get("by") == "upkeep"
         }
         for engine, path in tables.items()
     }

@@ -118,9 +118,9 @@ def test_a_partition_that_a_table_has_never_read_counts_whole_in_its_lag(
 
 
 def _read_up_to(pipeline: Pipeline, positions: dict[str, int]) -> None:
-    from lakefeed.handles.tables import Lake
+    from lakefeed.handles.tables import Tables
 
-    place = Lake(pipeline).places["events"]
-    columns = place.columns()
+    handle = Tables(pipeline).places["events"]
+    columns = handle.columns()
     assert columns is not None
-    place.create(columns, {f"shop/clicks/{name}": at - 1 for name, at in positions.items()}, {})
+    handle.create(columns, {f"shop/clicks/{name}": at - 1 for name, at in positions.items()}, {})

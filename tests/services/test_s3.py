@@ -75,9 +75,9 @@ def test_two_runs_from_kafka_land_every_event_once_on_s3(
     broker.produce(name, payloads[300:])
     pipeline = run(file, "flush.rows=100")
 
-    path, letters_path = f"s3://{bucket}/events", f"s3://{bucket}/shop_dead_letters"
+    path, dead_letters_path = f"s3://{bucket}/events", f"s3://{bucket}/shop_dead_letters"
     assert_each_once(range(600), table_ids(path, storage=s3.storage))
-    letters = dead_letters(letters_path, s3.storage)
+    letters = dead_letters(dead_letters_path, s3.storage)
     assert sorted(letter["payload"] for letter in letters) == [b"[]", b"{"]
     delta = DeltaTable(path, storage_options=s3.storage)
     assert delta.metadata().partition_columns == ["kind"]
@@ -137,7 +137,7 @@ def test_two_pipelines_that_write_one_table_at_the_same_time_lose_nothing(
 
     delta = DeltaTable(path, storage_options=s3.storage)
     accounts = [json.loads(one["lakefeed"]) for one in delta.history() if "lakefeed" in one]
-    order = [account["pipeline"] for account in accounts if account["kind"] == "rows"]
+    order = [commit_info["pipeline"] for commit_info in accounts if commit_info["kind"] == "rows"]
     assert {name: order.count(name) for name in names} == {"east": 20, "west": 20}
     ids = table_ids(path, storage=s3.storage)
     dead: list[int] = []

@@ -15,13 +15,13 @@ from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import open_store
 from lakefeed.tables.operations import convert, delete, drop, properties, vacuum
 from lakefeed.tables.operations import restore as restoring
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import open_any
 from support.s3 import S3Server
 
-ACCOUNT = operation_account("test", by="test")
+ACCOUNT = operation_info("test", by="test")
 
 
 @pytest.fixture

@@ -94,10 +94,12 @@ def test_tombstones_are_counted_and_messages_become_rows_with_a_registry_and_wit
         for row in rows(tmp_path / "orders", "_offset")
     ]
     assert found == [(0, "c", False, "a"), (1, "d", True, "a"), (5, "c", False, "a")]
-    [account] = [json.loads(entry["lakefeed"]) for entry in table.history() if '"rows"' in entry["lakefeed"]]
+    [commit_info] = [
+        json.loads(entry["lakefeed"]) for entry in table.history() if '"rows"' in entry["lakefeed"]
+    ]
     partition = f"{orders}-0"
-    assert account["ranges"] == {partition: [0, 6, 6, 1]}
-    assert (account["rows"], account["skipped"]) == (3, {partition: 2})
+    assert commit_info["ranges"] == {partition: [0, 6, 6, 1]}
+    assert (commit_info["rows"], commit_info["skipped"]) == (3, {partition: 2})
     expected = [{"id": n, "at": None, "tags": ["a", str(n)], "price": {"cents": n}} for n in range(5)]
     assert rows(tmp_path / "plain", "id") == rows(tmp_path / "registered", "id") == expected
     letters = {

@@ -12,10 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
 from lakefeed.engine.report import Quiet
-from lakefeed.handles.tables import Lake
-from lakefeed.upkeep.jobs import charges_of
-from lakefeed.upkeep.schedule import Agenda
-from lakefeed.upkeep.scheduler import Caretaker
+from lakefeed.handles.tables import Tables
+from lakefeed.upkeep.jobs import jobs_of
+from lakefeed.upkeep.schedule import Schedule
+from lakefeed.upkeep.scheduler import Scheduler
 from support.s3 import S3Server
 
 
@@ -38,20 +38,20 @@ upkeep:
   max_share: 1
 """
     )
-    lake = Lake(Pipeline.from_file(tmp_path / "shop.yaml"))
-    place = lake.places["events"]
-    place.create(pa.schema([("id", pa.int64()), ("country", pa.string())]), {}, {"kind": "create"})
+    lake = Tables(Pipeline.from_file(tmp_path / "shop.yaml"))
+    handle = lake.places["events"]
+    handle.create(pa.schema([("id", pa.int64()), ("country", pa.string())]), {}, {"kind": "create"})
     for number in range(4):
         rows = pa.table({"id": [number], "country": ["a b/ü"]})
-        write_deltalake(place.path, rows, mode="append", storage_options=s3.storage)
-    charge = next(charges_of(lake, None))
-    caretaker = Caretaker([charge], Agenda(tmp_path / "upkeep.json"), Quiet(), threading.Event())
+        write_deltalake(handle.path, rows, mode="append", storage_options=s3.storage)
+    job = next(jobs_of(lake, None))
+    caretaker = Scheduler([job], Schedule(tmp_path / "upkeep.json"), Quiet(), threading.Event())
 
-    caretaker.perform(charge, "compact")
+    caretaker.perform(job, "compact")
     time.sleep(1.1)
-    caretaker.perform(charge, "vacuum")
+    caretaker.perform(job, "vacuum")
 
-    table = DeltaTable(place.path, storage_options=s3.storage)
+    table = DeltaTable(handle.path, storage_options=s3.storage)
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]
     assert [json.loads(one["lakefeed"])["kind"] for one in table.history(2)] == ["vacuum", "compact"]
     keys = [key for key in s3.keys("kept", "events/") if "_delta_log" not in key]

@@ -63,9 +63,9 @@ def assert_ranges_contiguous(path: str | Path) -> None:
     """By the accounts in a local table's log, each range of a partition begins where the last one ended."""
     ends: dict[tuple[str, str], int] = {}
     for entry in reversed(DeltaTable(str(path)).history()):
-        account = json.loads(entry.get("lakefeed", "{}"))
-        for partition, (start, end, read, letters) in account.get("ranges", {}).items():
-            key = (account["source"], partition)
+        commit_info = json.loads(entry.get("lakefeed", "{}"))
+        for partition, (start, end, read, letters) in commit_info.get("ranges", {}).items():
+            key = (commit_info["source"], partition)
             assert ends.get(key, start) == start, f"{path}: {key} continues at {start}, not at {ends[key]}"
             assert 0 <= letters <= read <= end - start, f"{path}: {key} has an account that cannot be"
             ends[key] = end

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from lakefeed import Pipeline
-from lakefeed.engine.batch.committer import Landing
+from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.plan import spans
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.report import Quiet
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.sources import Offsets, source_of
 from lakefeed.sources.kafka import fetch
 from lakefeed.tables.positions import lowest
@@ -29,7 +29,7 @@ def drain(file: Path, batch: int = 1_000_000, *, keep_consumers: bool = False) -
     A worker of Spark keeps its consumers for the next batch.
     """
     pipeline = Pipeline.from_file(file)
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     for source in pipeline.sources:
         flow = Flow(lake, source, _SPARK, file.parent / "state", Quiet(), once=True)
         while not _live(flow, lake, pipeline, source, batch):
@@ -47,11 +47,11 @@ def close_consumers() -> None:
         fetch._kept.popitem()[1].close()
 
 
-def _live(flow: Flow, lake: Lake, pipeline: Pipeline, source: str, batch: int) -> bool:
+def _live(flow: Flow, lake: Tables, pipeline: Pipeline, source: str, batch: int) -> bool:
     """One life; False when a table was changed and the rest must be read with its new schema."""
     client = source_of(pipeline, source).client(pipeline.name, source)
     reaches = flow._reaches(client)
-    landing = Landing(lake, source, client.marks(), reaches, Quiet())
+    landing = Committer(lake, source, client.marks(), reaches, Quiet())
     try:
         flow._record_beginnings(reaches, landing)
         plan = flow._plan(reaches)

@@ -110,11 +110,11 @@ class RegistryGate:
                 return error.code, error.read()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        gate = self
+        channel = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                status, content = gate.answer(self.path, self.headers.get("Authorization"))
+                status, content = channel.answer(self.path, self.headers.get("Authorization"))
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()

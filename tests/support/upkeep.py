@@ -20,11 +20,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
 from lakefeed.engine.report import Quiet, Upkept
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.tables.write.append import Append, NewFile, append
-from lakefeed.upkeep.jobs import Charge, charges_of
-from lakefeed.upkeep.schedule import Agenda
-from lakefeed.upkeep.scheduler import Caretaker, SteadyClock
+from lakefeed.upkeep.jobs import UpkeepJob, jobs_of
+from lakefeed.upkeep.schedule import Schedule
+from lakefeed.upkeep.scheduler import Scheduler, SteadyClock
 
 FIRST_DAY = date(2026, 1, 1)
 _SCHEMA = pa.schema(
@@ -68,17 +68,17 @@ upkeep: {upkeep}
 """
         )
         pipeline = Pipeline.from_file(folder / "shop.yaml")
-        lake = Lake(pipeline)
-        self.place: Place = lake.places["events"]
-        if self.place.open(pipeline.name) is None:
-            columns = self.place.columns()
+        lake = Tables(pipeline)
+        self.handle: TableHandle = lake.places["events"]
+        if self.handle.open(pipeline.name) is None:
+            columns = self.handle.columns()
             assert columns is not None
-            self.place.create(columns, {"shop/clicks/0": -1}, {"kind": "create"})
+            self.handle.create(columns, {"shop/clicks/0": -1}, {"kind": "create"})
         self.told = Told()
         self.stop = threading.Event()
-        self.agenda = Agenda(folder / "upkeep.json")
-        self.charge: Charge = next(charges_of(lake, spark, self.stop.is_set))
-        self.caretaker = Caretaker([self.charge], self.agenda, self.told, self.stop, clock)
+        self.agenda = Schedule(folder / "upkeep.json")
+        self.job: UpkeepJob = next(jobs_of(lake, spark, self.stop.is_set))
+        self.caretaker = Scheduler([self.job], self.agenda, self.told, self.stop, clock)
 
     def add(self, first: int, count: int, day: int = 0, rows: int = 10) -> None:
         """`count` files of one day with consecutive ids from `first` on."""
@@ -96,18 +96,18 @@ upkeep: {upkeep}
             (self.path / name).parent.mkdir(exist_ok=True)
             rows = _rows(range(at, at + 10), day)
             values = {"day": str(FIRST_DAY + timedelta(days=day))}
-            if not self.place.spec or not self.place.spec.partition_by:
+            if not self.handle.spec or not self.handle.spec.partition_by:
                 values = {}
             pq.write_table(rows.drop_columns(list(values)), self.path / name)
             file = NewFile(name, (self.path / name).stat().st_size, values, json.dumps({"numRecords": 10}))
             key = "shop/clicks/0"
-            with self.place.lock:
-                append(self.place.table, Append([file], {key: at + 9}, {key: at - 1}, {}), retries=5)
+            with self.handle.lock:
+                append(self.handle.table, Append([file], {key: at + 9}, {key: at - 1}, {}), retries=5)
 
     def perform(self, operation: str) -> list[Upkept]:
         """Do an operation now; answer its steps."""
         self.told.steps.clear()
-        self.caretaker.perform(self.charge, operation)
+        self.caretaker.perform(self.job, operation)
         return list(self.told.steps)
 
     def ids(self) -> list[int]:
@@ -116,7 +116,7 @@ upkeep: {upkeep}
     def files(self) -> list[str]:
         return sorted(pa.table(DeltaTable(self.path).get_add_actions()).column("path").to_pylist())
 
-    def account(self) -> dict[str, Any]:
+    def commit_info(self) -> dict[str, Any]:
         """The account of the newest version."""
         return dict(json.loads(DeltaTable(self.path).history(1)[0]["lakefeed"]))
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakefeed import Pipeline
-from lakefeed.engine.report import BatchDone, Committed, Lettered, Refusing, Sample, Upkept
+from lakefeed.engine.report import BatchDone, Committed, DeadLettersFound, Refusing, Sample, Upkept
 from lakefeed.watch.metrics import Metrics
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 from lakefeed.watch.together import Together
 from lakefeed.watch.web.server import serving
 
@@ -63,7 +63,7 @@ class WatchedRun:
     def __init__(self, pipeline: Pipeline | None = None) -> None:
         self.pipeline = pipeline or shop()
         self.clock = Clock()
-        self.logbook = Logbook(self.pipeline, self.clock)
+        self.logbook = RunState(self.pipeline, self.clock)
         self.metrics = Metrics(self.logbook)
         self.tell = Together(self.logbook, self.metrics)
 
@@ -81,7 +81,7 @@ class WatchedRun:
         payload: str = "{broken",
     ) -> None:
         sample = Sample(f"{source}-0", 17, "decode", code, error, payload)
-        self.tell.lettered(Lettered(table, source, {("decode", code): count}, (sample,)))
+        self.tell.lettered(DeadLettersFound(table, source, {("decode", code): count}, (sample,)))
         self.commit("dead letters", source, count)
 
     def all_is_well(self) -> None:

@@ -14,7 +14,7 @@ from lakefeed.commands.options import DryRun, Json, Overrides, PipelineFile, Yes
 if TYPE_CHECKING:
     from lakefeed.dead_letters.discard import Discard
     from lakefeed.dead_letters.find import LetterFilter, LetterSummary
-    from lakefeed.handles.tables import Lake
+    from lakefeed.handles.tables import Tables
     from lakefeed.reprocess.replay import TableReplay
 
 dead_letters = typer.Typer(
@@ -209,21 +209,21 @@ def _answer(
     file: Path,
     overrides: list[str] | None,
     wanted: LetterFilter,
-    work: Callable[[Lake], Any],
+    work: Callable[[Tables], Any],
     lines: Callable[[Any], list[str]],
     as_json: bool,
 ) -> None:
     """Do the work; `lines` are none where no letter was found, which is told with how many there are."""
     from lakefeed.commands.output import json_text
     from lakefeed.dead_letters.find import count_letters, refuse_unknown_table
-    from lakefeed.handles.tables import Lake
+    from lakefeed.handles.tables import Tables
     from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
 
     pipeline = Pipeline.from_file(file, overrides or ())
     redactor = Redactor.of(pipeline)
     with redactor.guarding():
-        lake = Lake(pipeline)
+        lake = Tables(pipeline)
         refuse_unknown_table(lake, wanted.table)
         found = work(lake)
         said = [] if as_json else lines(found) or [_none_of(count_letters(lake))]

@@ -14,9 +14,9 @@ def json_text(found: Any) -> str:
 
 def command_account(kind: str, reason: str | None) -> dict[str, Any]:
     """What the commit of a command says about itself: what it did, who typed it, and why."""
-    from lakefeed.tables.operations.operation import operation_account
+    from lakefeed.tables.operations.operation import operation_info
 
-    return operation_account(kind, by="command", who=operator(), reason=reason)
+    return operation_info(kind, by="command", who=operator(), reason=reason)
 
 
 def operator() -> str:

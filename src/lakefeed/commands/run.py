@@ -21,7 +21,7 @@ from lakefeed.commands.options import called as called_as
 if TYPE_CHECKING:
     from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.watch.state import Logbook
+    from lakefeed.watch.state import RunState
 
 _log = logging.getLogger("lakefeed")
 
@@ -90,9 +90,9 @@ def run_pipeline(
     from lakefeed.pipeline.secrets import Redactor
     from lakefeed.run import run as run_watched
     from lakefeed.watch.log import start_logging
-    from lakefeed.watch.state import Logbook
+    from lakefeed.watch.state import RunState
 
-    redactor, logbook = Redactor.of(pipeline), Logbook(pipeline)
+    redactor, logbook = Redactor.of(pipeline), RunState(pipeline)
     in_json = log_format is LogFormat.json
     start_logging(redactor, debug="--debug" in sys.argv, quiet=quiet, json=in_json)
     stop = stopped_by_signals()
@@ -149,7 +149,7 @@ def _end_at_once(number: int) -> NoReturn:
 
 def _progress(
     pipeline: Pipeline,
-    logbook: Logbook,
+    logbook: RunState,
     redactor: Redactor,
     stop: threading.Event,
     called: str,

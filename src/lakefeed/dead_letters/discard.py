@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from lakefeed.dead_letters.find import LetterFilter, literal, read_letters
 from lakefeed.dead_letters.reconcile import remove, settle
 from lakefeed.errors import StoreUnavailable, TableError
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
 from lakefeed.tables.positions import Positions, lowest, positions_of, replay_id
@@ -51,11 +51,11 @@ def discard(
 
     Letters at offsets that their table has not read up to yet stay: the next run would write them again.
     """
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     if lake.letters.look() is None:
         return Discard()
-    places = [place for place in lake.places.values() if wanted.table in (None, place.name)]
-    tables = {place.name: place for place in places if place.look() is not None}
+    places = [handle for handle in lake.places.values() if wanted.table in (None, handle.name)]
+    tables = {handle.name: handle for handle in places if handle.look() is not None}
     given_up = {} if dry_run else _settle(lake, tables, wanted)
     for _ in range(_ATTEMPTS):
         found, ahead = _count(lake, wanted, tables)
@@ -64,14 +64,14 @@ def discard(
         condition = wanted.sql(pipeline.name)
         if ahead:
             condition += f" AND NOT ({' OR '.join(one.sql() for one in ahead)})"
-        account = {
+        commit_info = {
             "pipeline": pipeline.name,
             "kind": "discard",
             "letters": found.letters,
             "who": who,
             "reason": reason,
         }
-        if remove(lake.letters.table, condition, account, given_up, found.letters):
+        if remove(lake.letters.table, condition, commit_info, given_up, found.letters):
             return replace(found, version=lake.letters.table.version)
         lake.letters.table.refresh()
     raise StoreUnavailable(
@@ -79,21 +79,21 @@ def discard(
     )
 
 
-def _settle(lake: Lake, tables: dict[str, Place], wanted: LetterFilter) -> dict[str, int]:
+def _settle(lake: Tables, tables: dict[str, TableHandle], wanted: LetterFilter) -> dict[str, int]:
     """Settle what can be settled; for the one table that is named, answer the number that cannot."""
     given_up = {}
-    for name, place in tables.items():
+    for name, handle in tables.items():
         try:
-            settle(lake, place)
+            settle(lake, handle)
         except TableError as error:
             if error.retryable or wanted.table != name:
                 raise
-            number = place.table.transactions[replay_id(lake.pipeline.name)]
+            number = handle.table.transactions[replay_id(lake.pipeline.name)]
             given_up[replay_id(lake.pipeline.name, name)] = number
     return given_up
 
 
-def _count(lake: Lake, wanted: LetterFilter, tables: dict[str, Place]) -> tuple[Discard, set[Ahead]]:
+def _count(lake: Tables, wanted: LetterFilter, tables: dict[str, TableHandle]) -> tuple[Discard, set[Ahead]]:
     found = Discard()
     ahead: set[Ahead] = set()
     borders = _borders(lake, tables)
@@ -112,7 +112,7 @@ def _count(lake: Lake, wanted: LetterFilter, tables: dict[str, Place]) -> tuple[
     return found, ahead
 
 
-def _borders(lake: Lake, tables: dict[str, Place]) -> dict[tuple[str, str], Positions]:
+def _borders(lake: Tables, tables: dict[str, TableHandle]) -> dict[tuple[str, str], Positions]:
     """The positions of each table in each of its sources; a table that is missing has read nothing.
 
     Letters of tables and sources that the pipeline file does not name will never be read again.
@@ -124,11 +124,11 @@ def _borders(lake: Lake, tables: dict[str, Place]) -> dict[tuple[str, str], Posi
     }
 
 
-def _border(lake: Lake, tables: dict[str, Place], table: str, source: str) -> Positions:
+def _border(lake: Tables, tables: dict[str, TableHandle], table: str, source: str) -> Positions:
     """How far a table has come; a route as far as the last of its tables."""
     name = lake.pipeline.name
     if table not in lake.routes:
         return positions_of(tables[table].table.transactions, name, source) if table in tables else {}
-    opened = [place.look() for place in lake.routed_places(table).values()]
+    opened = [handle.look() for handle in lake.routed_places(table).values()]
     held = [positions_of(one.transactions, name, source) for one in opened if one is not None]
     return lowest(each for each in held if each) if any(held) else {}

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.errors import TableError, UsageError
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import ORIGIN, Events
 from lakefeed.stores import store_errors
@@ -70,7 +70,7 @@ def literal(value: str | int | dt.datetime) -> str:
 
 
 def read_letters(
-    lake: Lake, wanted: LetterFilter, columns: Sequence[str] | None = None, version: int | None = None
+    lake: Tables, wanted: LetterFilter, columns: Sequence[str] | None = None, version: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The dead letters of a pipeline that are meant, as of one version of their table.
 
@@ -140,7 +140,7 @@ class LetterSummary:
     example: str
 
 
-def summaries(lake: Lake, wanted: LetterFilter) -> list[LetterSummary]:
+def summaries(lake: Tables, wanted: LetterFilter) -> list[LetterSummary]:
     """What kinds of dead letters there are, the most frequent first."""
     columns = ["table", "source", "stage", "code", "dead_at", "error"]
     found: dict[tuple[str, ...], LetterSummary] = {}
@@ -156,7 +156,7 @@ def summaries(lake: Lake, wanted: LetterFilter) -> list[LetterSummary]:
     return sorted(found.values(), key=lambda one: -one.letters)
 
 
-def refuse_unknown_table(lake: Lake, table: str | None) -> None:
+def refuse_unknown_table(lake: Tables, table: str | None) -> None:
     """Raise UsageError for a table that neither the file has nor any dead letter; old names may have some."""
     lake.find_routed()
     names = {**lake.places, **lake.routes}
@@ -168,12 +168,12 @@ def refuse_unknown_table(lake: Lake, table: str | None) -> None:
         raise UsageError(f"--table: there is no table {table!r}{suggestion(table, names)}")
 
 
-def count_letters(lake: Lake) -> int:
+def count_letters(lake: Tables) -> int:
     """How many dead letters the pipeline has, of all tables."""
     return sum(batch.num_rows for batch in read_letters(lake, LetterFilter(), ["offset"]))
 
 
-def newest_letters(lake: Lake, wanted: LetterFilter, limit: int) -> pa.Table:
+def newest_letters(lake: Tables, wanted: LetterFilter, limit: int) -> pa.Table:
     """The dead letters that came last, newest first."""
     kept = DEAD_LETTER_SCHEMA.empty_table()
     order = [(name, "descending") for name in ("dead_at", "timestamp", "offset")]

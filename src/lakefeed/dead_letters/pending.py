@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefeed.engine.batch.plan import Stamp
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.sources import Offsets
 from lakefeed.tables.positions import positions_of
 from lakefeed.text import counted
@@ -19,7 +19,7 @@ Standing = Mapping[str, frozenset[Stamp]]
 
 
 def standing(
-    lake: Lake, source: str, table: str, held: Offsets, rows_from: Offsets, letters: Offsets
+    lake: Tables, source: str, table: str, held: Offsets, rows_from: Offsets, letters: Offsets
 ) -> dict[str, frozenset[Stamp]]:
     """The standing letters of a table, by partition; never any after offsets began anew.
 
@@ -34,7 +34,7 @@ def standing(
     return lake.lettered(source, table, ahead) if ahead else {}
 
 
-def foreseen(lake: Lake, source: str, table: str, start: Offsets) -> str:
+def foreseen(lake: Tables, source: str, table: str, start: Offsets) -> str:
     """What to know of a table that begins anew; nothing where no dead letter of it is known."""
     letters = lake.letters.look()
     if letters is None:

@@ -19,12 +19,12 @@ from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.find import LetterFilter, literal, read_letters
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.stores import store_errors
 from lakefeed.tables.log.transactions import read_entry
 from lakefeed.tables.positions import replay_id
-from lakefeed.tables.table import LakeTable, account_of, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 from lakefeed.tables.write.append import Append, NewFile, append
 
 _ATTEMPTS = 5
@@ -94,24 +94,24 @@ def members(groups: Iterable[LetterGroup]) -> Iterator[Identity]:
             yield one.source, one.topic, one.partition, one.dead_at, offset
 
 
-def settle(lake: Lake, place: Place) -> bool:
+def settle(lake: Tables, handle: TableHandle) -> bool:
     """Do what the table's last replay or rewind has left to do; False where nothing was left.
 
     Raises TableError when the log no longer tells what that was.
     """
     name = lake.pipeline.name
-    ordered = place.table.transactions.get(replay_id(name))
+    ordered = handle.table.transactions.get(replay_id(name))
     if ordered is None:
         return False
     with lake.letters.lock:
         letters = lake.letters.open(name)
         if letters is None:
             return False
-        key = replay_id(name, place.name)
+        key = replay_id(name, handle.name)
         for _ in range(_ATTEMPTS):
             if letters.transactions.get(key, 0) >= ordered:
                 return False
-            if _follow(lake, place, letters, ordered):
+            if _follow(lake, handle, letters, ordered):
                 return True
             letters.refresh()
     raise StoreUnavailable(
@@ -119,31 +119,31 @@ def settle(lake: Lake, place: Place) -> bool:
     )
 
 
-def unsettled(lake: Lake, place: Place) -> frozenset[Identity]:
+def unsettled(lake: Tables, handle: TableHandle) -> frozenset[Identity]:
     """The letters that are rows already, as a replay was killed before it could delete them."""
     name, letters = lake.pipeline.name, lake.letters.table
-    ordered = place.table.transactions.get(replay_id(name))
-    if ordered is None or letters.transactions.get(replay_id(name, place.name), 0) >= ordered:
+    ordered = handle.table.transactions.get(replay_id(name))
+    if ordered is None or letters.transactions.get(replay_id(name, handle.name), 0) >= ordered:
         return frozenset()
-    order = _order(place, name, ordered)
+    order = _order(handle, name, ordered)
     return frozenset(() if order["kind"] == "rewind" else members(from_account(order["letters"])))
 
 
-def _follow(lake: Lake, place: Place, letters: LakeTable, ordered: int) -> bool:
+def _follow(lake: Tables, handle: TableHandle, letters: LakeTable, ordered: int) -> bool:
     """One try; False when another commit came in between."""
-    order = _order(place, lake.pipeline.name, ordered)
-    account: dict[str, Any] = {"pipeline": lake.pipeline.name, "table": place.name}
-    key = replay_id(lake.pipeline.name, place.name)
+    order = _order(handle, lake.pipeline.name, ordered)
+    commit_info: dict[str, Any] = {"pipeline": lake.pipeline.name, "table": handle.name}
+    key = replay_id(lake.pipeline.name, handle.name)
     if order["kind"] == "rewind":
-        return _return(lake, letters, order, account, {key: ordered})
+        return _return(lake, letters, order, commit_info, {key: ordered})
     groups = from_account(order["letters"])
-    there = _count(lake, place.name, groups)
-    account |= {"kind": "replayed", "letters": there}
-    return remove(letters, _condition(lake, place.name, groups), account, {key: ordered}, there)
+    there = _count(lake, handle.name, groups)
+    commit_info |= {"kind": "replayed", "letters": there}
+    return remove(letters, _condition(lake, handle.name, groups), commit_info, {key: ordered}, there)
 
 
 def remove(
-    letters: LakeTable, condition: str, account: dict[str, Any], transactions: dict[str, int], count: int
+    letters: LakeTable, condition: str, commit_info: dict[str, Any], transactions: dict[str, int], count: int
 ) -> bool:
     """Delete letters and set positions in one commit; False when another commit came in between.
 
@@ -151,11 +151,11 @@ def remove(
     """
     if not count:
         expected = {name: letters.transactions.get(name) for name in transactions}
-        append(letters, Append([], transactions, expected, account), retries=_ATTEMPTS)
+        append(letters, Append([], transactions, expected, commit_info), retries=_ATTEMPTS)
         return True
     try:
         with store_errors(letters.path):
-            letters.delta.delete(condition, commit_properties=commit_properties(transactions, account))
+            letters.delta.delete(condition, commit_properties=commit_properties(transactions, commit_info))
     except CommitFailedError:
         return False
     letters.refresh()
@@ -163,56 +163,56 @@ def remove(
 
 
 def _return(
-    lake: Lake,
+    lake: Tables,
     letters: LakeTable,
     order: dict[str, Any],
-    account: dict[str, Any],
+    commit_info: dict[str, Any],
     transactions: dict[str, int],
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
-    there = {one for batch in _identified(lake, account["table"], None) for one in identities(batch)}
+    there = {one for batch in _identified(lake, commit_info["table"], None) for one in identities(batch)}
     writer = TableWriter(lake.letters.store, FileTarget(DEAD_LETTER_SCHEMA, sync=lake.letters.sync))
     count = 0
     for part in order.get("letters", ()):
         wanted = set(members(from_account(part["letters"]))) - there
         there |= wanted
-        for batch in _identified(lake, account["table"], part["version"]):
+        for batch in _identified(lake, commit_info["table"], part["version"]):
             kept = batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
             writer.write(kept)
             count += kept.num_rows
     files = [NewFile(file.path, file.size, {}, file.stats) for file in writer.close()]
     expected = {name: letters.transactions.get(name) for name in transactions}
-    change = Append(files, transactions, expected, account | {"kind": "returned", "letters": count})
+    change = Append(files, transactions, expected, commit_info | {"kind": "returned", "letters": count})
     append(letters, change, retries=_ATTEMPTS)
     return True
 
 
-def _identified(lake: Lake, table: str, version: int | None) -> Iterator[pa.RecordBatch]:
+def _identified(lake: Tables, table: str, version: int | None) -> Iterator[pa.RecordBatch]:
     columns = IDENTITY_COLUMNS if version is None else None
     return read_letters(lake, LetterFilter(table=table), columns, version)
 
 
-def _count(lake: Lake, table: str, groups: list[LetterGroup]) -> int:
+def _count(lake: Tables, table: str, groups: list[LetterGroup]) -> int:
     wanted = set(members(groups))
     return sum(one in wanted for batch in _identified(lake, table, None) for one in identities(batch))
 
 
-def _condition(lake: Lake, table: str, groups: list[LetterGroup]) -> str:
+def _condition(lake: Tables, table: str, groups: list[LetterGroup]) -> str:
     of_table = LetterFilter(table=table).sql(lake.pipeline.name)
     return f"{of_table} AND ({' OR '.join(group.sql() for group in groups)})"
 
 
-def _order(place: Place, pipeline: str, number: int) -> dict[str, Any]:
+def _order(handle: TableHandle, pipeline: str, number: int) -> dict[str, Any]:
     """The account of the commit that set this number."""
-    for version in range(place.table.version, -1, -1):
+    for version in range(handle.table.version, -1, -1):
         try:
-            entry = read_entry(place.store, version)
+            entry = read_entry(handle.store, version)
         except FileNotFoundError:
             break
         if entry.transactions.get(replay_id(pipeline)) == number:
-            return account_of(entry.info)
+            return commit_info_of(entry.info)
     raise TableError(
-        f"table {place.name}: a replay of dead letters was interrupted, and the log no longer shows which "
+        f"table {handle.name}: a replay of dead letters was interrupted, and the log no longer shows which "
         f"ones it wrote.\n"
         "Compare the dead letters with the table, and discard those that are already rows."
     )

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from lakefeed.doctor.finding import Finding
 from lakefeed.errors import LakefeedError
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.stores import open_store, store_errors
 from lakefeed.tables.table import LakeTable, commit_properties
 from lakefeed.units import readable_size
@@ -39,16 +39,16 @@ _TOLERATED_SKEW = 60.0
 def examine(pipeline: Pipeline) -> Iterator[Finding]:
     """Every table's store, then the table itself if there is one."""
     try:
-        lake = Lake(pipeline)
+        lake = Tables(pipeline)
     except LakefeedError as error:
         yield Finding.of("stores", error)
         return
-    for place in (*lake.places.values(), *lake.routes.values(), lake.letters):
-        check = "dead letters" if place is lake.letters else f"table {place.name}"
-        found = list(store(check, place.path, place.storage))
+    for handle in (*lake.places.values(), *lake.routes.values(), lake.letters):
+        check = "dead letters" if handle is lake.letters else f"table {handle.name}"
+        found = list(store(check, handle.path, handle.storage))
         yield from found
         if not any(each.state == "fail" for each in found):
-            yield from protocol(check, place)
+            yield from protocol(check, handle)
 
 
 def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding]:
@@ -83,16 +83,16 @@ def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding
     yield from _room(check, path)
 
 
-def protocol(check: str, place: Place) -> Iterator[Finding]:
+def protocol(check: str, handle: TableHandle) -> Iterator[Finding]:
     """Whether the table is one that Lakefeed may write to."""
     try:
-        table = LakeTable.open(place.name, place.path, place.storage, place.store)
+        table = LakeTable.open(handle.name, handle.path, handle.storage, handle.store)
     except LakefeedError as error:
         yield Finding.of(check, error)
         return
     if table is None:
-        if place.spec is not None and not place.spec.create:
-            text = f"there is no Delta table at {place.path} and `create` is false"
+        if handle.spec is not None and not handle.spec.create:
+            text = f"there is no Delta table at {handle.path} and `create` is false"
             yield Finding(check, "fail", text, "Create the table, correct `path`, or set `create: true`")
         return
     asked = table.delta.protocol()
@@ -158,7 +158,7 @@ def _keeps_commits_apart(probe: str, storage: Mapping[str, str]) -> bool:
         partition_by=(),
         properties={},
         transactions={},
-        account={},
+        commit_info={},
     )
     for _ in range(_RACES):
         racers = [_opened(probe, storage) for _ in range(2)]

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 
 from lakefeed.engine.batch.plan import group_of
 from lakefeed.engine.batch.refusals import Refusals
-from lakefeed.engine.event_counter import Tally
+from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.report import Watcher
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.routed_tables import RoutedTables
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.sources import Offsets
 from lakefeed.tables.positions import lowest
 
@@ -37,7 +37,7 @@ class Assignment:
     Only the flow that has a table may give it away, and only while it does not live with it.
     """
 
-    def __init__(self, lake: Lake, source: str, watcher: Watcher) -> None:
+    def __init__(self, lake: Tables, source: str, watcher: Watcher) -> None:
         tables = lake.pipeline.tables_of(source)
         flush = lake.pipeline.flush_for(source)
         self.source = source
@@ -51,7 +51,7 @@ class Assignment:
         self.until: Offsets | None = None
         """Where a run that ends by itself ends, for every flow of the source."""
         self.routes = {name: RoutedTables(lake, name) for name in lake.routes if name in tables}
-        self.tally = Tally()
+        self.counter = EventCounter()
         self.refusals = Refusals(source, lake.pipeline.dead_letters.stop_above)
         self.near = min(flush.rows, max(1, flush.bytes // _BYTES))
         """Events behind the main flow from which on a table may join it: about a batch."""

@@ -11,7 +11,7 @@ Counted = list[tuple[int, int]]
 """Ranges of offsets that were counted, in order, with gaps between them."""
 
 
-class Tally:
+class EventCounter:
     """Remembers which offsets of each partition were counted; shared by the flows of a source."""
 
     def __init__(self) -> None:

@@ -21,18 +21,18 @@ import pyarrow as pa
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.sightings import events_seen, sighting_lines
 from lakefeed.engine.assignment import Assignment, Seat
-from lakefeed.engine.batch.committer import Landing, Outcome
-from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.committer import Committer, Outcome
+from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.plan import FlowPlan, RoutedTable, TablePlan, format_of, group_of
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.flow_run import Life, spark_errors
+from lakefeed.engine.flow_run import FlowRun, spark_errors
 from lakefeed.engine.report import Watcher
 from lakefeed.engine.spark.session import has_ended
-from lakefeed.engine.start_positions import Beginnings
+from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import BatchFailed, LakefeedError, TableError
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
-from lakefeed.handles.progress import Reach
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.progress import TableProgress
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
 from lakefeed.tables.positions import lowest
 from lakefeed.tables.schema import additions
@@ -51,12 +51,12 @@ class Flow:
     `live` is called again and again by the supervisor, each time from the tables.
     """
 
-    life_kind: type[Life] = Life
+    life_kind: type[FlowRun] = FlowRun
     """How batches are run."""
 
     def __init__(
         self,
-        lake: Lake,
+        lake: Tables,
         source: str,
         spark: SparkSession,
         state: Path,
@@ -78,8 +78,8 @@ class Flow:
         self._watcher = watcher
         self._once = once
         self._shaken = self.seat.failing_since is not None
-        self._pace = Pace(self._pipeline.flush_for(source), hurry=once)
-        self._beginnings = Beginnings(lake, self._assignment, watcher)
+        self._pace = BatchLimits(self._pipeline.flush_for(source), hurry=once)
+        self._beginnings = StartPositions(lake, self._assignment, watcher)
         self._routes = self._assignment.routes
         self._refusals = self._assignment.refusals
         self._tables: list[str] = []
@@ -138,13 +138,15 @@ class Flow:
         if self._once and reaches and self._assignment.until is None:
             self._assignment.until = client.latest()
         self._bear(failures)
-        self.seat.committed({reach.place.name: reach.recorded for reach in reaches})
+        self.seat.committed({reach.handle.name: reach.recorded for reach in reaches})
         reaches = self._without_far(reaches)
         if not reaches:
             return None
         life = self.life_kind(
             client=client,
-            landing=Landing(self._lake, self.source, client.marks(), reaches, self._watcher, self._refusals),
+            landing=Committer(
+                self._lake, self.source, client.marks(), reaches, self._watcher, self._refusals
+            ),
             plan=self._plan(reaches),
             start=lowest(reach.rows_from for reach in reaches),
             until=self._until(reaches),
@@ -152,7 +154,7 @@ class Flow:
             stop=self.stop,
             watcher=self._watcher,
             seat=self.seat,
-            tally=self._assignment.tally,
+            counter=self._assignment.counter,
             shaken=self._shaken,
         )
         life.landing.tell_positions()
@@ -166,7 +168,7 @@ class Flow:
             self._shaken = life.busy
             life.close()
 
-    def _until(self, reaches: list[Reach]) -> Offsets | None:
+    def _until(self, reaches: list[TableProgress]) -> Offsets | None:
         """Where a run that ends by itself ends: asked once, but for partitions that are gone since."""
         ends = self._assignment.until
         return ends and {name: at for name, at in ends.items() if name in reaches[0].rows_from}
@@ -190,11 +192,11 @@ class Flow:
             self._watcher.delayed(name, self.source, str(error))
         self.launch(flow)
 
-    def _without_far(self, reaches: list[Reach]) -> list[Reach]:
+    def _without_far(self, reaches: list[TableProgress]) -> list[TableProgress]:
         """Leave out tables that are far behind: they catch up in a flow of their own."""
         positions = {
-            name: lowest(reach.rows_from for reach in reaches if group_of(reach.place.name) == name)
-            for name in {group_of(reach.place.name) for reach in reaches}
+            name: lowest(reach.rows_from for reach in reaches if group_of(reach.handle.name) == name)
+            for name in {group_of(reach.handle.name) for reach in reaches}
         }
         far = self._assignment.far(positions) if self.launch else {}
         if not far or self.launch is None:
@@ -206,7 +208,7 @@ class Flow:
             )
             self._watcher.moved(name, self.source, text, apart=True)
         self.launch(self._part(far))
-        return [reach for reach in reaches if group_of(reach.place.name) not in far]
+        return [reach for reach in reaches if group_of(reach.handle.name) not in far]
 
     def _part(self, tables: Collection[str], failing_since: float | None = None) -> Flow:
         """A flow that has these tables from now on."""
@@ -232,32 +234,32 @@ class Flow:
             self._watcher.moved(name, self.source, text, apart=False)
         return True
 
-    def _reaches(self, client: SourceClient) -> list[Reach]:
+    def _reaches(self, client: SourceClient) -> list[TableProgress]:
         """How far each table has come; creates the tables whose schema is declared."""
         self._tables = self.seat.tables
         reaches, failures = self._beginnings.find(client, self._tables)
         self._bear(failures)
         return reaches
 
-    def _record_beginnings(self, reaches: list[Reach], landing: Landing) -> Outcome | None:
+    def _record_beginnings(self, reaches: list[TableProgress], landing: Committer) -> Outcome | None:
         """Give a table that knows nothing of the source its positions before anything is read.
 
         An Outcome names the tables that cannot be written.
         """
         for reach in reaches:
-            if reach.place.exists and not reach.logged:
+            if reach.handle.exists and not reach.logged:
                 for partition, at in reach.rows_from.items():
                     reach.extend(OffsetRange(partition, at, at), 0, 0)
         failures = landing.record_positions()
         return Outcome(failures=failures) if failures else None
 
-    def _plan(self, reaches: list[Reach]) -> FlowPlan:
+    def _plan(self, reaches: list[TableProgress]) -> FlowPlan:
         pipeline = self._pipeline
         spec = source_of(pipeline, self.source)
         tables = [
             self._routed_plan(reach, reaches)
-            if reach.place.name in self._routes
-            else reach.place.plan(reach.shape, reach.rows_from, reach.lettered)
+            if reach.handle.name in self._routes
+            else reach.handle.plan(reach.shape, reach.rows_from, reach.lettered)
             for reach in reaches
             if not reach.is_routed
         ]
@@ -267,27 +269,27 @@ class Flow:
             source=spec,
             format=format_of(spec),
             tables=tuple(tables),
-            letters_path=self._lake.letters.path,
-            letters_storage=self._lake.letters.storage,
+            dead_letters_path=self._lake.letters.path,
+            dead_letters_storage=self._lake.letters.storage,
             cores=self.cores,
             sync=pipeline.sync,
             most_bytes=2 * pipeline.flush_for(self.source).bytes,
         )
 
-    def _routed_plan(self, reach: Reach, reaches: list[Reach]) -> TablePlan:
-        route = self._routes[reach.place.name]
+    def _routed_plan(self, reach: TableProgress, reaches: list[TableProgress]) -> TablePlan:
+        route = self._routes[reach.handle.name]
         columns = route.columns()
         tables = {
-            tuple(one.place.name.split("/")[1:]): RoutedTable(
-                one.place.name, one.place.path, one.place.target(one.shape), one.rows_from
+            tuple(one.handle.name.split("/")[1:]): RoutedTable(
+                one.handle.name, one.handle.path, one.handle.target(one.shape), one.rows_from
             )
             for one in reaches
-            if one.shape and one.is_routed and group_of(one.place.name) == reach.place.name
+            if one.shape and one.is_routed and group_of(one.handle.name) == reach.handle.name
         }
         return replace(
-            reach.place.plan(None, reach.rows_from, reach.lettered),
+            reach.handle.plan(None, reach.rows_from, reach.lettered),
             columns=columns,
-            rules=reach.place.rules(columns),
+            rules=reach.handle.rules(columns),
             route=route.route,
             routed=tables,
             reserved=self._lake.reserved(route.route),
@@ -341,36 +343,36 @@ class Flow:
             route.learn(proposal)
             self._refusals.inferred(name, proposal)
             return self._tell_inferred(route.front, proposal)
-        place = route.place(name)
-        if place is None:
+        handle = route.handle(name)
+        if handle is None:
             return None
-        if not place.exists and place.open(self._pipeline.name) is None:
-            self._beginnings.create(place, route.columns_for(proposal), start, client.marks())
+        if not handle.exists and handle.open(self._pipeline.name) is None:
+            self._beginnings.create(handle, route.columns_for(proposal), start, client.marks())
         else:
-            self._add(place, route.without_made(proposal))
+            self._add(handle, route.without_made(proposal))
         return None
 
-    def _evolve(self, place: Place, proposal: pa.Schema, client: SourceClient) -> None:
-        refuse_too_wide(place.name, place.columns(), proposal)
-        if not place.exists:
-            self._beginnings.create(place, proposal, self._beginnings.begin(client, place), client.marks())
-            self._refusals.inferred(place.name, proposal)
-            self._tell_inferred(place, proposal)
+    def _evolve(self, handle: TableHandle, proposal: pa.Schema, client: SourceClient) -> None:
+        refuse_too_wide(handle.name, handle.columns(), proposal)
+        if not handle.exists:
+            self._beginnings.create(handle, proposal, self._beginnings.begin(client, handle), client.marks())
+            self._refusals.inferred(handle.name, proposal)
+            self._tell_inferred(handle, proposal)
             return
-        refuse_new_columns(place, proposal)
-        self._add(place, proposal)
+        refuse_new_columns(handle, proposal)
+        self._add(handle, proposal)
 
-    def _add(self, place: Place, proposal: pa.Schema) -> None:
-        account = {"pipeline": self._pipeline.name, "source": self.source, "kind": "evolve"}
-        before = place.table.schema
-        for text in additions(before, place.add(proposal, account)):
-            self._watcher.changed(place.name, text)
-        self._tell_inferred(place, proposal)
+    def _add(self, handle: TableHandle, proposal: pa.Schema) -> None:
+        commit_info = {"pipeline": self._pipeline.name, "source": self.source, "kind": "evolve"}
+        before = handle.table.schema
+        for text in additions(before, handle.add(proposal, commit_info)):
+            self._watcher.changed(handle.name, text)
+        self._tell_inferred(handle, proposal)
 
-    def _tell_inferred(self, place: Place, proposal: pa.Schema) -> None:
-        assert place.spec is not None
-        if lines := sighting_lines(proposal, place.spec.evolve.type_change):
-            self._watcher.inferred(place.name, lines, events_seen(proposal))
+    def _tell_inferred(self, handle: TableHandle, proposal: pa.Schema) -> None:
+        assert handle.spec is not None
+        if lines := sighting_lines(proposal, handle.spec.evolve.type_change):
+            self._watcher.inferred(handle.name, lines, events_seen(proposal))
 
     def _folder(self) -> Path:
         """A checkpoint directory for one life.

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.assignment import Seat, distance
-from lakefeed.engine.batch.committer import Landing, Outcome
-from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.committer import Committer, Outcome
+from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan, spans
-from lakefeed.engine.event_counter import Tally
+from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.report import BatchDone, Watcher
-from lakefeed.engine.spark.offset_channel import Gate
+from lakefeed.engine.spark.offset_channel import OffsetChannel
 from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
 from lakefeed.sources import OffsetRange, Offsets, SourceClient
 
@@ -36,34 +36,34 @@ _WORTH_RECORDING = 10_000
 
 
 @dataclass
-class Life:
+class FlowRun:
     """Plans a batch, lets Spark run it, and lands it; over and over, from the positions it was born with."""
 
     client: SourceClient
-    landing: Landing
+    landing: Committer
     plan: FlowPlan
     start: Offsets
     until: Offsets | None
-    pace: Pace
+    pace: BatchLimits
     stop: threading.Event
     watcher: Watcher
     seat: Seat
-    tally: Tally = field(default_factory=Tally)
+    counter: EventCounter = field(default_factory=EventCounter)
     shaken: bool = False
     """Whether the life before this one was lost with a batch in hand: then only a batch that lands tells
     that the trouble is over."""
-    gate: Gate = field(init=False)
+    channel: OffsetChannel = field(init=False)
     query: StreamingQuery | None = None
     busy: bool = False
     """Whether a batch is in hand."""
 
     def __post_init__(self) -> None:
         """Open the gate to Spark, still shut."""
-        self.gate = Gate(self.start)
+        self.channel = OffsetChannel(self.start)
         self._position = dict(self.start)
         self._marks = self.client.marks()
         self._planned: list[OffsetRange] = []
-        self.tally.begin(self._marks)
+        self.counter.begin(self._marks)
         self._done = threading.Event()
         self._outcome: Outcome | None = None
         self._failure: BaseException | None = None
@@ -80,7 +80,7 @@ class Life:
         number = self.seat.number
         mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}/{number}".encode())
         name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
-        spark.dataSource.register(data_source(name, self.gate.address, self.start, self.plan))
+        spark.dataSource.register(data_source(name, self.channel.address, self.start, self.plan))
         frame = spark.readStream.format(name).load()
         writer = frame.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
         title = f"{self.plan.pipeline} {self.plan.source_name}" + (f" {number}" if number else "")
@@ -172,7 +172,7 @@ class Life:
         passing("batch_planned")
         self._planned = spans(self._position, end)
         self._done.clear()
-        self.gate.open_to(end)
+        self.channel.open_to(end)
         while not self._done.wait(0.5):
             self._check_query()
         if self._failure:
@@ -184,7 +184,7 @@ class Life:
             self.busy = False
             return outcome
         outcome.start, self._position = self._position, dict(end)
-        again = self.tally.again(planned, outcome.read)
+        again = self.counter.again(planned, outcome.read)
         self._tell_batch(outcome, again, ends, time.monotonic() - began)
         if not outcome.failures:
             outcome.failures |= self._record_now_and_then()
@@ -225,7 +225,7 @@ class Life:
         with suppress(Exception):
             if self.query:
                 self.query.stop()
-        self.gate.close()
+        self.channel.close()
         self.landing.close()
 
     def _check_query(self) -> None:

@@ -16,11 +16,11 @@ from lakefeed.engine.assignment import Seat
 from lakefeed.engine.batch.plan import FlowPlan, split
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.flow_run import Life
+from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.report import Quiet, Watcher
-from lakefeed.engine.spark.offset_channel import Gate
+from lakefeed.engine.spark.offset_channel import OffsetChannel
 from lakefeed.engine.supervisor import Supervisor
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Offsets
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 def run_inline(pipeline: Pipeline, watcher: Watcher | None = None) -> None:
     """Read what is there now and land it, without a JVM. Raises what a run would raise."""
-    lake, told = Lake(pipeline), watcher or Quiet()
+    lake, told = Tables(pipeline), watcher or Quiet()
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
     flows: list[Flow] = [InlineFlow(lake, name, checkpoints, told) for name in pipeline.sources]
     Supervisor(pipeline, flows, told, threading.Event()).run()
 
 
-class InlineLife(Life):
+class InlineFlowRun(FlowRun):
     """A life whose batches run as soon as the gate opens, in the thread that opens it."""
 
     def begin(self, spark: SparkSession | None, checkpoint: Path) -> None:
         """Take the place of Spark behind the gate."""
-        self.gate.close()
-        self.gate = _InlineGate(self)
+        self.channel.close()
+        self.channel = _InlineGate(self)
 
     def _check_query(self) -> None:
         """There is no query that could end."""
@@ -51,11 +51,11 @@ class InlineLife(Life):
 class InlineFlow(Flow):
     """A flow that needs no session."""
 
-    life_kind = InlineLife
+    life_kind = InlineFlowRun
 
     def __init__(
         self,
-        lake: Lake,
+        lake: Tables,
         source: str,
         state: Path,
         watcher: Watcher,
@@ -81,10 +81,10 @@ class InlineFlow(Flow):
         return False
 
 
-class _InlineGate(Gate):
+class _InlineGate(OffsetChannel):
     """Runs the tasks of a batch when it is opened, instead of telling Spark that it may."""
 
-    def __init__(self, life: InlineLife) -> None:
+    def __init__(self, life: InlineFlowRun) -> None:
         self._life = life
         self._stands = dict(life.start)
         self._packed = pickle.dumps(life.plan)

@@ -58,7 +58,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Lettered:
+class DeadLettersFound:
     """Dead letters of one table are in place."""
 
     table: str
@@ -133,7 +133,7 @@ class Watcher(Protocol):
     def failed(self, table: str, source: str, text: str) -> None:
         """A commit did not land."""
 
-    def lettered(self, event: Lettered) -> None:
+    def lettered(self, event: DeadLettersFound) -> None:
         """Records of a table became dead letters."""
 
     def refusing(self, event: Refusing) -> None:
@@ -188,7 +188,7 @@ class Quiet:
     def failed(self, table: str, source: str, text: str) -> None:
         """Say nothing."""
 
-    def lettered(self, event: Lettered) -> None:
+    def lettered(self, event: DeadLettersFound) -> None:
         """Say nothing."""
 
     def refusing(self, event: Refusing) -> None:

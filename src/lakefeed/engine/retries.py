@@ -33,7 +33,7 @@ class Living(Protocol):
 
 
 @dataclass
-class Patience:
+class Retries:
     """Counts the failures of one flow since it last came further."""
 
     pipeline: Pipeline

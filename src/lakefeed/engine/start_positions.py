@@ -12,10 +12,10 @@ from lakefeed.dead_letters.reconcile import settle
 from lakefeed.engine.assignment import Assignment
 from lakefeed.engine.report import Watcher
 from lakefeed.errors import LakefeedError, TableError
-from lakefeed.handles.progress import Reach
+from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.sharing import refuse_second_copy
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.sources import Offsets, SourceClient
 from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
@@ -23,10 +23,10 @@ from lakefeed.tables.table import LakeTable
 _log = logging.getLogger("lakefeed")
 
 
-class Beginnings:
+class StartPositions:
     """Opens the tables of a source, creates those whose schema is declared, and tells how far each is."""
 
-    def __init__(self, lake: Lake, assignment: Assignment, watcher: Watcher) -> None:
+    def __init__(self, lake: Tables, assignment: Assignment, watcher: Watcher) -> None:
         self._lake = lake
         self._assignment = assignment
         self._source = assignment.source
@@ -34,11 +34,11 @@ class Beginnings:
 
     def find(
         self, client: SourceClient, tables: Iterable[str]
-    ) -> tuple[list[Reach], dict[str, LakefeedError]]:
+    ) -> tuple[list[TableProgress], dict[str, LakefeedError]]:
         """How far each table has come, and the tables that cannot be opened."""
         pipeline = self._lake.pipeline.name
         letters = self._lake.letters.open(pipeline)
-        found: list[Reach] = []
+        found: list[TableProgress] = []
         failures: dict[str, LakefeedError] = {}
         for name in tables:
             try:
@@ -53,63 +53,67 @@ class Beginnings:
                 failures[name] = error
         return found, failures
 
-    def begin(self, client: SourceClient, place: Place) -> Offsets:
+    def begin(self, client: SourceClient, handle: TableHandle) -> Offsets:
         """Where a table without a position begins.
 
         Asked once, as `latest` moves on while nothing is recorded yet; partitions that have come since are
         read from their beginning.
         """
-        known = self._assignment.begins.get(place.name)
-        self._assignment.begins[place.name] = client.start() if known is None else client.check(known, {})
-        return self._assignment.begins[place.name]
+        known = self._assignment.begins.get(handle.name)
+        self._assignment.begins[handle.name] = client.start() if known is None else client.check(known, {})
+        return self._assignment.begins[handle.name]
 
-    def create(self, place: Place, columns: pa.Schema, start: Offsets, marks: dict[str, int]) -> LakeTable:
+    def create(
+        self, handle: TableHandle, columns: pa.Schema, start: Offsets, marks: dict[str, int]
+    ) -> LakeTable:
         """Create a table with its first positions; another instance may be faster."""
         name, source = self._lake.pipeline.name, self._source
         transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
         transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
-        table = place.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})
-        self._watcher.changed(place.name, f"created at {place.path}")
+        table = handle.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})
+        self._watcher.changed(handle.name, f"created at {handle.path}")
         return table
 
-    def _reach(self, client: SourceClient, place: Place, letters: Offsets) -> Reach:
+    def _reach(self, client: SourceClient, handle: TableHandle, letters: Offsets) -> TableProgress:
         name, source = self._lake.pipeline.name, self._source
-        table = place.open(name)
+        table = handle.open(name)
         if table is not None:
-            self._settle_letters(place)
+            self._settle_letters(handle)
         transactions = dict(table.transactions) if table else {}
         held = positions_of(transactions, name, source)
         is_new = not held
         rows_from = (
-            client.check(held, marks_of(transactions, name, source)) if held else self.begin(client, place)
+            client.check(held, marks_of(transactions, name, source)) if held else self.begin(client, handle)
         )
-        columns = place.columns()
+        columns = handle.columns()
         if table is None and columns is not None:
-            table = self.create(place, columns, rows_from, client.marks())
+            table = self.create(handle, columns, rows_from, client.marks())
             transactions = dict(table.transactions)
             held = positions_of(transactions, name, source)
             # Another instance may have been faster, and have begun elsewhere or come further.
             if held and held != rows_from:
                 rows_from = client.check(held, marks_of(transactions, name, source))
         if not held:
-            refuse_second_copy(self._lake.pipeline, source, place, rows_from, client.marks())
-        lettered = standing(self._lake, source, place.name, held, rows_from, letters)
+            refuse_second_copy(self._lake.pipeline, source, handle, rows_from, client.marks())
+        lettered = standing(self._lake, source, handle.name, held, rows_from, letters)
         told = self._assignment.told
-        if is_new and place.name not in told and (text := told_of_new(place.file, place.name, lettered)):
-            told.add(place.name)
-            self._watcher.changed(place.name, text)
-        return Reach(
-            place,
+        if is_new and handle.name not in told and (text := told_of_new(handle.file, handle.name, lettered)):
+            told.add(handle.name)
+            self._watcher.changed(handle.name, text)
+        return TableProgress(
+            handle,
             rows_from,
             logged={p: at - 1 for p, at in positions_of(transactions, name, source).items()},
             letters_logged={p: at - 1 for p, at in letters.items()},
             lettered=lettered,
             marks=marks_of(transactions, name, source),
             jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
-            shape=place.shape,
+            shape=handle.shape,
         )
 
-    def _routed_reaches(self, client: SourceClient, route: RoutedTables, letters: Offsets) -> list[Reach]:
+    def _routed_reaches(
+        self, client: SourceClient, route: RoutedTables, letters: Offsets
+    ) -> list[TableProgress]:
         """How far each table of a route has come, and all of them together.
 
         A table without a position holds no event of the source that its neighbours have passed: it was made
@@ -117,9 +121,9 @@ class Beginnings:
         """
         name, source = self._lake.pipeline.name, self._source
         held = {}
-        for place in route.find():
-            table = place.open(name)
-            held[place.name] = (place, dict(table.transactions) if table else {})
+        for handle in route.find():
+            table = handle.open(name)
+            held[handle.name] = (handle, dict(table.transactions) if table else {})
         passed = {
             each: client.check(positions_of(txns, name, source), marks_of(txns, name, source))
             for each, (_, txns) in held.items()
@@ -127,30 +131,30 @@ class Beginnings:
         }
         start = lowest(passed.values()) if passed else self.begin(client, route.front)
         if not passed:
-            for place, _ in held.values():
-                refuse_second_copy(self._lake.pipeline, source, place, start, client.marks())
+            for handle, _ in held.values():
+                refuse_second_copy(self._lake.pipeline, source, handle, start, client.marks())
         reaches = [
-            Reach(
-                place,
+            TableProgress(
+                handle,
                 passed.get(each, start),
                 logged={p: at - 1 for p, at in positions_of(txns, name, source).items()},
                 letters_logged={},
                 lettered={},
                 marks=marks_of(txns, name, source),
-                shape=place.shape,
+                shape=handle.shape,
             )
-            for each, (place, txns) in held.items()
+            for each, (handle, txns) in held.items()
         ]
         known = {partition: at - 1 for partition, at in letters.items()}
         lettered = standing(self._lake, source, route.front.name, {}, start, letters)
-        return [Reach(route.front, start, {}, known, lettered, {}), *reaches]
+        return [TableProgress(route.front, start, {}, known, lettered, {}), *reaches]
 
-    def _settle_letters(self, place: Place) -> None:
+    def _settle_letters(self, handle: TableHandle) -> None:
         """Finish a replay or rewind that was killed; nothing that the flow reads depends on it."""
         try:
-            if settle(self._lake, place):
+            if settle(self._lake, handle):
                 self._watcher.changed(
-                    place.name, "dead letters settled after a replay or rewind was cut short"
+                    handle.name, "dead letters settled after a replay or rewind was cut short"
                 )
         except TableError as error:
             if error.retryable:

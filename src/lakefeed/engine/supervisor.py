@@ -14,18 +14,18 @@ from lakefeed.engine.defects import defect_of, kept
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
 from lakefeed.engine.report import Quiet, Watcher
-from lakefeed.engine.retries import Patience
+from lakefeed.engine.retries import Retries
 from lakefeed.engine.spark.delta import delta_settings, needs_delta
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.engine.spark.session import spark_session
 from lakefeed.errors import Defect, Fenced, GaveUp, LakefeedError, SourceError, TableError
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.units import format_duration
-from lakefeed.upkeep.file_counts import census
-from lakefeed.upkeep.jobs import Charge, Charges
-from lakefeed.upkeep.schedule import Agenda
-from lakefeed.upkeep.scheduler import Caretaker, beside
+from lakefeed.upkeep.file_counts import count_files
+from lakefeed.upkeep.jobs import UpkeepJob, UpkeepJobs
+from lakefeed.upkeep.schedule import Schedule
+from lakefeed.upkeep.scheduler import Scheduler, beside
 
 _log = logging.getLogger("lakefeed")
 
@@ -48,7 +48,7 @@ def run(
     state = Path(pipeline.state) / pipeline.name
     refuse_unshared_disks(pipeline, master or pipeline.spark.master)
     with only_instance(pipeline), watched or nullcontext(watcher or Quiet()) as watcher:
-        lake = Lake(pipeline)
+        lake = Tables(pipeline)
         chosen = master or pipeline.spark.master
         conf = (
             pipeline.spark.conf if once or not needs_delta(pipeline) else delta_settings(pipeline.spark.conf)
@@ -66,9 +66,11 @@ def run(
             ]
             ended = stop or threading.Event()
             # A run that ends by itself is over before anything is due.
-            charges: Sequence[Charge] | Charges = [] if once else Charges(lake, session, ended.is_set)
-            caretaker = Caretaker(charges, Agenda(state / "upkeep.json"), watcher, ended)
-            counting = census(lake, watcher) if pipeline.http else nullcontext()
+            charges: Sequence[UpkeepJob] | UpkeepJobs = (
+                [] if once else UpkeepJobs(lake, session, ended.is_set)
+            )
+            caretaker = Scheduler(charges, Schedule(state / "upkeep.json"), watcher, ended)
+            counting = count_files(lake, watcher) if pipeline.http else nullcontext()
             with beside(caretaker, pipeline.stop_timeout), counting:
                 Supervisor(pipeline, flows, watcher, ended).run()
 
@@ -172,7 +174,7 @@ class Supervisor:
 
     def _live(self, flow: Flow) -> None:
         """Life after life until one ends well, with back-off between those that fail."""
-        patience = Patience(self._pipeline, flow, flow.seat.failing_since)
+        patience = Retries(self._pipeline, flow, flow.seat.failing_since)
         if flow.seat.failing_since is not None:
             flow.stop.wait(patience.wait())
         while not flow.stop.is_set():
@@ -189,7 +191,7 @@ class Supervisor:
                 if self._has_given_up(flow, patience, known):
                     return
 
-    def _has_given_up(self, flow: Flow, patience: Patience, error: LakefeedError) -> bool:
+    def _has_given_up(self, flow: Flow, patience: Retries, error: LakefeedError) -> bool:
         """Wait for the next try; or go on without the tables of a flow, if the others need not care."""
         try:
             wait = patience.after(error)

@@ -6,17 +6,17 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.errors import TableError
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 
 _MOST_COLUMNS = 2_000
 
 
-def refuse_new_columns(place: Place, proposal: pa.Schema) -> None:
+def refuse_new_columns(handle: TableHandle, proposal: pa.Schema) -> None:
     """Raise TableError where the rule for new columns is to stop."""
-    if place.spec and place.spec.evolve.new_column == "fail":
+    if handle.spec and handle.spec.evolve.new_column == "fail":
         columns = ", ".join(f"{field.name} {type_text(field.type)}" for field in proposal)
         raise TableError(
-            f"table {place.name}: events have new columns and `evolve.new_column` is fail: {columns}.\n"
+            f"table {handle.name}: events have new columns and `evolve.new_column` is fail: {columns}.\n"
             "Add them to `schema`, name them in `drop`, or choose another rule, then start again."
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakefeed.engine.batch.plan import Stamp
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.shape import Shape
 
@@ -24,14 +24,14 @@ class Span:
 
 
 @dataclass
-class Reach:
+class TableProgress:
     """How far one table has come in the source of a flow.
 
     `logged` is what its log holds, as `txn` versions, and what the fence expects. `open` is what has been
     read since.
     """
 
-    place: Place
+    handle: TableHandle
     rows_from: Offsets
     logged: dict[str, int]
     letters_logged: dict[str, int]
@@ -51,7 +51,7 @@ class Reach:
     @property
     def is_routed(self) -> bool:
         """Whether the table is one of a route."""
-        return "/" in self.place.name
+        return "/" in self.handle.name
 
     @property
     def read_to(self) -> Offsets:

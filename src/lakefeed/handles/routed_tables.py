@@ -10,7 +10,7 @@ from lakefeed.columns.column_types import stored_type, type_text
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import TableError
 from lakefeed.handles.growth import refuse_new_columns
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 
 _MOST_TABLES = 100
@@ -23,7 +23,7 @@ class RoutedTables:
     one type in all tables of a route.
     """
 
-    def __init__(self, lake: Lake, name: str) -> None:
+    def __init__(self, lake: Tables, name: str) -> None:
         self.front = lake.routes[name]
         """Stands for all tables: what it learns, refuses and begins with is the route's."""
         spec = lake.pipeline.tables[name]
@@ -32,28 +32,30 @@ class RoutedTables:
         self.most = spec.max_tables or _MOST_TABLES
         self._declared = spec.declared
         self._lake = lake
-        self._places: list[Place] = []
+        self._places: list[TableHandle] = []
         self._learned = pa.schema([])
 
-    def find(self) -> list[Place]:
+    def find(self) -> list[TableHandle]:
         """Look for the tables that are there."""
         self._places = list(self._lake.routed_places(self.front.name).values())
         return self._places
 
-    def place(self, name: str) -> Place | None:
+    def handle(self, name: str) -> TableHandle | None:
         """The place of a table by name; None when the route has as many tables as it may."""
-        known = {place.name: place for place in self._places}
+        known = {handle.name: handle for handle in self._places}
         if name not in known and len(known) >= self.most:
             return None
-        place = known.get(name) or self._lake.routed_place(self.front.name, tuple(name.split("/")[1:]))
+        handle = known.get(name) or self._lake.routed_handle(self.front.name, tuple(name.split("/")[1:]))
         if name not in known:
-            self._places.append(place)
-        return place
+            self._places.append(handle)
+        return handle
 
     def columns(self) -> pa.Schema | None:
         """The columns to decode; None while none is known. Raises TableError if tables disagree."""
         merged = self._declared or pa.schema([])
-        tables = [(place.name, place.columns() or pa.schema([])) for place in self._places if place.exists]
+        tables = [
+            (handle.name, handle.columns() or pa.schema([])) for handle in self._places if handle.exists
+        ]
         for _, columns in tables:
             merged = merge_proposals(merged, columns)
         merged = merge_proposals(merged, self._learned)

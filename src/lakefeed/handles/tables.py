@@ -28,11 +28,11 @@ from lakefeed.tables.schema import OtherType, add_columns, keep_properties, miss
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 
-LETTERS = "dead letters"
+DEAD_LETTERS = "dead letters"
 _ALTER_ATTEMPTS = 10
 
 
-class Place:
+class TableHandle:
     """A table's place in the lake: what the file says about it, and the table itself once it exists."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Place:
             return self._table
 
     def create(
-        self, columns: pa.Schema, transactions: Mapping[str, int], account: Mapping[str, Any]
+        self, columns: pa.Schema, transactions: Mapping[str, int], commit_info: Mapping[str, Any]
     ) -> LakeTable:
         """Create the table for these declared columns, with its first positions, unless another flow has."""
         with self.lock:
@@ -162,26 +162,28 @@ class Place:
                 partition_by=[field.name for field in fields],
                 properties=self.properties,
                 transactions=transactions,
-                account=account,
+                commit_info=commit_info,
                 durable=self.sync,
             )
             return self._table
 
-    def add(self, proposal: pa.Schema, account: Mapping[str, Any]) -> list[pa.Field]:
+    def add(self, proposal: pa.Schema, commit_info: Mapping[str, Any]) -> list[pa.Field]:
         """Add the proposed columns that the table lacks; somebody else may have added them meanwhile."""
         with self.lock:
             self.table.refresh()
             self.table.confirm()
-            return self._add_missing(self.table, stored(proposal), account)
+            return self._add_missing(self.table, stored(proposal), commit_info)
 
-    def _add_missing(self, table: LakeTable, wanted: pa.Schema, account: Mapping[str, Any]) -> list[pa.Field]:
+    def _add_missing(
+        self, table: LakeTable, wanted: pa.Schema, commit_info: Mapping[str, Any]
+    ) -> list[pa.Field]:
         """Add what the table lacks, looking again whenever another writer was faster."""
         for _ in range(_ALTER_ATTEMPTS):
             columns = self._missing(table, wanted)
             if not columns:
                 return []
             named = {field.name: type_text(field.type) for field in columns}
-            if add_columns(table, columns, {**account, "columns": named}):
+            if add_columns(table, columns, {**commit_info, "columns": named}):
                 return columns
         raise StoreUnavailable(
             f"table {self.name}: other writers changed {self.path} {_ALTER_ATTEMPTS} times while columns "
@@ -278,10 +280,10 @@ class Place:
         return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._beside()])
 
     def _conform(self, table: LakeTable, pipeline: str) -> None:
-        account = {"pipeline": pipeline, "kind": "alter"}
+        commit_info = {"pipeline": pipeline, "kind": "alter"}
         if self.changes(table):
-            self._add_missing(table, self._wanted(), account)
-        keep_properties(table, self.properties, account)
+            self._add_missing(table, self._wanted(), commit_info)
+        keep_properties(table, self.properties, commit_info)
 
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
         try:
@@ -300,7 +302,7 @@ class Place:
             )
 
 
-class Lake:
+class Tables:
     """All tables of one run, the dead letters among them.
 
     The tables of a route are found by `find_routed` and made as their values come.
@@ -310,18 +312,18 @@ class Lake:
         self.pipeline = pipeline
         self._lock = threading.RLock()
         self.places = {
-            name: self._place(name, table.path, table)
+            name: self._handle(name, table.path, table)
             for name, table in pipeline.tables.items()
             if not table.route
         }
         self.routes = {
-            name: Place(name, table.routed.base, pipeline.storage_for(name), table, None)
+            name: TableHandle(name, table.routed.base, pipeline.storage_for(name), table, None)
             for name, table in pipeline.tables.items()
             if table.routed
         }
         """What stands for all tables of a route; there is no table at its path."""
-        self.letters = Place(
-            LETTERS,
+        self.letters = TableHandle(
+            DEAD_LETTERS,
             pipeline.dead_letters_path,
             pipeline.dead_letters_storage,
             None,
@@ -334,27 +336,27 @@ class Lake:
         for name in self.routes:
             self.routed_places(name)
 
-    def routed_place(self, table: str, key: Key) -> Place:
+    def routed_handle(self, table: str, key: Key) -> TableHandle:
         """The place of one table of a route."""
         spec = self.pipeline.tables[table]
         assert spec.routed is not None
         name = "/".join((table, *key))
         with self._lock:
             if name not in self.places:
-                self.places[name] = self._place(name, spec.routed.path(key), spec)
+                self.places[name] = self._handle(name, spec.routed.path(key), spec)
             return self.places[name]
 
-    def _place(self, name: str, path: str, spec: Table) -> Place:
+    def _handle(self, name: str, path: str, spec: Table) -> TableHandle:
         table, pipeline = group_of(name), self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
-        return Place(name, path, storage, spec, upkeep, sync=pipeline.sync, file=pipeline.file_argument)
+        return TableHandle(name, path, storage, spec, upkeep, sync=pipeline.sync, file=pipeline.file_argument)
 
-    def routed_places(self, table: str) -> dict[Key, Place]:
+    def routed_places(self, table: str) -> dict[Key, TableHandle]:
         """The tables that a route has made so far, by value."""
         route = self.pipeline.tables[table].routed
         assert route is not None
         keys = keys_in(route, self.pipeline.storage_for(table))
-        return {key: self.routed_place(table, key) for key in keys if key not in self.reserved(route)}
+        return {key: self.routed_handle(table, key) for key in keys if key not in self.reserved(route)}
 
     def reserved(self, route: Route) -> frozenset[Key]:
         """The values whose table would lie where the dead letters are; other tables the file refuses."""
@@ -365,8 +367,8 @@ class Lake:
         """The dead-letter table, created when the first letter is due."""
         with self.letters.lock:
             found = self.letters.open(self.pipeline.name)
-            account = {"pipeline": self.pipeline.name, "kind": "create"}
-            return found or self.letters.create(DEAD_LETTER_SCHEMA, {}, account)
+            commit_info = {"pipeline": self.pipeline.name, "kind": "create"}
+            return found or self.letters.create(DEAD_LETTER_SCHEMA, {}, commit_info)
 
     def lettered(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[Stamp]]:
         """The events from `start` on that are dead letters of a table, by partition."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import identities, source_of
 from lakefeed.tables.positions import feeders_of, marks_of
@@ -47,16 +47,16 @@ def pipelines_of(proof: Proof) -> list[str]:
     return sorted({pipeline for pipeline, _ in feeders_of(proof.snapshot.transactions)})
 
 
-def copied(pipeline: Pipeline, place: Place, proof: Proof) -> list[Copied]:
+def copied(pipeline: Pipeline, handle: TableHandle, proof: Proof) -> list[Copied]:
     """What two pipelines have both read, or a source under its old and its new name.
 
     Two sources that the file itself lets feed the table are meant to. Topics that only share their name have
     other marks.
     """
-    if place.spec is None:
+    if handle.spec is None:
         return []
     transactions = proof.snapshot.transactions
-    meant = {(pipeline.name, source) for source in place.spec.from_}
+    meant = {(pipeline.name, source) for source in handle.spec.from_}
     found = []
     for pair in combinations(sorted(feeders_of(transactions)), 2):
         if meant.issuperset(pair):
@@ -81,9 +81,11 @@ def copied(pipeline: Pipeline, place: Place, proof: Proof) -> list[Copied]:
     return found
 
 
-def told_of_copies(place: Place, version: int, copies: list[Copied]) -> tuple[list[Finding], list[str]]:
+def told_of_copies(
+    handle: TableHandle, version: int, copies: list[Copied]
+) -> tuple[list[Finding], list[str]]:
     """The findings, or the notes where the file says that the table may be shared."""
-    assert place.spec is not None
-    if place.spec.share:
+    assert handle.spec is not None
+    if handle.spec.share:
         return [], [f"{one}, as `share: true` allows" for one in copies]
     return [Finding("duplicate", str(one), version, one.partition, one.start, one.end) for one in copies], []

@@ -15,7 +15,7 @@ from lakefeed.dead_letters.pending import foreseen
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.sharing import refuse_second_copy
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
@@ -73,46 +73,46 @@ class Forecast:
 
 def forecast(pipeline: Pipeline) -> Forecast:
     """Look at tables and sources, and tell what a run would do."""
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     places = _places(lake)
-    tables = {name: TableForecast(name, _path(place)) for name, place in places.items()}
+    tables = {name: TableForecast(name, _path(handle)) for name, handle in places.items()}
     samples: dict[str, list[Sample]] = {name: [] for name in tables}
     warnings = Warnings(pipeline.name)
-    for name, place in places.items():
+    for name, handle in places.items():
         with _refusing(tables[name]):
-            if (table := place.look()) is not None:
-                warnings.look_at_table(place, table)
+            if (table := handle.look()) is not None:
+                warnings.look_at_table(handle, table)
     with asking(pipeline) as asked:
         for source in asked.clients:
             try:
                 _ask(lake, source, asked, places, tables, samples, warnings)
             except LakefeedError as error:
                 asked.troubles[source] = named(source, str(error))
-    for name, place in places.items():
+    for name, handle in places.items():
         told = tables[name]
         with _refusing(told):
-            _foresee(place, told, samples[name])
-        warnings.look_at_sample(place, samples[name])
+            _foresee(handle, told, samples[name])
+        warnings.look_at_sample(handle, samples[name])
         told.warnings = warnings.of(name)
         told.lag = sum(at.lag for resumed in told.resumes.values() for at in resumed.values())
     return Forecast(pipeline.name, list(tables.values()), asked.troubles)
 
 
-def _places(lake: Lake) -> dict[str, Place]:
+def _places(lake: Tables) -> dict[str, TableHandle]:
     """The tables that are there or will be; a route stands for the tables that it may still make."""
     lake.find_routed()
     return {**lake.places, **lake.routes}
 
 
-def _path(place: Place) -> str:
-    return place.spec.route or place.path if place.spec and "/" not in place.name else place.path
+def _path(handle: TableHandle) -> str:
+    return handle.spec.route or handle.path if handle.spec and "/" not in handle.name else handle.path
 
 
 def _ask(
-    lake: Lake,
+    lake: Tables,
     source: str,
     asked: Asked,
-    places: dict[str, Place],
+    places: dict[str, TableHandle],
     tables: dict[str, TableForecast],
     samples: dict[str, list[Sample]],
     warnings: Warnings,
@@ -121,11 +121,11 @@ def _ask(
     pipeline = lake.pipeline
     spec, client, ends = source_of(pipeline, source), asked.clients[source], asked.ends[source]
     starts: dict[str, Offsets] = {}
-    for name, place in places.items():
-        if place.spec and source in place.spec.from_:
+    for name, handle in places.items():
+        if handle.spec and source in handle.spec.from_:
             with _refusing(tables[name]):
-                starts[name] = _start(client, place, pipeline, source, warnings)
-                if not _held(place, pipeline.name, source):
+                starts[name] = _start(client, handle, pipeline, source, warnings)
+                if not _held(handle, pipeline.name, source):
                     warnings.add(name, foreseen(lake, source, name, starts[name]))
     for name, start in starts.items():
         held = _held(places[name], pipeline.name, source)
@@ -144,64 +144,64 @@ def _ask(
                 samples[name].append(take_sample(places[name], spec, payloads))
 
 
-def _held(place: Place, pipeline: str, source: str) -> Offsets:
-    return positions_of(place.table.transactions, pipeline, source) if place.exists else {}
+def _held(handle: TableHandle, pipeline: str, source: str) -> Offsets:
+    return positions_of(handle.table.transactions, pipeline, source) if handle.exists else {}
 
 
 def _start(
-    client: SourceClient, place: Place, pipeline: Pipeline, source: str, warnings: Warnings
+    client: SourceClient, handle: TableHandle, pipeline: Pipeline, source: str, warnings: Warnings
 ) -> Offsets:
-    held = _held(place, pipeline.name, source)
+    held = _held(handle, pipeline.name, source)
     if not held:
         start = client.start()
-        refuse_second_copy(pipeline, source, place, start, client.marks())
+        refuse_second_copy(pipeline, source, handle, start, client.marks())
         return start
-    start = client.check(held, marks_of(place.table.transactions, pipeline.name, source))
-    warnings.look_at_positions(place.name, source, held, start)
+    start = client.check(held, marks_of(handle.table.transactions, pipeline.name, source))
+    warnings.look_at_positions(handle.name, source, held, start)
     return start
 
 
-def _foresee(place: Place, told: TableForecast, samples: list[Sample]) -> None:
+def _foresee(handle: TableHandle, told: TableForecast, samples: list[Sample]) -> None:
     """Whether the table is created, altered or left as it is, given what the sample shows."""
-    assert place.spec is not None
+    assert handle.spec is not None
     told.sampled = sum(one.events for one in samples)
     for one in samples:
         for code, count in one.dead_letters.items():
             told.sampled_dead_letters[code] = told.sampled_dead_letters.get(code, 0) + count
-    table = place.look()
+    table = handle.look()
     new = _merged(samples)
     if new is not None:
-        refuse_too_wide(place.name, place.columns(), new)
-        told.seen = sighting_lines(new, place.spec.evolve.type_change)
+        refuse_too_wide(handle.name, handle.columns(), new)
+        told.seen = sighting_lines(new, handle.spec.evolve.type_change)
         told.seen_in = events_seen(new)
     if table is None:
-        _foresee_creation(place, told, new)
+        _foresee_creation(handle, told, new)
         return
     if new is not None:
-        refuse_new_columns(place, new)
-    lacking = place.changes(table)
+        refuse_new_columns(handle, new)
+    lacking = handle.changes(table)
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []
     told.columns = _added(table, [*lacking, *seen])
     told.inferred = bool(seen)
-    told.properties = _changed(place, table)
+    told.properties = _changed(handle, table)
     told.action = "alter" if told.columns or told.properties else "nothing"
 
 
-def _foresee_creation(place: Place, told: TableForecast, new: pa.Schema | None) -> None:
-    assert place.spec is not None
-    if not place.spec.create:
-        told.refused = f"there is no Delta table at {place.path} and `create` is false"
+def _foresee_creation(handle: TableHandle, told: TableForecast, new: pa.Schema | None) -> None:
+    assert handle.spec is not None
+    if not handle.spec.create:
+        told.refused = f"there is no Delta table at {handle.path} and `create` is false"
         return
-    told.action, told.properties = "create", dict(place.spec.properties)
-    declared = place.spec.declared
+    told.action, told.properties = "create", dict(handle.spec.properties)
+    declared = handle.spec.declared
     columns = merge_fields(declared or (), new or ())
     told.inferred = declared is None or new is not None
     if not columns:
         return
     schema = pa.schema(columns)
-    check_partitioning(place.partition_fields, schema)
-    told.columns = [_column(column) for column in place.table_schema(schema)]
+    check_partitioning(handle.partition_fields, schema)
+    told.columns = [_column(column) for column in handle.table_schema(schema)]
 
 
 def _merged(samples: list[Sample]) -> pa.Schema | None:
@@ -212,10 +212,10 @@ def _merged(samples: list[Sample]) -> pa.Schema | None:
     return found
 
 
-def _changed(place: Place, table: LakeTable) -> dict[str, str]:
-    assert place.spec is not None
+def _changed(handle: TableHandle, table: LakeTable) -> dict[str, str]:
+    assert handle.spec is not None
     have = table.properties
-    return {key: value for key, value in place.spec.properties.items() if have.get(key) != value}
+    return {key: value for key, value in handle.spec.properties.items() if have.get(key) != value}
 
 
 def _added(table: LakeTable, columns: list[pa.Field]) -> list[str]:

@@ -13,7 +13,7 @@ from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.plan import format_of
 from lakefeed.errors import TableError
 from lakefeed.formats import Refused
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.sources import Events, OffsetRange, Offsets, Source
@@ -65,13 +65,13 @@ def _read(source: Source, ranges: list[OffsetRange]) -> Iterator[Events]:
     return source.read(ranges) if ranges else iter(())
 
 
-def take_sample(place: Place, source: Source, payloads: list[list[bytes | None]]) -> Sample:
+def take_sample(handle: TableHandle, source: Source, payloads: list[list[bytes | None]]) -> Sample:
     """Decode the payloads as a run would for this table: once for what is new, once with that added."""
     sample = Sample(events=sum(map(len, payloads)))
-    columns = place.columns()
+    columns = handle.columns()
     known = pa.schema([]) if columns is None else columns
-    rename = place.rename
-    decoder = format_of(source).decoder(as_in_events(known, rename), place.rules(columns))
+    rename = handle.rename
+    decoder = format_of(source).decoder(as_in_events(known, rename), handle.rules(columns))
     for portion in payloads:
         decoded = decoder.decode(portion)
         _refuse(sample, decoded.refused)
@@ -82,7 +82,7 @@ def take_sample(place: Place, source: Source, payloads: list[list[bytes | None]]
     if sample.new_columns is not None:
         known = merge_proposals(known, sample.new_columns)
     if len(known):
-        _take_again(place, source, known, payloads, sample)
+        _take_again(handle, source, known, payloads, sample)
     return sample
 
 
@@ -95,19 +95,23 @@ def _refuse(sample: Sample, refused: list[Refused]) -> None:
 
 
 def _take_again(
-    place: Place, source: Source, columns: pa.Schema, payloads: list[list[bytes | None]], sample: Sample
+    handle: TableHandle,
+    source: Source,
+    columns: pa.Schema,
+    payloads: list[list[bytes | None]],
+    sample: Sample,
 ) -> None:
     """What becomes of the events when the table has these columns."""
-    fields = place.partition_fields
+    fields = handle.partition_fields
     if not all(each.column in columns.names for each in fields):
-        raise TableError(f"table {place.name}: events have no column for `partition_by`.")
-    decoder = format_of(source).decoder(as_in_events(columns, place.rename), place.rules(columns))
+        raise TableError(f"table {handle.name}: events have no column for `partition_by`.")
+    decoder = format_of(source).decoder(as_in_events(columns, handle.rename), handle.rules(columns))
     values: set[tuple[object, ...]] = set()
     sample.dead_letters, sample.errors, sample.misfits = {}, [], Counter()
     for portion in payloads:
         decoded = decoder.decode(portion)
         _refuse(sample, decoded.refused)
-        rows = decoded.rows.rename_columns(as_in_table(decoded.rows.schema, place.rename).names)
+        rows = decoded.rows.rename_columns(as_in_table(decoded.rows.schema, handle.rename).names)
         sample.rows += rows.num_rows
         if fields:
             shaped = add_partition_columns(rows, [each for each in fields if each.derived])

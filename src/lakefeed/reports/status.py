@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
 from lakefeed.sources import Offsets, SourceClient
@@ -58,10 +58,10 @@ class PipelineStatus:
 
 def status(pipeline: Pipeline) -> PipelineStatus:
     """Look at every table's log and ask every source for its ends."""
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     lake.find_routed()
     with asking(pipeline) as asked:
-        tables = [_table(pipeline, place, asked.clients, asked.ends) for place in lake.places.values()]
+        tables = [_table(pipeline, handle, asked.clients, asked.ends) for handle in lake.places.values()]
         letters = _table(pipeline, lake.letters, {}, {})
     return PipelineStatus(pipeline.name, tables, letters, asked.troubles)
 
@@ -96,18 +96,18 @@ def _viewed(table: TableView) -> TableStatus:
 
 
 def _table(
-    pipeline: Pipeline, place: Place, clients: dict[str, SourceClient], ends: dict[str, Offsets]
+    pipeline: Pipeline, handle: TableHandle, clients: dict[str, SourceClient], ends: dict[str, Offsets]
 ) -> TableStatus:
-    found = TableStatus(place.name, place.path)
+    found = TableStatus(handle.name, handle.path)
     try:
-        table = LakeTable.open(place.name, place.path, place.storage, place.store)
+        table = LakeTable.open(handle.name, handle.path, handle.storage, handle.store)
     except LakefeedError as error:
         found.error = str(error)
         return found
     if table is not None:
-        _describe(found, table, place.spec.target_file_size if place.spec else 0)
+        _describe(found, table, handle.spec.target_file_size if handle.spec else 0)
     transactions = dict(table.transactions) if table else {}
-    for source in place.spec.from_ if place.spec else ():
+    for source in handle.spec.from_ if handle.spec else ():
         held = positions_of(transactions, pipeline.name, source)
         marks = marks_of(transactions, pipeline.name, source)
         try:

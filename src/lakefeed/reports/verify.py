@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import Copied, copied, pipelines_of, told_of_copies
 from lakefeed.sources import source_of
@@ -67,10 +67,10 @@ class PipelineProof:
 
 def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
     """Prove every table from its own log; with `deep`, look for repeated events in the data as well."""
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     lake.find_routed()
     # Tables before letters: while a pipeline runs, its letters land first, so these may only be further.
-    tables = [(place, *_proof(place)) for place in lake.places.values()]
+    tables = [(handle, *_proof(handle)) for handle in lake.places.values()]
     letters_proof, letters_log = _proof(lake.letters, letters=True)
     letters = _told(lake.letters, letters_proof, letters_log)
     letters_scan = None
@@ -80,21 +80,21 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
     if deep and letters_scan and letters_proof:
         letters.findings += _repeated_letters(letters_scan, letters_proof.version)
     told = []
-    for place, proof, log in tables:
-        told.append(_told(place, proof, log))
+    for handle, proof, log in tables:
+        told.append(_told(handle, proof, log))
         if proof is None:
             continue
-        told[-1].findings += _letters_in_place(pipeline, place, proof, letters_proof)
-        copies = copied(pipeline, place, proof)
-        findings, notes = told_of_copies(place, proof.version, copies)
+        told[-1].findings += _letters_in_place(pipeline, handle, proof, letters_proof)
+        copies = copied(pipeline, handle, proof)
+        findings, notes = told_of_copies(handle, proof.version, copies)
         told[-1].findings += findings
         told[-1].notes += notes
         if letters_scan and letters_proof and not letters_proof.untouched:
-            _count_what_is_left(pipeline, place, told[-1], letters_scan)
+            _count_what_is_left(pipeline, handle, told[-1], letters_scan)
         if deep:
-            _look_deep(pipeline, place, proof, told[-1], copies)
+            _look_deep(pipeline, handle, proof, told[-1], copies)
         if deep and letters_scan and letters_proof and _only_runs(proof, letters_proof):
-            told[-1].findings += _count_letters(pipeline, place, proof, letters_scan, letters_proof)
+            told[-1].findings += _count_letters(pipeline, handle, proof, letters_scan, letters_proof)
     sound = all(one.complete and not one.findings for one in (*told, letters))
     return PipelineProof(pipeline.name, sound, told, letters)
 
@@ -103,9 +103,9 @@ def _only_runs(*proofs: Proof) -> bool:
     return all(proof.untouched and proof.first == 0 and not proof.missing for proof in proofs)
 
 
-def _proof(place: Place, *, letters: bool = False) -> tuple[Proof | None, Log | LakefeedError | None]:
+def _proof(handle: TableHandle, *, letters: bool = False) -> tuple[Proof | None, Log | LakefeedError | None]:
     try:
-        log = Log.open(place.store)
+        log = Log.open(handle.store)
         return (prove(log, letters=letters) if log else None), log
     except LakefeedError as error:
         if error.retryable:
@@ -113,8 +113,8 @@ def _proof(place: Place, *, letters: bool = False) -> tuple[Proof | None, Log | 
         return None, error
 
 
-def _told(place: Place, proof: Proof | None, log: Log | LakefeedError | None) -> TableProof:
-    told = TableProof(place.name, place.path)
+def _told(handle: TableHandle, proof: Proof | None, log: Log | LakefeedError | None) -> TableProof:
+    told = TableProof(handle.name, handle.path)
     if isinstance(log, LakefeedError):
         told.findings.append(Finding("log", str(log)))
     if proof is None:
@@ -131,19 +131,21 @@ def _told(place: Place, proof: Proof | None, log: Log | LakefeedError | None) ->
     return told
 
 
-def _letters_in_place(pipeline: Pipeline, place: Place, proof: Proof, letters: Proof | None) -> list[Finding]:
+def _letters_in_place(
+    pipeline: Pipeline, handle: TableHandle, proof: Proof, letters: Proof | None
+) -> list[Finding]:
     """The dead letters that the table counts are there, and none waits for a replay that was cut short."""
     held = letters.snapshot.transactions if letters else {}
     found = []
-    for source in place.spec.from_ if place.spec else ():
+    for source in handle.spec.from_ if handle.spec else ():
         for name, chain in _chains(proof, pipeline.name, source):
-            known = held.get(application_id(*name, letters_of=place.name))
+            known = held.get(application_id(*name, letters_of=handle.name))
             if chain.lettered and (known is None or known < chain.lettered[0]):
                 start, end = chain.lettered
                 text = f"{chain.partition}: the dead letters of offsets {start} to {end - 1} are missing"
                 found.append(Finding("letters", text, proof.version, chain.partition, start, end))
     ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
-    settled = held.get(replay_id(pipeline.name, place.name), 0)
+    settled = held.get(replay_id(pipeline.name, handle.name), 0)
     if letters and ordered > settled:
         text = (
             "a replay or rewind was interrupted before it updated its dead letters; the next run completes it"
@@ -161,10 +163,10 @@ def _chains(proof: Proof, pipeline: str, source: str) -> list[tuple[tuple[str, s
     ]
 
 
-def _count_what_is_left(pipeline: Pipeline, place: Place, told: TableProof, letters: Scan) -> None:
+def _count_what_is_left(pipeline: Pipeline, handle: TableHandle, told: TableProof, letters: Scan) -> None:
     """The dead letters of each partition as they are now, after some were replayed or discarded."""
-    for source in place.spec.from_ if place.spec else ():
-        left, _ = _letters_of(pipeline, source, place, letters)
+    for source in handle.spec.from_ if handle.spec else ():
+        left, _ = _letters_of(pipeline, source, handle, letters)
         for one in told.partitions:
             if one.pipeline == pipeline.name and one.partition.startswith(f"{source}/"):
                 now = left[one.partition.removeprefix(f"{source}/")]
@@ -172,9 +174,9 @@ def _count_what_is_left(pipeline: Pipeline, place: Place, told: TableProof, lett
 
 
 def _look_deep(
-    pipeline: Pipeline, place: Place, proof: Proof, told: TableProof, copies: list[Copied]
+    pipeline: Pipeline, handle: TableHandle, proof: Proof, told: TableProof, copies: list[Copied]
 ) -> None:
-    found = scan(place.store, proof.present, OF_ROWS)
+    found = scan(handle.store, proof.present, OF_ROWS)
     for file in proof.present:
         length = found.lengths[file.path]
         if file.rows is not None and length != file.rows:
@@ -185,8 +187,8 @@ def _look_deep(
             f"{counted(found.without_origin, 'row')} without metadata columns: `metadata: true` would let "
             "repeated events be found in them"
         )
-    owner = _owners(pipeline, place, proof)
-    shared = {one.partition for one in copies} if place.spec and place.spec.share else set()
+    owner = _owners(pipeline, handle, proof)
+    shared = {one.partition for one in copies} if handle.spec and handle.spec.share else set()
     for origin, repeated in found.repeated.items():
         chain = owner(origin)
         if chain is None:
@@ -215,9 +217,9 @@ def _there_twice(noun: str, repeated: Repeated) -> str:
     return f"{counted(repeated.events, noun)} there {often}, the first at {repeated.first}"
 
 
-def _owners(pipeline: Pipeline, place: Place, proof: Proof) -> Callable[[Origin], Chain | None]:
+def _owners(pipeline: Pipeline, handle: TableHandle, proof: Proof) -> Callable[[Origin], Chain | None]:
     """Answers whose an event is by its topic and partition; None where several sources may be meant."""
-    sources = list(place.spec.from_) if place.spec else []
+    sources = list(handle.spec.from_) if handle.spec else []
 
     def owner(origin: Origin) -> Chain | None:
         names = [
@@ -244,14 +246,14 @@ def _repeated_letters(letters: Scan, version: int) -> list[Finding]:
 
 
 def _letters_of(
-    pipeline: Pipeline, source: str, place: Place, letters: Scan
+    pipeline: Pipeline, source: str, handle: TableHandle, letters: Scan
 ) -> tuple[Counter[str], dict[str, tuple[int, int]]]:
     """How many dead letters of a table there are of each partition, and their lowest and highest offset."""
     counts: Counter[str] = Counter()
     reach: dict[str, tuple[int, int]] = {}
     for origin, count in letters.counts.items():
         owner, of_source, table, topic, number = origin
-        if (owner, of_source, table) == (pipeline.name, source, place.name):
+        if (owner, of_source, table) == (pipeline.name, source, handle.name):
             partition = source_of(pipeline, source).partition_of(topic, number)
             counts[partition] += count
             here = letters.lowest[origin], letters.highest[origin]
@@ -261,12 +263,12 @@ def _letters_of(
 
 
 def _count_letters(
-    pipeline: Pipeline, place: Place, proof: Proof, letters: Scan, log: Proof
+    pipeline: Pipeline, handle: TableHandle, proof: Proof, letters: Scan, log: Proof
 ) -> list[Finding]:
     """As many dead letters as the table's commits have counted; for tables that only runs have changed."""
     found = []
-    for source in place.spec.from_ if place.spec else ():
-        counts, reach = _letters_of(pipeline, source, place, letters)
+    for source in handle.spec.from_ if handle.spec else ():
+        counts, reach = _letters_of(pipeline, source, handle, letters)
         for name, chain in _chains(proof, pipeline.name, source):
             partition = name[2]
             # After a crash between the two commits, letters are ahead of the table until the next run. Those

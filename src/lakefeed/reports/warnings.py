@@ -7,7 +7,7 @@ from collections import defaultdict
 from shlex import quote
 
 from lakefeed.columns.sightings import mixed
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 from lakefeed.reports.sample import Sample
 from lakefeed.sources import Offsets
 from lakefeed.tables.detail.advice import advice
@@ -48,12 +48,12 @@ class Warnings:
         """Keep a warning; an empty text is none."""
         self._found[table] += [text] if text else []
 
-    def look_at_table(self, place: Place, table: LakeTable) -> None:
+    def look_at_table(self, handle: TableHandle, table: LakeTable) -> None:
         """Look at who writes to the table, and at what its own statistics advise."""
-        self._writers(place, table)
-        self._found[place.name] += advice(table)
-        if place.spec and place.spec.cluster_by and place.upkeep and place.upkeep.engine != "spark":
-            self._memory(place.name, table)
+        self._writers(handle, table)
+        self._found[handle.name] += advice(table)
+        if handle.spec and handle.spec.cluster_by and handle.upkeep and handle.upkeep.engine != "spark":
+            self._memory(handle.name, table)
 
     def look_at_retention(self, source: str, retention: dict[str, float], tables: list[str]) -> None:
         """Look at how long a source keeps its events."""
@@ -74,23 +74,23 @@ class Warnings:
                     f"{going_on} (`on_data_loss: skip`)"
                 )
 
-    def look_at_sample(self, place: Place, samples: list[Sample]) -> None:
+    def look_at_sample(self, handle: TableHandle, samples: list[Sample]) -> None:
         """Look at refused events, at the partitions that they would be spread over, and at the properties."""
-        assert place.spec is not None
-        self._refusals(place, samples)
+        assert handle.spec is not None
+        self._refusals(handle, samples)
         rows, partitions = sum(one.rows for one in samples), sum(one.partitions for one in samples)
         if partitions > _SAMPLE_PARTITIONS and partitions > rows * _SAMPLE_SHARE:
-            self._found[place.name].append(
-                f"partition_by {list(place.spec.partition_by)}: {partitions:,} different values in {rows:,} "
+            self._found[handle.name].append(
+                f"partition_by {list(handle.spec.partition_by)}: {partitions:,} different values in {rows:,} "
                 "sampled rows, and each batch writes a file for each; partition by something coarser"
             )
-        for name, consequence in _RETENTIONS.items() if not place.exists else ():
-            text = place.spec.properties.get(name)
+        for name, consequence in _RETENTIONS.items() if not handle.exists else ():
+            text = handle.spec.properties.get(name)
             seconds = _seconds(text)
             if text is not None and seconds is not None and seconds < _SHORT_TABLE_MEMORY:
-                self._found[place.name].append(f"{name} is {text}: {consequence}")
+                self._found[handle.name].append(f"{name} is {text}: {consequence}")
 
-    def _refusals(self, place: Place, samples: list[Sample]) -> None:
+    def _refusals(self, handle: TableHandle, samples: list[Sample]) -> None:
         """Look whether columns that were inferred from the events refuse a tenth of them."""
         events, refused = sum(one.events for one in samples), sum(one.refused for one in samples)
         if not events or refused < _SAMPLE_SHARE * events:
@@ -100,10 +100,10 @@ class Warnings:
         names = list(dict.fromkeys(name for new in proposals for name in mixed(new, errors)))
         taken = sum(one.misfits[name] for one in samples for name in names)
         if taken:
-            self._found[place.name].append(
+            self._found[handle.name].append(
                 f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead "
                 f"letters; to take {'them all' if taken == refused else f'{taken:,} of them'}, "
-                f"{_as_json(place, names)}"
+                f"{_as_json(handle, names)}"
             )
 
     def _memory(self, name: str, table: LakeTable) -> None:
@@ -113,15 +113,15 @@ class Warnings:
         if too_large := beyond_memory(table, largest):
             self._found[name].append(too_large)
 
-    def _writers(self, place: Place, table: LakeTable) -> None:
-        assert place.spec is not None
-        warn = self._found[place.name].append
+    def _writers(self, handle: TableHandle, table: LakeTable) -> None:
+        assert handle.spec is not None
+        warn = self._found[handle.name].append
         held = [name.split("/")[:2] for name in table.transactions if named_partition(name)]
         others = sorted({pipeline for pipeline, _ in held if pipeline != self._pipeline})
         ours = {source for pipeline, source in held if pipeline == self._pipeline}
         for name in others:
             warn(f"pipeline {name} has written to this table too; make sure that both are meant to")
-        for source in sorted(ours - set(place.spec.from_)):
+        for source in sorted(ours - set(handle.spec.from_)):
             warn(
                 f"the table has positions of a source {source}, which does not feed it in this file: it was "
                 f"renamed, or another pipeline is called {self._pipeline} as well"
@@ -133,14 +133,16 @@ class Warnings:
             )
 
 
-def _as_json(place: Place, names: list[str]) -> str:
+def _as_json(handle: TableHandle, names: list[str]) -> str:
     """What makes columns `json`: a line of `schema`, and a command for those that the table has by now."""
-    there = place.table.schema.names if place.exists else []
-    declared = place.spec.declared.names if place.spec and place.spec.declared is not None else []
+    there = handle.table.schema.names if handle.exists else []
+    declared = handle.spec.declared.names if handle.spec and handle.spec.declared is not None else []
     new = [f"{name}: json" for name in names if name not in there or name in declared]
     old = " ".join(f"--column {quote(f'{name} json')}" for name in names if name in there)
     steps = (
-        [f"stop the pipeline and run `lakefeed table replace {quote(place.path)} {old} --yes`"] if old else []
+        [f"stop the pipeline and run `lakefeed table replace {quote(handle.path)} {old} --yes`"]
+        if old
+        else []
     )
     return " and ".join([*steps, *([f"declare `schema: {{{', '.join(new)}}}`"] if new else [])])
 

@@ -29,7 +29,7 @@ from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.faultpoints import passing
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import OffsetRange, source_of
@@ -89,19 +89,19 @@ def replay(
     Those that become rows leave the dead letters; those that fail again stay as they are. With `dry_run`,
     nothing is changed, and files are written to a temporary folder only. The commits say `who` asked.
     """
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     if lake.letters.look() is None:
         return []
     found = []
-    for place in lake.places.values():
-        if wanted.table in (None, place.name):
-            table = place.look() if dry_run else place.open(pipeline.name)
+    for handle in lake.places.values():
+        if wanted.table in (None, handle.name):
+            table = handle.look() if dry_run else handle.open(pipeline.name)
             if table is not None:
-                found.append(_Replay(lake, place, wanted, who, dry_run).run())
+                found.append(_Replay(lake, handle, wanted, who, dry_run).run())
     return [*found, *_of_routes(lake, wanted)]
 
 
-def _of_routes(lake: Lake, wanted: LetterFilter) -> Iterator[TableReplay]:
+def _of_routes(lake: Tables, wanted: LetterFilter) -> Iterator[TableReplay]:
     for name in lake.routes:
         if wanted.table in (None, name):
             letters = read_letters(lake, replace(wanted, table=name), ["offset"])
@@ -112,13 +112,15 @@ def _of_routes(lake: Lake, wanted: LetterFilter) -> Iterator[TableReplay]:
 class _Replay:
     """The replay of one table's dead letters."""
 
-    def __init__(self, lake: Lake, place: Place, wanted: LetterFilter, who: str, dry_run: bool) -> None:
+    def __init__(
+        self, lake: Tables, handle: TableHandle, wanted: LetterFilter, who: str, dry_run: bool
+    ) -> None:
         self._lake = lake
-        self._place = place
-        self._wanted = replace(wanted, table=place.name)
+        self._handle = handle
+        self._wanted = replace(wanted, table=handle.name)
         self._who = who
         self._dry_run = dry_run
-        self._report = TableReplay(place.name)
+        self._report = TableReplay(handle.name)
         self._version = 0
         self._shape: Shape | None = None
         self._done: frozenset[Identity] = frozenset()
@@ -127,7 +129,7 @@ class _Replay:
         if self._dry_run:
             self._foresee()
         else:
-            settle(self._lake, self._place)
+            settle(self._lake, self._handle)
         letters = self._lake.letters.table
         self._version = letters.version
         for source, rows in self._batches():
@@ -136,10 +138,10 @@ class _Replay:
 
     def _foresee(self) -> None:
         """What is done to the table before anything is sent: the same checks, and columns that it lacks."""
-        place = self._place
-        lacking = place.changes(place.table)
-        self._done = unsettled(self._lake, place)
-        self._shape = place.shape
+        handle = self._handle
+        lacking = handle.changes(handle.table)
+        self._done = unsettled(self._lake, handle)
+        self._shape = handle.shape
         if lacking and self._shape:
             self._shape = self._shape.with_columns(merge_proposals(self._shape.schema, pa.schema(lacking)))
 
@@ -166,12 +168,12 @@ class _Replay:
 
         What lies ahead is read by the next run, which looks for letters: sent now, they would be rows twice.
         """
-        spec = self._place.spec
+        spec = self._handle.spec
         if spec is None or source not in spec.from_:
             self._report.stranded += rows.num_rows
             return rows.slice(0, 0)
         name = source_of(self._lake.pipeline, source).partition_of
-        at = positions_of(self._place.table.transactions, self._lake.pipeline.name, source)
+        at = positions_of(self._handle.table.transactions, self._lake.pipeline.name, source)
         events = zip(*(rows.column(key).to_pylist() for key in ("topic", "partition", "offset")), strict=True)
         passed = [offset < at.get(name(topic, number), 0) for topic, number, offset in events]
         self._report.waiting += passed.count(False)
@@ -194,7 +196,7 @@ class _Replay:
                 return
             self._evolve(source, result.proposal)
         raise TableError(
-            f"table {self._place.name}: the dead letters still need new columns after several attempts."
+            f"table {self._handle.name}: the dead letters still need new columns after several attempts."
         )
 
     def _run(self, source: str, rows: pa.RecordBatch, scratch: Path) -> TableManifest:
@@ -203,8 +205,8 @@ class _Replay:
         events = LetterEvents(rows, spec.partition_of)
         ranges = [OffsetRange(partition, 0, 0) for partition in events.counts()]
         if not self._dry_run:
-            self._shape = self._place.shape
-        table = self._place.plan(self._shape, {span.partition: 0 for span in ranges}, {})
+            self._shape = self._handle.shape
+        table = self._handle.plan(self._shape, {span.partition: 0 for span in ranges}, {})
         if self._dry_run:
             table = replace(table, path=str(scratch / "rows"), storage={})
         plan = FlowPlan(
@@ -213,8 +215,8 @@ class _Replay:
             source=spec,
             format=format_of(spec),
             tables=(table,),
-            letters_path=str(scratch / "letters"),
-            letters_storage={},
+            dead_letters_path=str(scratch / "letters"),
+            dead_letters_storage={},
             cores=1,
             # They are looked at, and thrown away.
             sync=False,
@@ -222,19 +224,19 @@ class _Replay:
         manifest = run_task(plan, ranges, [events])
         if manifest.error:
             raise manifest.error
-        return manifest.tables[self._place.name]
+        return manifest.tables[self._handle.name]
 
     def _evolve(self, source: str, proposal: pa.Schema) -> None:
-        place, name = self._place, self._lake.pipeline.name
-        refuse_new_columns(place, proposal)
-        refuse_too_wide(place.name, place.columns(), proposal)
+        handle, name = self._handle, self._lake.pipeline.name
+        refuse_new_columns(handle, proposal)
+        refuse_too_wide(handle.name, handle.columns(), proposal)
         if self._dry_run:
             assert self._shape is not None
             before = self._shape.schema
             added = missing_columns(before, stored(proposal))
             self._shape = self._shape.with_columns(merge_proposals(before, pa.schema(added)))
         else:
-            added = place.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
+            added = handle.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
         self._report.new_columns += [f"{one.name} {type_text(one.type)}" for one in added]
 
     def _land(self, rows: pa.RecordBatch, refused: list[dict[str, Any]], result: TableManifest) -> None:
@@ -256,12 +258,12 @@ class _Replay:
 
     def _commit(self, good: pa.RecordBatch, result: TableManifest) -> None:
         """Rows first, then their letters: killed in between, the next who comes settles the letters."""
-        place, name = self._place, self._lake.pipeline.name
+        handle, name = self._handle, self._lake.pipeline.name
         letters = self._lake.letters.table
-        key, settled = replay_id(name), replay_id(name, place.name)
-        before = place.table.transactions.get(key)
+        key, settled = replay_id(name), replay_id(name, handle.name)
+        before = handle.table.transactions.get(key)
         number = max(before or 0, letters.transactions.get(settled, 0)) + 1
-        account = {
+        commit_info = {
             "pipeline": name,
             "kind": "replay",
             "who": self._who,
@@ -270,17 +272,17 @@ class _Replay:
             "letters_version": self._version,
         }
         files = [NewFile(one.path, one.size, one.partition_values, one.stats) for one in result.files]
-        change = Append(files, {key: number}, {key: before}, account, self._shape)
+        change = Append(files, {key: number}, {key: before}, commit_info, self._shape)
         try:
-            with place.lock:
-                version = append(place.table, change, retries=_ATTEMPTS)
+            with handle.lock:
+                version = append(handle.table, change, retries=_ATTEMPTS)
         except LakefeedError as error:
             for file in result.files if error.untried else ():
-                place.delete(file.path)
+                handle.delete(file.path)
             raise
         self._report.versions.append(version)
         passing("replay_committed")
-        settle(self._lake, place)
+        settle(self._lake, handle)
 
 
 @dataclass

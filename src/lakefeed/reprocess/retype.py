@@ -66,9 +66,9 @@ def plan(table: LakeTable, columns: Mapping[str, str]) -> Plan:
     return found
 
 
-def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
     """Write every row again, in one commit; a value that does not fit becomes null."""
-    told = {**account, "columns": {one.name: column_text(one) for one in plan.declared}}
+    told = {**commit_info, "columns": {one.name: column_text(one) for one in plan.declared}}
     retypers = [_Retyper(one) for one in plan.declared]
 
     def shape(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from lakefeed.dead_letters.reconcile import from_account, grouped, members, sett
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.instance import only_instance, running
 from lakefeed.errors import DataLoss, TableError, UsageError
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Offsets, Source, identities, source_of
 from lakefeed.tables.log.history import Log
@@ -68,7 +68,7 @@ def rewind(
     Refused while the pipeline runs, where the source has no longer what would be read again, and where
     files are gone. An instance on another machine is fenced by its next commit.
     """
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     lake.find_routed()
     if table not in lake.places:
         raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, lake.places)}")
@@ -105,15 +105,15 @@ class _Rewinding:
         settling: bool = False,
     ) -> None:
         self._pipeline = pipeline
-        self._lake = Lake(pipeline)
+        self._lake = Tables(pipeline)
         self._lake.find_routed()
-        self._place: Place = self._lake.places[table]
-        opened = self._place.look()
+        self._handle: TableHandle = self._lake.places[table]
+        opened = self._handle.look()
         if opened is None:
-            raise TableError(f"table {table}: there is no Delta table at {self._place.path} yet.")
+            raise TableError(f"table {table}: there is no Delta table at {self._handle.path} yet.")
         if settling:
-            settle(self._lake, self._place)
-        log = Log.open(self._place.store)
+            settle(self._lake, self._handle)
+        log = Log.open(self._handle.store)
         assert log is not None
         self._rewind = plan_rewind(log, to_version, to_time)
         self._refuse_what_the_source_has_lost()
@@ -123,11 +123,11 @@ class _Rewinding:
     def run(self, who: str) -> None:
         """Do it: the table in one commit, then its dead letters."""
         name, rewind = self._pipeline.name, self._rewind
-        place, key = self._place, replay_id(name)
+        handle, key = self._handle, replay_id(name)
         letters = self._lake.letters.look()
-        settled = letters.transactions.get(replay_id(name, place.name), 0) if letters else 0
-        number = max(place.table.transactions.get(key, 0), settled) + 1
-        account: dict[str, Any] = {
+        settled = letters.transactions.get(replay_id(name, handle.name), 0) if letters else 0
+        number = max(handle.table.transactions.get(key, 0), settled) + 1
+        commit_info: dict[str, Any] = {
             "pipeline": name,
             "kind": "rewind",
             "from": rewind.from_version,
@@ -136,15 +136,15 @@ class _Rewinding:
             "positions": rewind.positions,
             "letters": self._back,
         }
-        with place.lock:
+        with handle.lock:
             # Counted also where no letter is left to do, so that a replay that runs now is fenced.
             counted = {key: number} if letters else {}
-            self.report.version = restore(place.table, rewind, rewind.transactions | counted, account)
+            self.report.version = restore(handle.table, rewind, rewind.transactions | counted, commit_info)
         passing("rewind_committed")
-        settle(self._lake, place)
+        settle(self._lake, handle)
 
     def _refuse_what_the_source_has_lost(self) -> None:
-        spec = self._place.spec
+        spec = self._handle.spec
         assert spec is not None
         for source in spec.from_:
             wanted = self._wanted(source)
@@ -188,20 +188,20 @@ class _Rewinding:
     def _letters_to_return(self) -> list[dict[str, Any]]:
         """Letters that were replayed since, and whose events are not read again: their rows go."""
         back = []
-        for account in self._rewind.replays:
-            if account.get("pipeline") != self._pipeline.name:
+        for commit_info in self._rewind.replays:
+            if commit_info.get("pipeline") != self._pipeline.name:
                 continue
-            lost = [one for one in members(from_account(account["letters"])) if not self._read_again(one)]
+            lost = [one for one in members(from_account(commit_info["letters"])) if not self._read_again(one)]
             if lost:
                 letters = to_account(grouped(lost))
-                back.append({"version": account["letters_version"], "letters": letters})
+                back.append({"version": commit_info["letters_version"], "letters": letters})
         self._refuse_letters_that_are_gone(back)
         return back
 
     def _refuse_letters_that_are_gone(self, back: list[dict[str, Any]]) -> None:
         for part in back:
             for _ in read_letters(
-                self._lake, LetterFilter(table=self._place.name), ["offset"], part["version"]
+                self._lake, LetterFilter(table=self._handle.name), ["offset"], part["version"]
             ):
                 pass
 
@@ -216,7 +216,7 @@ class _Rewinding:
     def _report(self) -> RewindReport:
         plan = self._rewind
         report = RewindReport(
-            self._place.name,
+            self._handle.name,
             plan.from_version,
             plan.to_version,
             plan.to_time,
@@ -244,7 +244,7 @@ class _Rewinding:
         columns = ["source", "topic", "partition", "offset"]
         return sum(
             self._read_again((row["source"], row["topic"], row["partition"], 0, row["offset"]))
-            for batch in read_letters(self._lake, LetterFilter(table=self._place.name), columns)
+            for batch in read_letters(self._lake, LetterFilter(table=self._handle.name), columns)
             for row in batch.to_pylist()
         )
 

@@ -129,7 +129,7 @@ def _same(have: pa.DataType, want: pa.DataType) -> bool:
     return bool(Schema.from_arrow(pa.schema([("c", have)])) == Schema.from_arrow(pa.schema([("c", want)])))
 
 
-def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str, object]) -> bool:
+def add_columns(table: LakeTable, columns: list[pa.Field], commit_info: Mapping[str, object]) -> bool:
     """Add columns, nested ones too, in one commit; False when another writer altered the table first.
 
     New columns are nullable, since old rows do not have them. Raises TableError for one that readers of the
@@ -144,7 +144,7 @@ def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str,
     fields: list[Field] = list(Schema.from_arrow(pa.schema([_nullable(column) for column in columns])).fields)
 
     def alter(delta: DeltaTable) -> None:
-        delta.alter.add_columns(fields, commit_properties=commit_properties({}, account))
+        delta.alter.add_columns(fields, commit_properties=commit_properties({}, commit_info))
 
     try:
         table.change(alter)
@@ -154,7 +154,7 @@ def add_columns(table: LakeTable, columns: list[pa.Field], account: Mapping[str,
     return True
 
 
-def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mapping[str, object]) -> None:
+def keep_properties(table: LakeTable, wanted: Mapping[str, str], commit_info: Mapping[str, object]) -> None:
     """Set the table properties that the pipeline file gives and the table has otherwise.
 
     Looks again whenever another writer was faster: it may have set them as well.
@@ -162,7 +162,7 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mappin
     for _ in range(_ALTER_ATTEMPTS):
         have = table.properties
         changed = {key: value for key, value in wanted.items() if have.get(key) != value}
-        if not changed or _set_properties(table, changed, account):
+        if not changed or _set_properties(table, changed, commit_info):
             return
     raise Conflict(
         f"table {table.name}: other writers changed {table.path} {_ALTER_ATTEMPTS} times while "
@@ -170,12 +170,12 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], account: Mappin
     )
 
 
-def _set_properties(table: LakeTable, changed: dict[str, str], account: Mapping[str, object]) -> bool:
+def _set_properties(table: LakeTable, changed: dict[str, str], commit_info: Mapping[str, object]) -> bool:
     def alter(delta: DeltaTable) -> None:
         delta.alter.set_table_properties(
             changed,
             raise_if_not_exists=only_known(changed),
-            commit_properties=commit_properties({}, account),
+            commit_properties=commit_properties({}, commit_info),
         )
 
     try:

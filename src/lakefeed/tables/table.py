@@ -90,7 +90,7 @@ class LakeTable:
         partition_by: Sequence[str],
         properties: Mapping[str, str],
         transactions: Mapping[str, int],
-        account: Mapping[str, Any],
+        commit_info: Mapping[str, Any],
         durable: bool = False,
     ) -> LakeTable:
         """Create the table with its first positions in version 0.
@@ -106,7 +106,7 @@ class LakeTable:
                     partition_by=list(partition_by),
                     configuration=dict(properties),
                     storage_options=delta_options(path, storage),
-                    commit_properties=commit_properties(transactions, account),
+                    commit_properties=commit_properties(transactions, commit_info),
                     raise_if_key_not_exists=only_known(properties),
                 )
             except (CommitFailedError, DeltaError) as error:
@@ -301,22 +301,22 @@ class LakeTable:
 
 
 def commit_properties(
-    transactions: Mapping[str, int], account: Mapping[str, Any], *, blind: bool = False
+    transactions: Mapping[str, int], commit_info: Mapping[str, Any], *, blind: bool = False
 ) -> CommitProperties:
     """What a commit carries beside its files: `txn` actions, and the account of what it holds.
 
     A `blind` append was decided without reading a file of the table.
     """
-    metadata: dict[str, Any] = commit_metadata(account)
+    metadata: dict[str, Any] = commit_metadata(commit_info)
     return CommitProperties(
         app_transactions=[Transaction(name, version) for name, version in transactions.items()],
         custom_metadata={**metadata, "isBlindAppend": True} if blind else metadata,
     )
 
 
-def commit_metadata(account: Mapping[str, Any]) -> dict[str, str]:
+def commit_metadata(commit_info: Mapping[str, Any]) -> dict[str, str]:
     """The account as a commit's information has it."""
-    return {COMMIT_KEY: json.dumps(account, separators=(",", ":"))}
+    return {COMMIT_KEY: json.dumps(commit_info, separators=(",", ":"))}
 
 
 def only_known(properties: Mapping[str, str]) -> bool:
@@ -324,7 +324,7 @@ def only_known(properties: Mapping[str, str]) -> bool:
     return all(name.startswith("delta.") for name in properties)
 
 
-def account_of(info: Mapping[str, Any]) -> dict[str, Any]:
+def commit_info_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Lakefeed's own account in a commit's information; empty for the commits of others."""
     text = info.get(COMMIT_KEY)
     if isinstance(text, str):

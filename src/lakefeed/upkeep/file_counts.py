@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.engine.report import Counted, Watcher
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.tables.detail.contents import contents_of
 
 _EVERY = 60.0
@@ -20,7 +20,7 @@ _log = logging.getLogger("lakefeed")
 
 
 @contextmanager
-def census(lake: Lake, watcher: Watcher, every: float = _EVERY) -> Iterator[None]:
+def count_files(lake: Tables, watcher: Watcher, every: float = _EVERY) -> Iterator[None]:
     """Count in a thread of its own while the run lasts; commits tell what changes in between."""
     over = threading.Event()
     thread = threading.Thread(target=_count_on, args=(lake, watcher, every, over), name="census", daemon=True)
@@ -31,7 +31,7 @@ def census(lake: Lake, watcher: Watcher, every: float = _EVERY) -> Iterator[None
         over.set()
 
 
-def _count_on(lake: Lake, watcher: Watcher, every: float, over: threading.Event) -> None:
+def _count_on(lake: Tables, watcher: Watcher, every: float, over: threading.Event) -> None:
     """Tables that have just been opened are counted soon, all of them again at every turn."""
     known: set[str] = set()
     waited = every
@@ -39,36 +39,36 @@ def _count_on(lake: Lake, watcher: Watcher, every: float, over: threading.Event)
         waited += _FIRST_AFTER
         everyone = waited >= every
         waited = 0.0 if everyone else waited
-        for place in [*lake.places.values(), lake.letters]:
+        for handle in [*lake.places.values(), lake.letters]:
             if over.is_set():
                 return
-            if place.exists and (everyone or place.name not in known):
-                known.add(place.name)
-                _count(place, watcher)
+            if handle.exists and (everyone or handle.name not in known):
+                known.add(handle.name)
+                _count(handle, watcher)
 
 
-def _count(place: Place, watcher: Watcher) -> None:
+def _count(handle: TableHandle, watcher: Watcher) -> None:
     try:
         # Nobody commits meanwhile: a table is used by one thread at a time.
-        with place.lock:
-            found = contents_of(place.table, place.spec.target_file_size if place.spec else 0)
+        with handle.lock:
+            found = contents_of(handle.table, handle.spec.target_file_size if handle.spec else 0)
             watcher.counted(
                 Counted(
-                    table=place.name,
+                    table=handle.name,
                     version=found.version,
                     rows=found.rows,
                     files=found.files,
                     small_files=found.small_files,
                     size=found.size,
                     last_commit=found.last_commit,
-                    columns=_columns(place.table.schema),
-                    partition_by=tuple(place.table.partition_columns),
+                    columns=_columns(handle.table.schema),
+                    partition_by=tuple(handle.table.partition_columns),
                     partitions=found.partitions,
                 )
             )
     except Exception as error:
         # A store that is away is told by the flow that needs it.
-        _log.debug("the files of %s could not be counted", place.name, exc_info=error)
+        _log.debug("the files of %s could not be counted", handle.name, exc_info=error)
 
 
 def _columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:

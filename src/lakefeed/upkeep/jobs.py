@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Upkeep, Vacuum
 from lakefeed.tables.rewrite.compact import TARGET_FILE_SIZE
 from lakefeed.upkeep.rewriter import DeltaRewriter, Rewriter
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Charge:
+class UpkeepJob:
     """A table that upkeep looks after, and how."""
 
-    place: Place
+    handle: TableHandle
     upkeep: Upkeep
     rewriter: Rewriter
     target_file_size: int
@@ -40,40 +40,44 @@ class Charge:
         return found
 
 
-def charges_of(
-    lake: Lake, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
-) -> Iterator[Charge]:
+def jobs_of(
+    lake: Tables, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
+) -> Iterator[UpkeepJob]:
     """Every table of the run whose upkeep is on, the dead letters last."""
-    for place in (*lake.places.values(), lake.letters):
-        if place.upkeep is not None:
-            yield Charge(
-                place,
-                place.upkeep,
-                _rewriter(place, place.upkeep, lake.pipeline.name, spark, stopping),
-                place.spec.target_file_size if place.spec else TARGET_FILE_SIZE,
-                place.spec.cluster_by if place.spec else (),
+    for handle in (*lake.places.values(), lake.letters):
+        if handle.upkeep is not None:
+            yield UpkeepJob(
+                handle,
+                handle.upkeep,
+                _rewriter(handle, handle.upkeep, lake.pipeline.name, spark, stopping),
+                handle.spec.target_file_size if handle.spec else TARGET_FILE_SIZE,
+                handle.spec.cluster_by if handle.spec else (),
             )
 
 
-class Charges:
+class UpkeepJobs:
     """The charges of a run; tables that a route has made since the last look are among them."""
 
     def __init__(
-        self, lake: Lake, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
+        self, lake: Tables, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
     ) -> None:
         self._lake, self._spark, self._stopping = lake, spark, stopping
-        self._known: dict[str, Charge] = {}
+        self._known: dict[str, UpkeepJob] = {}
 
-    def __call__(self) -> list[Charge]:
+    def __call__(self) -> list[UpkeepJob]:
         """All of them; what is known of a table already stays."""
-        for charge in charges_of(self._lake, self._spark, self._stopping):
-            self._known.setdefault(charge.place.name, charge)
+        for job in jobs_of(self._lake, self._spark, self._stopping):
+            self._known.setdefault(job.handle.name, job)
         return list(self._known.values())
 
 
 def _rewriter(
-    place: Place, upkeep: Upkeep, pipeline: str, spark: SparkSession | None, stopping: Callable[[], bool]
+    handle: TableHandle,
+    upkeep: Upkeep,
+    pipeline: str,
+    spark: SparkSession | None,
+    stopping: Callable[[], bool],
 ) -> Rewriter:
     if upkeep.engine == "spark" and spark is not None:
-        return SparkRewriter(spark, place, pipeline)
-    return DeltaRewriter(place, pipeline, stopping)
+        return SparkRewriter(spark, handle, pipeline)
+    return DeltaRewriter(handle, pipeline, stopping)

@@ -11,18 +11,18 @@ import pyarrow as pa
 from lakefeed.errors import Conflict, TableError
 from lakefeed.files import DataFile
 from lakefeed.files.parquet import TableWriter
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 from lakefeed.stores import open_store
 from lakefeed.tables.log import entries
 from lakefeed.tables.log.snapshot import partition_text
 from lakefeed.tables.operations import delete as deletion
 from lakefeed.tables.operations import vacuum
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.memory import beyond_memory
 from lakefeed.tables.rewrite.rewrite import FileWriter
-from lakefeed.tables.table import LakeTable, account_of
+from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.upkeep.file_writer import file_writer
 
 BY = "upkeep"
@@ -72,8 +72,10 @@ class DeltaRewriter:
     raises Conflict, and the table is as they left it.
     """
 
-    def __init__(self, place: Place, pipeline: str, stopping: Callable[[], bool] = lambda: False) -> None:
-        self._place = place
+    def __init__(
+        self, handle: TableHandle, pipeline: str, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._handle = handle
         self._pipeline = pipeline
         self._stopping = stopping
         self._table: LakeTable | None = None
@@ -81,26 +83,26 @@ class DeltaRewriter:
     def table(self) -> LakeTable:
         """Opened once, then moved on."""
         if self._table is None:
-            place = self._place
-            store = open_store(place.path, place.storage)
-            self._table = LakeTable.open(place.name, place.path, place.storage, store)
-            assert self._table is not None, f"{place.path} is no table any more"
+            handle = self._handle
+            store = open_store(handle.path, handle.storage)
+            self._table = LakeTable.open(handle.name, handle.path, handle.storage, store)
+            assert self._table is not None, f"{handle.path} is no table any more"
         else:
             self._table.refresh()
         return self._table
 
     def compact(self, plan: compaction.Plan, step: compaction.Step) -> Change:
         """One commit that says it changes no data."""
-        account = self._account("compact")
-        return self.change([compaction.run_step(self.table(), plan, step, account, self._writer)])
+        commit_info = self._commit_info("compact")
+        return self.change([compaction.run_step(self.table(), plan, step, commit_info, self._writer)])
 
     def cluster(self, plan: z_order.Plan, step: z_order.Step) -> Change:
         """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
         table = self.table()
         if too_large := beyond_memory(table, step.files):
-            raise BeyondMemory(f"{partition_text(step.partition) or self._place.name}: {too_large}")
-        account = self._account("cluster")
-        return self.change([z_order.run_step(table, plan, step, account, self._writer)])
+            raise BeyondMemory(f"{partition_text(step.partition) or self._handle.name}: {too_large}")
+        commit_info = self._commit_info("cluster")
+        return self.change([z_order.run_step(table, plan, step, commit_info, self._writer)])
 
     def delete(self, where: str) -> Change:
         """One commit, or none where no row meets the condition.
@@ -111,12 +113,12 @@ class DeltaRewriter:
         try:
             return self._delete(where)
         except Conflict:
-            with self._place.lock:
+            with self._handle.lock:
                 return self._delete(where)
 
     def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
         """One commit that tells of it, then the files."""
-        report = vacuum.run(self.table(), plan, self._account("vacuum"), on_file=on_file)
+        report = vacuum.run(self.table(), plan, self._commit_info("vacuum"), on_file=on_file)
         before, after = report.before, report.after
         return Change(before.files - after.files, 0, before.bytes - after.bytes, 0)
 
@@ -125,20 +127,22 @@ class DeltaRewriter:
         removed, added = [], []
         for version in versions:
             entry = entries.read(self.table().store, version)
-            if account_of(entry.info).get("by") == BY:
+            if commit_info_of(entry.info).get("by") == BY:
                 removed += [int(action.get("size") or 0) for action in entry.removes]
                 added += [int(action["size"]) for action in entry.adds]
         return Change(len(removed), len(added), sum(removed), sum(added))
 
     def _delete(self, where: str) -> Change:
         table = self.table()
-        return self.change(deletion.run(table, deletion.plan(table, where), self._account("delete")).versions)
+        return self.change(
+            deletion.run(table, deletion.plan(table, where), self._commit_info("delete")).versions
+        )
 
-    def _account(self, kind: str) -> dict[str, object]:
-        return operation_account(kind, by=BY, pipeline=self._pipeline)
+    def _commit_info(self, kind: str) -> dict[str, object]:
+        return operation_info(kind, by=BY, pipeline=self._pipeline)
 
     def _writer(self, table: LakeTable, codec: str, target_size: int) -> FileWriter:
-        rows = self._place.spec.max_rows_per_file if self._place.spec else None
+        rows = self._handle.spec.max_rows_per_file if self._handle.spec else None
         return _Interruptible(file_writer(table, codec, target_size, rows), self._stopping)
 
 

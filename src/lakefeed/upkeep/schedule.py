@@ -11,7 +11,7 @@ from pathlib import Path
 _log = logging.getLogger("lakefeed")
 
 
-class Agenda:
+class Schedule:
     """Remembers in a file of the state folder; where that is lost, every interval begins anew.
 
     So a pipeline that is restarted each night still vacuums once a day, and nothing is done in the first

@@ -23,9 +23,9 @@ from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.conditions import partition_conditions, quoted, text_literal
 from lakefeed.tables.rewrite.tiers import due_for_compaction, even_size
 from lakefeed.tables.table import LakeTable
-from lakefeed.upkeep.jobs import Charge
+from lakefeed.upkeep.jobs import UpkeepJob
 from lakefeed.upkeep.rewriter import BeyondMemory, Change
-from lakefeed.upkeep.schedule import Agenda
+from lakefeed.upkeep.schedule import Schedule
 
 _log = logging.getLogger("lakefeed")
 _LOOK = 0.2
@@ -53,7 +53,7 @@ class SteadyClock:
         return min(self._wall(), self._began + self._steady())
 
 
-class Caretaker:
+class Scheduler:
     """Does what is due, one step after the other, and rests in between so that the stream has its time.
 
     No error of upkeep ends the run: what fails is logged once, and tried again at its next interval.
@@ -61,14 +61,14 @@ class Caretaker:
 
     def __init__(
         self,
-        charges: Sequence[Charge] | Callable[[], Sequence[Charge]],
-        agenda: Agenda,
+        charges: Sequence[UpkeepJob] | Callable[[], Sequence[UpkeepJob]],
+        agenda: Schedule,
         watcher: Watcher,
         stop: threading.Event,
         clock: SteadyClock | None = None,
     ) -> None:
         self._look = charges if callable(charges) else lambda: charges
-        self._charges: Sequence[Charge] = ()
+        self._charges: Sequence[UpkeepJob] = ()
         self._agenda = agenda
         self._watcher = watcher
         self._stop = stop
@@ -117,28 +117,28 @@ class Caretaker:
     def _stopping(self) -> bool:
         return self._stop.is_set() or self._ended.is_set()
 
-    def perform(self, charge: Charge, operation: str) -> None:
+    def perform(self, job: UpkeepJob, operation: str) -> None:
         """Do all steps of an operation now."""
-        steps = self._steps(charge, operation)
-        while self._advance(charge, operation, steps):
+        steps = self._steps(job, operation)
+        while self._advance(job, operation, steps):
             pass
 
     def _waits(self) -> list[tuple[float, int, str]]:
         """Every operation with the seconds until it is due and the number of its table, soonest first."""
         return sorted(
-            (self._agenda.seconds_until(charge.place.name, name, every), at, name)
-            for at, charge in enumerate(self._charges)
-            for name, every in charge.intervals().items()
+            (self._agenda.seconds_until(job.handle.name, name, every), at, name)
+            for at, job in enumerate(self._charges)
+            for name, every in job.intervals().items()
         )
 
-    def _advance(self, charge: Charge, operation: str, steps: Iterator[None]) -> bool:
+    def _advance(self, job: UpkeepJob, operation: str, steps: Iterator[None]) -> bool:
         """Do one step; False when the operation is over, and its interval is counted anew."""
-        name = charge.place.name
+        name = job.handle.name
         try:
             next(steps)
             return True
         except StopIteration:
-            wait = charge.intervals()[operation]
+            wait = job.intervals()[operation]
         except Conflict as error:
             # Somebody else has changed what was being rewritten: theirs stands, ours is done later.
             _log.debug(
@@ -147,26 +147,26 @@ class Caretaker:
             wait = _AGAIN
         except Exception as error:
             self._tell(name, operation, error)
-            wait = charge.intervals()[operation]
+            wait = job.intervals()[operation]
         # What a stop cuts short is still due at the next start.
         if not self._stopping():
-            self._agenda.wait(name, operation, charge.intervals()[operation], wait)
+            self._agenda.wait(name, operation, job.intervals()[operation], wait)
         return False
 
-    def _steps(self, charge: Charge, operation: str) -> Iterator[None]:
+    def _steps(self, job: UpkeepJob, operation: str) -> Iterator[None]:
         steps = {"compact": self._compact, "cluster": self._cluster, "delete": self._delete}
         steps["vacuum"] = self._vacuum
         began = time.monotonic()
-        for change in steps[operation](charge) if charge.place.exists else ():
+        for change in steps[operation](job) if job.handle.exists else ():
             passing(f"{operation}_done")
             # The stream's own snapshot moves on here, and not when its next batch wants to commit.
-            with charge.place.lock:
-                charge.place.table.refresh()
+            with job.handle.lock:
+                job.handle.table.refresh()
             seconds = time.monotonic() - began
             if change != Change():
                 self._watcher.upkept(
                     Upkept(
-                        charge.place.name,
+                        job.handle.name,
                         operation,
                         change.files_before,
                         change.files_after,
@@ -175,32 +175,32 @@ class Caretaker:
                         seconds,
                     )
                 )
-            if self.rest(seconds * (1 / charge.upkeep.max_share - 1)):
+            if self.rest(seconds * (1 / job.upkeep.max_share - 1)):
                 return
             yield
             began = time.monotonic()
 
-    def _compact(self, charge: Charge) -> Iterator[Change]:
-        spec = charge.upkeep.compact
+    def _compact(self, job: UpkeepJob) -> Iterator[Change]:
+        spec = job.upkeep.compact
         assert isinstance(spec, Compact)
         due = due_for_compaction(
-            charge.rewriter.table(),
-            target_size=_target_size(charge),
+            job.rewriter.table(),
+            target_size=_target_size(job),
             min_files=spec.min_files,
             where=spec.where,
             cold_before=time.time() - _COLD_AFTER * spec.every,
         )
         for plan, step in due:
             passing("compact_started")
-            yield charge.rewriter.compact(plan, step)
+            yield job.rewriter.compact(plan, step)
 
-    def _cluster(self, charge: Charge) -> Iterator[Change]:
+    def _cluster(self, job: UpkeepJob) -> Iterator[Change]:
         """Order the partitions that got files since they were last put in order."""
-        name, table = charge.place.name, charge.rewriter.table()
+        name, table = job.handle.name, job.rewriter.table()
         known = self._agenda.ordered(name)
         first = 0 if known is None else table.version + 1
-        plan = z_order.plan(table, charge.cluster_by, target_size=_target_size(charge), first_entry=first)
-        marks = self._marks(charge, plan, known)
+        plan = z_order.plan(table, job.cluster_by, target_size=_target_size(job), first_entry=first)
+        marks = self._marks(job, plan, known)
         for step in plan.steps:
             key = partition_text(step.partition)
             if max(file.modified for file in step.files) / 1000 <= marks.get(key, 0.0):
@@ -208,49 +208,49 @@ class Caretaker:
             passing("cluster_started")
             try:
                 size = even_size(step.before.bytes, plan.target_size)
-                change = charge.rewriter.cluster(replace(plan, target_size=size), step)
+                change = job.rewriter.cluster(replace(plan, target_size=size), step)
             except BeyondMemory as error:
                 self._tell(name, "cluster", error)
                 continue
-            count, newest = self._files(charge).get(step.partition, (0, 0.0))
+            count, newest = self._files(job).get(step.partition, (0, 0.0))
             # With a file that the stream has added meanwhile, the partition is not in order yet.
             if count == change.files_after:
                 marks[key] = newest
             self._agenda.set_ordered(name, marks)
             yield change
 
-    def _marks(self, charge: Charge, plan: z_order.Plan, known: dict[str, float] | None) -> dict[str, float]:
+    def _marks(self, job: UpkeepJob, plan: z_order.Plan, known: dict[str, float] | None) -> dict[str, float]:
         """Up to when each partition that there still is is in order, by the agenda or else by the log."""
-        there = {partition_text(partition): at for partition, (_, at) in self._files(charge).items()}
+        there = {partition_text(partition): at for partition, (_, at) in self._files(job).items()}
         if known is not None:
             return {key: at for key, at in known.items() if key in there}
         waiting = {partition_text(step.partition) for step in plan.steps}
         return {key: at for key, at in there.items() if key not in waiting}
 
-    def _files(self, charge: Charge) -> dict[Partition, tuple[int, float]]:
+    def _files(self, job: UpkeepJob) -> dict[Partition, tuple[int, float]]:
         """How many files each partition has, and when the newest was added, in seconds since 1970."""
-        groups = by_partition(data_files(charge.rewriter.table().delta))
+        groups = by_partition(data_files(job.rewriter.table().delta))
         return {
             partition: (len(files), max(file.modified for file in files) / 1000)
             for partition, files in groups.items()
         }
 
-    def _delete(self, charge: Charge) -> Iterator[Change]:
-        spec, table = charge.upkeep.delete_after, charge.rewriter.table()
+    def _delete(self, job: UpkeepJob) -> Iterator[Change]:
+        spec, table = job.upkeep.delete_after, job.rewriter.table()
         assert isinstance(spec, DeleteAfter)
         before = datetime.fromtimestamp(self._clock.now() - spec.age, UTC)
         condition = f"{quoted(spec.column)} < {_moment(table, spec.column, before)}"
         whole = spec.column in table.partition_columns
         for partition in [()] if whole else by_partition(data_files(table.delta, condition)):
             passing("delete_started")
-            yield charge.rewriter.delete(" AND ".join([condition, *partition_conditions(partition)]))
+            yield job.rewriter.delete(" AND ".join([condition, *partition_conditions(partition)]))
 
-    def _vacuum(self, charge: Charge) -> Iterator[Change]:
-        spec = charge.upkeep.vacuum
+    def _vacuum(self, job: UpkeepJob) -> Iterator[Change]:
+        spec = job.upkeep.vacuum
         assert isinstance(spec, Vacuum)
         try:
             plan = vacuum.plan(
-                charge.rewriter.table(),
+                job.rewriter.table(),
                 retain=spec.retain,
                 allow_short=spec.allow_short_retention,
                 now=self._clock.now(),
@@ -259,7 +259,7 @@ class Caretaker:
             told = str(error).replace("--allow-short-retention", "allow_short_retention: true")
             raise TableError(told) from error
         passing("vacuum_started")
-        yield charge.rewriter.vacuum(plan, lambda: passing("vacuum_deleted"))
+        yield job.rewriter.vacuum(plan, lambda: passing("vacuum_deleted"))
 
     def _tell(self, table: str, operation: str, error: Exception) -> None:
         """Log what could not be done, each thing once."""
@@ -271,11 +271,11 @@ class Caretaker:
             _log.warning("%s", told)
 
 
-def _target_size(charge: Charge) -> int:
+def _target_size(job: UpkeepJob) -> int:
     """The size of a full file; with `max_rows_per_file`, of one that has so many rows."""
-    spec, table = charge.upkeep.compact, charge.rewriter.table()
-    size = (spec.target_file_size if isinstance(spec, Compact) else None) or charge.target_file_size
-    most = charge.place.spec.max_rows_per_file if charge.place.spec else None
+    spec, table = job.upkeep.compact, job.rewriter.table()
+    size = (spec.target_file_size if isinstance(spec, Compact) else None) or job.target_file_size
+    most = job.handle.spec.max_rows_per_file if job.handle.spec else None
     there = extent(data_files(table.delta)) if most else Extent()
     return min(size, max(1, there.bytes * most // there.rows)) if most and there.rows else size
 
@@ -294,7 +294,7 @@ def _moment(table: LakeTable, column: str, before: datetime) -> str:
 
 
 @contextmanager
-def beside(caretaker: Caretaker, patience: float) -> Iterator[None]:
+def beside(caretaker: Scheduler, patience: float) -> Iterator[None]:
     """Run upkeep in a thread of its own while the body runs; a step that runs on is waited for briefly."""
     thread = threading.Thread(target=caretaker.run, name="upkeep", daemon=True)
     thread.start()

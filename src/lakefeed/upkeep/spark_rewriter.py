@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from lakefeed.engine.flow_run import spark_errors
 from lakefeed.engine.spark.delta import require_delta
 from lakefeed.errors import Conflict, TableError
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 from lakefeed.tables.operations import vacuum
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.conditions import partition_conditions, quoted
@@ -39,10 +39,10 @@ class SparkRewriter:
     for it; and a table in an object store, where others may write as well, is refused.
     """
 
-    def __init__(self, spark: SparkSession, place: Place, pipeline: str) -> None:
-        self._place = place
+    def __init__(self, spark: SparkSession, handle: TableHandle, pipeline: str) -> None:
+        self._handle = handle
         self._pipeline = pipeline
-        self._reader = DeltaRewriter(place, pipeline)
+        self._reader = DeltaRewriter(handle, pipeline)
         self._given = spark
         self._session: SparkSession | None = None
 
@@ -80,7 +80,7 @@ class SparkRewriter:
             return Change()
         with self._commanding("vacuum", {"files": len(plan.files)}) as ask:
             assert self._session is not None
-            root = self._place.path.removeprefix("file://").rstrip("/")
+            root = self._handle.path.removeprefix("file://").rstrip("/")
             rows = [(f"file:{root}/{file.path}", file.size, False, file.modified) for file in plan.files]
             columns = "path string, length long, isDir boolean, modificationTime long"
             self._session.createDataFrame(rows, columns).createOrReplaceTempView("lakefeed_inventory")
@@ -96,7 +96,7 @@ class SparkRewriter:
 
     @property
     def _name(self) -> str:
-        return f"delta.{quoted(self._place.path)}"
+        return f"delta.{quoted(self._handle.path)}"
 
     @contextmanager
     def _commanding(
@@ -104,9 +104,9 @@ class SparkRewriter:
     ) -> Iterator[Callable[[str], list[Row]]]:
         """Lets the body give commands that carry the account of an operation, while nobody else commits."""
         session = self._opened()
-        account = operation_account(kind, by=BY, pipeline=self._pipeline, **told)
-        metadata = json.dumps({COMMIT_KEY: account}, separators=(",", ":"))
-        with self._place.lock, spark_errors():
+        commit_info = operation_info(kind, by=BY, pipeline=self._pipeline, **told)
+        metadata = json.dumps({COMMIT_KEY: commit_info}, separators=(",", ":"))
+        with self._handle.lock, spark_errors():
             session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
             for key, value in (settings or {}).items():
                 session.conf.set(key, value)
@@ -114,26 +114,26 @@ class SparkRewriter:
                 yield lambda command: session.sql(command).collect()
             except Exception as error:
                 if "Concurrent" in type(error).__name__ or ".Concurrent" in str(error)[:200]:
-                    raise Conflict(f"{self._place.path}: another writer committed first.") from error
+                    raise Conflict(f"{self._handle.path}: another writer committed first.") from error
                 raise
 
     def _opened(self) -> SparkSession:
         """A session beside the stream's, in the same Spark, with settings of its own."""
         if self._session is None:
-            place = self._place
-            if "://" in place.path and not place.path.startswith("file:"):
+            handle = self._handle
+            if "://" in handle.path and not handle.path.startswith("file:"):
                 raise TableError(
-                    f"{place.path}: Spark's commits to an object store are not conditional, so commits of "
+                    f"{handle.path}: Spark's commits to an object store are not conditional, so commits of "
                     f"other writers could be lost.\nLeave `engine` out for this table."
                 )
             require_delta(self._given)
             session = self._given.newSession()
             cores = str(max(2, self._given.sparkContext.defaultParallelism))
-            codec = place.spec.compression if place.spec else "zstd"
+            codec = handle.spec.compression if handle.spec else "zstd"
             for key, value in _SESSION.items():
                 session.conf.set(key, value)
             session.conf.set("spark.sql.parquet.compression.codec", _CODECS.get(codec, codec))
-            rows = place.spec.max_rows_per_file if place.spec else None
+            rows = handle.spec.max_rows_per_file if handle.spec else None
             session.conf.set("spark.sql.files.maxRecordsPerFile", str(rows or 0))
             session.conf.set("spark.sql.shuffle.partitions", cores)
             session.conf.set("spark.databricks.delta.snapshotPartitions", cores)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from lakefeed.engine.report import Committed, Quiet
 from lakefeed.engine.spark.session import existing_session
-from lakefeed.handles.tables import LETTERS
+from lakefeed.handles.tables import DEAD_LETTERS
 from lakefeed.pipeline.background import Run
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.result import Commit, RunResult, TableResult
@@ -15,7 +15,7 @@ from lakefeed.pipeline.secrets import Redactor
 from lakefeed.run import run
 from lakefeed.watch.log import log_by_default
 from lakefeed.watch.log_lines import LogLines
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 from lakefeed.watch.together import Together
 from lakefeed.watch.view import RunView
 
@@ -29,7 +29,7 @@ def start(
 ) -> Run:
     """Start a run, and come back at once. Raises UsageError where another run is in the way."""
     log_by_default()
-    logbook = Logbook(pipeline)
+    logbook = RunState(pipeline)
     ended: list[RunView] = []
 
     def work(stop: threading.Event) -> None:
@@ -59,7 +59,7 @@ class _Callback(Quiet):
 
     def committed(self, event: Committed) -> None:
         """Tell the user."""
-        if event.table != LETTERS:
+        if event.table != DEAD_LETTERS:
             self._on_commit(
                 Commit(
                     table=event.table,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lakefeed.engine.report import Lettered
+from lakefeed.engine.report import DeadLettersFound
 from lakefeed.watch.view import LetterGroup, LetterView
 
 _MOST_GROUPS = 200
@@ -28,7 +28,7 @@ class LetterGroups:
         self._redact = redact
         self._groups: dict[tuple[str, str, str], _Group] = {}
 
-    def add(self, event: Lettered, now: float) -> None:
+    def add(self, event: DeadLettersFound, now: float) -> None:
         """Count dead letters, and keep those that are told word for word."""
         for (stage, code), many in event.counts.items():
             group = self._groups.pop((event.table, stage, code), None) or _Group(first=now)

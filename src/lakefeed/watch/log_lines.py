@@ -14,7 +14,7 @@ from lakefeed.engine.report import Committed, Quiet, Refusing, Upkept
 from lakefeed.text import counted
 from lakefeed.units import readable_seconds, readable_size
 from lakefeed.watch.figures import trying_again
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
 
 _log = logging.getLogger("lakefeed")
@@ -43,7 +43,7 @@ class LogLines(Quiet):
 
     def __init__(
         self,
-        logbook: Logbook | None = None,
+        logbook: RunState | None = None,
         called: str = "",
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,

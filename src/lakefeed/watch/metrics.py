@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lakefeed.engine.report import BatchDone, Committed, Lettered, Quiet, Upkept
-from lakefeed.watch.state import Logbook
+from lakefeed.engine.report import BatchDone, Committed, DeadLettersFound, Quiet, Upkept
+from lakefeed.watch.state import RunState
 from lakefeed.watch.view import RunView
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,7 +26,7 @@ _BATCH_RECORDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 class Metrics(Quiet):
     """A watcher with a registry of its own, so that two runs in one program do not mix."""
 
-    def __init__(self, logbook: Logbook) -> None:
+    def __init__(self, logbook: RunState) -> None:
         self._pipeline = logbook.view().pipeline
         self._registry = CollectorRegistry()
         count, histogram = self._counter, self._histogram
@@ -78,7 +78,7 @@ class Metrics(Quiet):
         """Count a commit that did not land."""
         self._failures.labels(self._pipeline, source, table).inc()
 
-    def lettered(self, event: Lettered) -> None:
+    def lettered(self, event: DeadLettersFound) -> None:
         """Count dead letters."""
         for (stage, _), count in event.counts.items():
             self._letters.labels(self._pipeline, event.source, event.table, stage).inc(count)
@@ -115,7 +115,7 @@ class _Plain(CollectorRegistry):
 class _Gauges(Collector):
     """What is true now, asked of the logbook at each scrape; nothing is read from a table's log for it."""
 
-    def __init__(self, logbook: Logbook) -> None:
+    def __init__(self, logbook: RunState) -> None:
         self._logbook = logbook
 
     def describe(self) -> Iterable[GaugeMetricFamily]:

@@ -8,22 +8,22 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lakefeed.columns.sightings import inferred_from
-from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Refusing, Upkept
-from lakefeed.handles.tables import LETTERS
+from lakefeed.engine.report import BatchDone, Committed, Counted, DeadLettersFound, Refusing, Upkept
+from lakefeed.handles.tables import DEAD_LETTERS
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
 from lakefeed.text import counted as count_of
 from lakefeed.units import readable_seconds, readable_size
 from lakefeed.watch.dead_letters import LetterGroups
 from lakefeed.watch.series import HOUR, Rate, Series
-from lakefeed.watch.table_state import SourceNotes, TableNotes
+from lakefeed.watch.table_state import SourceState, TableState
 from lakefeed.watch.view import FlowView, Happening, RunView
 
 _SHORTEST_WINDOW = 10.0
 _HAPPENINGS_KEPT = 40
 
 
-class Logbook:
+class RunState:
     """A watcher that remembers, within bounds. Whatever it is told, it keeps without secrets."""
 
     def __init__(self, pipeline: Pipeline, clock: Callable[[], float] = time.time) -> None:
@@ -38,20 +38,20 @@ class Logbook:
             name: self._new_table(name, table.route or table.path, table.from_)
             for name, table in pipeline.tables.items()
         }
-        self._letters = self._new_table(LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources))
+        self._letters = self._new_table(DEAD_LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources))
         self._groups = LetterGroups(self._redact)
         self._happenings: deque[Happening] = deque(maxlen=_HAPPENINGS_KEPT)
         self._rate = Series()
         self._lag = Series(level=True)
 
-    def _new_source(self, name: str) -> SourceNotes:
+    def _new_source(self, name: str) -> SourceState:
         window = self._window(name)
         kind = str(getattr(self._pipeline.sources[name], "type", ""))
-        return SourceNotes(name, kind, Rate(window, self._began), Rate(window, self._began))
+        return SourceState(name, kind, Rate(window, self._began), Rate(window, self._began))
 
-    def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableNotes:
+    def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableState:
         rates = {source: Rate(self._window(source), self._began) for source in sources}
-        return TableNotes(name, mask_urls(path), sources, rates)
+        return TableState(name, mask_urls(path), sources, rates)
 
     def _window(self, source: str) -> float:
         """Rates go over some batches, or they would jump between nothing and much."""
@@ -62,9 +62,9 @@ class Logbook:
         """Seconds that a trouble may last."""
         return self._pipeline.give_up_after
 
-    def _table(self, name: str) -> TableNotes:
+    def _table(self, name: str) -> TableState:
         """The notes of a table; one of a route is met here when it is first told of."""
-        if name == LETTERS:
+        if name == DEAD_LETTERS:
             return self._letters
         if name not in self._tables:
             table, *key = name.split("/")
@@ -85,14 +85,14 @@ class Logbook:
         with self._lock:
             now = self._clock()
             self._table(event.table).add(event, now)
-            if event.table != LETTERS:
+            if event.table != DEAD_LETTERS:
                 self._rate.add(now, event.rows)
 
     def failed(self, table: str, source: str, text: str) -> None:
         """Keep what a commit failed with."""
         self._happen("failed", table, f"a commit failed: {text}")
 
-    def lettered(self, event: Lettered) -> None:
+    def lettered(self, event: DeadLettersFound) -> None:
         """Count dead letters, and keep the samples."""
         with self._lock:
             now, many = self._clock(), sum(event.counts.values())
@@ -159,7 +159,7 @@ class Logbook:
             notes = self._table(table)
         self._retry(notes, text)
 
-    def _retry(self, notes: SourceNotes | TableNotes, text: str) -> None:
+    def _retry(self, notes: SourceState | TableState, text: str) -> None:
         text = self._redact(text)
         with self._lock:
             if text and not notes.trouble:
@@ -180,7 +180,7 @@ class Logbook:
         """Keep what has stopped for good."""
         kind, _, name = what.partition(" ")
         with self._lock:
-            notes: SourceNotes | TableNotes = self._sources[name] if kind == "source" else self._tables[name]
+            notes: SourceState | TableState = self._sources[name] if kind == "source" else self._tables[name]
             notes.stopped, notes.stopped_at = self._redact(text), self._clock()
             notes.trouble = ""
         self._happen("stopped", name, text)
@@ -236,15 +236,15 @@ class Logbook:
             for source, rate in table.rates.items()
         ]
 
-    def _is_up(self, source: SourceNotes, table: TableNotes) -> bool:
+    def _is_up(self, source: SourceState, table: TableState) -> bool:
         return source.answers and not (table.trouble or table.stopped)
 
-    def _lag_together(self, source: SourceNotes) -> int:
+    def _lag_together(self, source: SourceState) -> int:
         """Events that wait for the slowest of the tables that are fed together."""
         apart = {name for name, table in self._tables.items() if source.name in table.apart}
         return sum(self._lags(source, apart).values())
 
-    def _lags(self, source: SourceNotes, left_out: Collection[str] = ()) -> dict[str, int]:
+    def _lags(self, source: SourceState, left_out: Collection[str] = ()) -> dict[str, int]:
         """Events that wait in each partition, for the slowest of the tables that are still fed."""
         fed = [
             table.positions[source.name]

@@ -13,7 +13,7 @@ _COMMITS_KEPT = 8
 
 
 @dataclass
-class SourceNotes:
+class SourceState:
     """One source. Changed by the logbook only, under its lock."""
 
     name: str
@@ -58,7 +58,7 @@ class SourceNotes:
 
 
 @dataclass
-class TableNotes:
+class TableState:
     """One table. Changed by the logbook only, under its lock."""
 
     name: str

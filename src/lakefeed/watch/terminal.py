@@ -16,7 +16,7 @@ from lakefeed.engine.report import Quiet, Refusing, Upkept
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.text import counted
 from lakefeed.watch.figures import ago, trying_again
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
 from lakefeed.watch.view import RunView, TableView
 
@@ -34,7 +34,7 @@ class LiveProgress(Quiet):
 
     def __init__(
         self,
-        logbook: Logbook,
+        logbook: RunState,
         redactor: Redactor,
         console: Console | None = None,
         *,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakefeed.engine.report import BatchDone, Committed, Counted, Lettered, Refusing, Upkept, Watcher
+from lakefeed.engine.report import BatchDone, Committed, Counted, DeadLettersFound, Refusing, Upkept, Watcher
 
 _log = logging.getLogger("lakefeed")
 
@@ -33,7 +33,7 @@ class Together:
         """Tell all."""
         self._tell("failed", table, source, text)
 
-    def lettered(self, event: Lettered) -> None:
+    def lettered(self, event: DeadLettersFound) -> None:
         """Tell all."""
         self._tell("lettered", event)
 

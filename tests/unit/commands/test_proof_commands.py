@@ -298,9 +298,9 @@ def test_what_a_run_was_set_can_be_set_for_the_commands_that_look_at_it(
 def test_wrong_arguments_exit_with_2_and_say_what_is_wrong(
     arguments: list[str], told: str, lakefeed: Lakefeed, shop: Path
 ) -> None:
-    place = 2 if arguments[0] == "dead-letters" else 1
+    handle = 2 if arguments[0] == "dead-letters" else 1
 
-    code, _, said = lakefeed(*arguments[:place], shop, *arguments[place:])
+    code, _, said = lakefeed(*arguments[:handle], shop, *arguments[handle:])
 
     assert code == 2
     assert told in said
@@ -313,13 +313,13 @@ def test_discard_needs_yes_and_a_reason_that_the_commit_keeps(lakefeed: Lakefeed
     before = len(dead_letters(shop.parent / "shop_dead_letters"))
     code, out, _ = lakefeed(*arguments, "--yes", "--reason", "cut off by the producer")
 
-    account = json.loads(DeltaTable(shop.parent / "shop_dead_letters").history(1)[0]["lakefeed"])
+    commit_info = json.loads(DeltaTable(shop.parent / "shop_dead_letters").history(1)[0]["lakefeed"])
     assert shown == (
         '10 dead letters would be discarded\nNothing was changed. To do it: --yes --reason "why"\n'
     )
     assert (before, code, out) == (100, 0, "10 dead letters discarded\n")
-    assert account["reason"] == "cut off by the producer"
-    assert "@" in account["who"]
+    assert commit_info["reason"] == "cut off by the producer"
+    assert "@" in commit_info["who"]
 
 
 def test_list_counts_letters_and_show_prints_their_payloads(lakefeed: Lakefeed, shop: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.commands.app import main
-from lakefeed.commands.table import desk
 from lakefeed.testing import Sample, run_samples
 from support.delta_tables import write_table
 
@@ -187,7 +186,7 @@ def test_rows_wider_than_the_terminal_are_shown_one_value_below_the_other(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_table(tmp_path, [RICH])
-    monkeypatch.setattr(desk, "_PIPE", 80)
+    monkeypatch.setattr(table_command, "_PIPE", 80)
 
     _, out, _ = run(tmp_path, "--from-version", "0")
 

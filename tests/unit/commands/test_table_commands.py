@@ -43,7 +43,7 @@ def small_files(path: Path, **more: Any) -> Path:
     return path
 
 
-def account(path: Path) -> dict[str, Any]:
+def commit_info(path: Path) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(DeltaTable(path).history(1)[0]["lakefeed"])
     return told
 
@@ -81,7 +81,7 @@ def test_change_shows_its_plan_does_nothing_without_yes_and_then_records_the_rea
     assert (done_code, said) == (0, "")
     assert "Done: version 6" in done
     assert DeltaTable(path).version() > 5
-    assert (account(path)["reason"], account(path)["by"]) == ("ticket 42", "command")
+    assert (commit_info(path)["reason"], commit_info(path)["by"]) == ("ticket 42", "command")
 
 
 @pytest.mark.parametrize("case", [*CHANGING, "checkpoint", "drop"])
@@ -455,7 +455,7 @@ def test_convert_makes_a_table_of_parquet_files_where_they_lie(run: Run, tmp_pat
     assert (code, said) == (0, "") and done.startswith(planned.rpartition("Nothing")[0])
     rows = DeltaTable(tmp_path).to_pyarrow_table().sort_by("id").to_pylist()
     assert [(row["id"], str(row["day"])) for row in rows] == [(1, "2026-11-01"), (2, "2026-11-02")]
-    assert account(tmp_path)["reason"] == "adopt"
+    assert commit_info(tmp_path)["reason"] == "adopt"
     assert again == 2 and "is a Delta table already" in already
 
 

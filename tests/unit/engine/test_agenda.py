@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakefeed.upkeep.schedule import Agenda
+from lakefeed.upkeep.schedule import Schedule
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 
 def test_first_interval_begins_when_a_table_is_first_seen(tmp_path: Path) -> None:
     clock = Clock()
-    agenda = Agenda(tmp_path / "upkeep.json", clock)
+    agenda = Schedule(tmp_path / "upkeep.json", clock)
 
     at_first = agenda.seconds_until("events", "compact", 600)
     clock.now += 601
@@ -26,17 +26,17 @@ def test_first_interval_begins_when_a_table_is_first_seen(tmp_path: Path) -> Non
 
 def test_interval_goes_on_over_a_restart(tmp_path: Path) -> None:
     clock = Clock()
-    Agenda(tmp_path / "upkeep.json", clock).wait("events", "vacuum", 86_400, 86_400)
+    Schedule(tmp_path / "upkeep.json", clock).wait("events", "vacuum", 86_400, 86_400)
     clock.now += 80_000
 
-    restarted = Agenda(tmp_path / "upkeep.json", clock)
+    restarted = Schedule(tmp_path / "upkeep.json", clock)
 
     assert restarted.seconds_until("events", "vacuum", 86_400) == 6_400
 
 
 def test_clock_that_is_set_back_puts_nothing_off_for_longer_than_its_interval(tmp_path: Path) -> None:
     clock = Clock()
-    agenda = Agenda(tmp_path / "upkeep.json", clock)
+    agenda = Schedule(tmp_path / "upkeep.json", clock)
     agenda.wait("events", "compact", 600, 600)
     clock.now -= 500_000
 
@@ -44,7 +44,7 @@ def test_clock_that_is_set_back_puts_nothing_off_for_longer_than_its_interval(tm
 
 
 def test_operation_that_gave_way_is_due_again_soon(tmp_path: Path) -> None:
-    agenda = Agenda(tmp_path / "upkeep.json", Clock())
+    agenda = Schedule(tmp_path / "upkeep.json", Clock())
 
     agenda.wait("events", "delete", 86_400, 60)
     agenda.wait("events", "compact", 5, 60)
@@ -58,8 +58,8 @@ def test_broken_or_unwritable_file_is_no_obstacle(tmp_path: Path) -> None:
     nowhere = tmp_path / "a file"
     nowhere.write_text("")
 
-    broken = Agenda(tmp_path / "upkeep.json", Clock())
-    unwritable = Agenda(nowhere / "upkeep.json", Clock())
+    broken = Schedule(tmp_path / "upkeep.json", Clock())
+    unwritable = Schedule(nowhere / "upkeep.json", Clock())
 
     assert broken.seconds_until("events", "compact", 600) == 600
     assert unwritable.seconds_until("events", "compact", 600) == 600

@@ -10,7 +10,7 @@ from lakefeed import Pipeline
 from lakefeed.engine.assignment import MAIN, Assignment
 from lakefeed.engine.report import Quiet
 from lakefeed.errors import TableError
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ tables:
 flush: {rows: 100}
 """
     )
-    return Assignment(Lake(Pipeline.from_file(file)), "clicks", Quiet())
+    return Assignment(Tables(Pipeline.from_file(file)), "clicks", Quiet())
 
 
 def test_table_is_never_fed_by_two_flows(assignment: Assignment) -> None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from lakefeed import GaveUp, Pipeline, TableError
 from lakefeed.engine import inline
-from lakefeed.engine.batch.committer import Landing, Outcome
+from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
@@ -24,12 +24,12 @@ from lakefeed.engine.inline import InlineFlow
 from lakefeed.engine.report import BatchDone, Quiet
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.errors import SourceError, StoreUnavailable
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.reports.verify import verify
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.sources.generate.clickstream import payloads
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
-from lakefeed.tables.table import account_of
+from lakefeed.tables.table import commit_info_of
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.processes import wait_until
 
@@ -114,7 +114,7 @@ give_up_after: {give_up_after}
 
     def start(self) -> None:
         pipeline = Pipeline.from_file(self.file)
-        lake, state = Lake(pipeline), self.folder / "state"
+        lake, state = Tables(pipeline), self.folder / "state"
         self.flows = [InlineFlow(lake, name, state, self.ears, once=False) for name in pipeline.sources]
         supervisor = Supervisor(pipeline, self.flows, self.ears, self._stop)
 
@@ -458,7 +458,7 @@ def test_route_that_one_task_failed_for_is_left_to_its_own_flow_whatever_other_t
         "tables:\n", 'tables:\n  kinds: {route: "kinds/{event_type}", from: clicks}\n'
     )
     shop.file.write_text(text)
-    flow = InlineFlow(Lake(Pipeline.from_file(shop.file)), "clicks", shop.folder / "state", shop.ears)
+    flow = InlineFlow(Tables(Pipeline.from_file(shop.file)), "clicks", shop.folder / "state", shop.ears)
     launched: list[Any] = []
     flow.launch = launched.append
     client = GenerateClient(GenerateSource(rows=100), "clicks")
@@ -477,17 +477,17 @@ def test_idle_table_records_its_position_ever_less_often(shop: Shop) -> None:
     shop.write("quiet")
     shop.drain()
     pipeline = Pipeline.from_file(shop.file)
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     flow = InlineFlow(lake, "clicks", shop.folder / "state", Quiet())
     (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100, bad_ratio=0.01), "clicks"))
-    landing = Landing(lake, "clicks", {}, [reach], Quiet())
+    landing = Committer(lake, "clicks", {}, [reach], Quiet())
 
     for offset in range(60):
         reach.extend(OffsetRange("0", offset, offset + 1), 0, 0)
         assert landing.record_when_due() == {}
     landing.close()
 
-    accounts = [account_of(info) for info in DeltaTable(shop.folder / "quiet").history()]
+    accounts = [commit_info_of(info) for info in DeltaTable(shop.folder / "quiet").history()]
     # After 1, 3, 7, 15, 30, 45 and 60 chances.
     assert [one["kind"] for one in accounts].count("position") == 7
     assert accounts[0]["ranges"] == {"0": [45, 60, 0, 0]}

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from lakefeed import BatchFailed, Pipeline
 from lakefeed.engine import inline
 from lakefeed.engine.batch.manifest import Manifest, check_covered
-from lakefeed.engine.inline import InlineFlow, InlineLife, run_inline
+from lakefeed.engine.inline import InlineFlow, InlineFlowRun, run_inline
 from lakefeed.sources import OffsetRange, Offsets
 
 PLANNED = [OffsetRange("0", 0, 100), OffsetRange("1", 50, 60)]
@@ -53,12 +53,12 @@ def test_message_names_what_was_planned_and_what_came() -> None:
     )
 
 
-class EmptyFirst(InlineLife):
+class EmptyFirst(InlineFlowRun):
     """A life whose query began with a batch without tasks that ends only after the next was planned."""
 
     def begin(self, spark: Any, checkpoint: Path) -> None:
         super().begin(spark, checkpoint)
-        opened, empty = self.gate.open_to, inline._Collected([])
+        opened, empty = self.channel.open_to, inline._Collected([])
 
         def open_to(end: Offsets) -> None:
             self.take(empty, 0)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ class EmptyFirst(InlineLife):
             opened(end)
 
         self.take(empty, 0)  # type: ignore[arg-type]
-        self.gate.open_to = open_to  # type: ignore[method-assign]
+        self.channel.open_to = open_to  # type: ignore[method-assign]
 
 
 def test_empty_first_batch_moves_no_position_past_events(

@@ -19,9 +19,9 @@ from lakefeed.engine.report import Quiet
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.errors import Defect, LakefeedError, TableError
 from lakefeed.formats.text import TextFormat
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.watch.health import reasons
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 from lakefeed.watch.together import Together
 
 
@@ -81,7 +81,7 @@ class Staged:
 
 def supervise(pipeline: Pipeline, watcher: Any, *staged: Staged) -> LakefeedError | None:
     for flow in staged:
-        flow.seat = Assignment(Lake(pipeline), flow.source, watcher).main()
+        flow.seat = Assignment(Tables(pipeline), flow.source, watcher).main()
     flows: Any = list(staged)
     try:
         Supervisor(pipeline, flows, watcher, threading.Event()).run()
@@ -101,7 +101,7 @@ def test_defect_in_one_source_is_told_as_what_it_is_and_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline, ears = shop(tmp_path), Ears()
-    logbook = Logbook(pipeline)
+    logbook = RunState(pipeline)
     monkeypatch.setattr(TextFormat, "decoder", lambda *given: Broken())
 
     with pytest.raises(Defect) as ended:

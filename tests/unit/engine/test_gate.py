@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from lakefeed.engine.spark.offset_channel import Gate
+from lakefeed.engine.spark.offset_channel import OffsetChannel
 from support.processes import wait_until
 
 
 def test_closed_gate_leaves_no_thread_behind() -> None:
     before = set(threading.enumerate())
-    gate = Gate({"0": 0})
+    channel = OffsetChannel({"0": 0})
 
-    gate.close()
+    channel.close()
 
     wait_until(lambda: not set(threading.enumerate()) - before, 5, lambda: str(threading.enumerate()))
 
@@ -24,8 +24,8 @@ def test_a_long_tmpdir_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyP
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
 
-    gate = Gate({"0": 0})
-    gate.close()
+    channel = OffsetChannel({"0": 0})
+    channel.close()
 
-    assert len(gate.address) <= 107
+    assert len(channel.address) <= 107
     assert not list(deep.iterdir())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lakefeed import Pipeline
 from lakefeed.columns.column_types import type_text
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.test_file import Case
 from lakefeed.reports.plan import TableForecast, forecast
 from lakefeed.testing import Landed, Sample, check, run_samples
@@ -67,9 +67,9 @@ def test_a_column_of_mixed_types_takes_every_value_and_remembers_so(tmp_path: Pa
 
     pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
     moved = pipeline.tables["orders"].model_copy(update={"path": landed.path("orders")})
-    place = Lake(pipeline.model_copy(update={"tables": {"orders": moved}})).places["orders"]
-    place.look()
-    columns = place.columns()
+    handle = Tables(pipeline.model_copy(update={"tables": {"orders": moved}})).places["orders"]
+    handle.look()
+    columns = handle.columns()
     assert columns is not None
     assert {field.name: type_text(field.type) for field in columns} == {
         **{"id": "long", "v": "json"},
@@ -147,7 +147,7 @@ def waiting(folder: Path, have: pa.Table, events: list[Any], text: str = ORDERS)
     (folder / "shop.yaml").write_text(text)
     pipeline = Pipeline.from_file(folder / "shop.yaml")
     moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, folder / "run")
-    write_deltalake(Lake(moved).places["orders"].path, have)
+    write_deltalake(Tables(moved).places["orders"].path, have)
     (told,) = forecast(moved).tables
     return told
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.pipeline.flush import Flush
 
 
@@ -13,7 +13,7 @@ class Clock:
 
 
 def test_what_is_there_at_the_start_has_waited_long_enough() -> None:
-    pace = Pace(Flush(interval="60s"), clock=Clock())
+    pace = BatchLimits(Flush(interval="60s"), clock=Clock())
 
     due = pace.next_end({"0": 0}, {"0": 10})
     later = pace.next_end({"0": 10}, {"0": 20})
@@ -23,7 +23,7 @@ def test_what_is_there_at_the_start_has_waited_long_enough() -> None:
 
 def test_batch_is_due_when_the_interval_has_passed_since_the_first_event() -> None:
     clock = Clock()
-    pace = Pace(Flush(interval="5s"), clock=clock)
+    pace = BatchLimits(Flush(interval="5s"), clock=clock)
     pace.next_end({"0": 0}, {"0": 0})
 
     first = pace.next_end({"0": 0}, {"0": 10})
@@ -37,7 +37,7 @@ def test_batch_is_due_when_the_interval_has_passed_since_the_first_event() -> No
 
 def test_events_that_came_during_a_batch_have_waited_since_it_was_planned() -> None:
     clock = Clock()
-    pace = Pace(Flush(interval="5s", rows=10), clock=clock)
+    pace = BatchLimits(Flush(interval="5s", rows=10), clock=clock)
     assert pace.next_end({"0": 0}, {"0": 10}) == {"0": 10}
     clock.now += 5
 
@@ -47,7 +47,7 @@ def test_events_that_came_during_a_batch_have_waited_since_it_was_planned() -> N
 
 
 def test_batch_is_due_at_once_when_enough_rows_wait_and_takes_only_so_many() -> None:
-    pace = Pace(Flush(rows=100), clock=Clock())
+    pace = BatchLimits(Flush(rows=100), clock=Clock())
 
     due = pace.next_end({"0": 0, "1": 0}, {"0": 300, "1": 100})
 
@@ -55,7 +55,7 @@ def test_batch_is_due_at_once_when_enough_rows_wait_and_takes_only_so_many() -> 
 
 
 def test_batch_is_due_when_enough_bytes_wait_by_the_size_that_events_had() -> None:
-    pace = Pace(Flush(bytes="1MB"), clock=Clock())
+    pace = BatchLimits(Flush(bytes="1MB"), clock=Clock())
     pace.learn(rows=10, size=10 * 1024)
 
     due = pace.next_end({"0": 0}, {"0": 5000})
@@ -65,7 +65,7 @@ def test_batch_is_due_when_enough_bytes_wait_by_the_size_that_events_had() -> No
 
 def test_batch_is_due_when_nothing_arrives_for_the_idle_time() -> None:
     clock = Clock()
-    pace = Pace(Flush(interval="60s", idle="1s"), clock=clock)
+    pace = BatchLimits(Flush(interval="60s", idle="1s"), clock=clock)
     pace.next_end({"0": 0}, {"0": 0})
 
     pace.next_end({"0": 0}, {"0": 1})
@@ -80,20 +80,20 @@ def test_batch_is_due_when_nothing_arrives_for_the_idle_time() -> None:
 
 
 def test_nothing_is_due_when_nothing_waits() -> None:
-    pace = Pace(Flush(), hurry=True, clock=Clock())
+    pace = BatchLimits(Flush(), hurry=True, clock=Clock())
 
     assert pace.next_end({"0": 5}, {"0": 5}) is None
 
 
 def test_in_a_hurry_everything_is_due_at_once() -> None:
-    pace = Pace(Flush(rows=10), hurry=True, clock=Clock())
+    pace = BatchLimits(Flush(rows=10), hurry=True, clock=Clock())
 
     assert pace.next_end({"0": 0}, {"0": 3}) == {"0": 3}
     assert pace.next_end({"0": 0}, {"0": 30}) == {"0": 10}
 
 
 def test_rows_are_shared_out_so_that_none_is_left_over() -> None:
-    pace = Pace(Flush(rows=10), hurry=True, clock=Clock())
+    pace = BatchLimits(Flush(rows=10), hurry=True, clock=Clock())
 
     due = pace.next_end({"0": 0, "1": 0, "2": 0}, {"0": 7, "1": 7, "2": 7})
 
@@ -102,13 +102,13 @@ def test_rows_are_shared_out_so_that_none_is_left_over() -> None:
 
 
 def test_the_first_batch_is_one_task_as_nothing_is_known_about_the_size_of_events() -> None:
-    pace = Pace(Flush(), hurry=True, clock=Clock())
+    pace = BatchLimits(Flush(), hurry=True, clock=Clock())
 
     assert pace.next_end({"0": 0}, {"0": 900_000}) == {"0": 50_000}
 
 
 def test_a_batch_after_one_that_was_lost_takes_half_and_one_that_landed_takes_all_again() -> None:
-    pace = Pace(Flush(rows=1000), hurry=True, clock=Clock())
+    pace = BatchLimits(Flush(rows=1000), hurry=True, clock=Clock())
 
     pace.shrink()
     pace.shrink()
@@ -122,7 +122,7 @@ def test_a_batch_after_one_that_was_lost_takes_half_and_one_that_landed_takes_al
 
 
 def test_batches_that_are_lost_again_and_again_still_take_something() -> None:
-    pace = Pace(Flush(rows=10), hurry=True, clock=Clock())
+    pace = BatchLimits(Flush(rows=10), hurry=True, clock=Clock())
 
     for _ in range(100):
         pace.shrink()

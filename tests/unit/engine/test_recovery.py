@@ -13,15 +13,15 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline, StoreUnavailable, TableError
 from lakefeed.engine.assignment import Assignment
-from lakefeed.engine.batch.committer import Landing, Outcome
+from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.empty_schema import Blank
-from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest, TableManifest
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.flow_run import Life
+from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.report import Quiet
 from lakefeed.files import DataFile
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
@@ -45,18 +45,18 @@ tables:
 class Overtaken(GenerateClient):
     """A source so slow to answer that another instance creates the table meanwhile, and writes ten rows."""
 
-    def __init__(self, other: Lake) -> None:
-        self._other: Lake | None = None
+    def __init__(self, other: Tables) -> None:
+        self._other: Tables | None = None
         super().__init__(GenerateSource(rows=100), "clicks")
         self._other = other
 
     def start(self) -> Offsets:
         other, self._other = self._other, None
         if other:
-            place = other.places["events"]
-            columns = place.columns()
+            handle = other.places["events"]
+            columns = handle.columns()
             assert columns is not None
-            table = place.create(columns, {"shop/clicks/0": -1}, {})
+            table = handle.create(columns, {"shop/clicks/0": -1}, {})
             append(table, Append([], {"shop/clicks/0": 9}, {"shop/clicks/0": -1}, {}), retries=0)
         return super().start()
 
@@ -66,9 +66,9 @@ def test_instance_that_was_overtaken_while_creating_the_table_begins_where_the_o
 ) -> None:
     pipeline = shop(tmp_path)
     spark: Any = None
-    flow = Flow(Lake(pipeline), "clicks", spark, tmp_path / "state", Quiet(), once=True)
+    flow = Flow(Tables(pipeline), "clicks", spark, tmp_path / "state", Quiet(), once=True)
 
-    (reach,) = flow._reaches(Overtaken(Lake(pipeline)))
+    (reach,) = flow._reaches(Overtaken(Tables(pipeline)))
 
     assert reach.logged == {"0": 9}
     assert reach.rows_from == {"0": 10}
@@ -89,19 +89,19 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
     )
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
     frame: Any = SimpleNamespace(collect=lambda: [(Manifest().to_json(),)])
-    life = Life(
+    life = FlowRun(
         client=GenerateSource(rows=100).client("shop", "clicks"),
         landing=landing,
         plan=plan,
         start={"0": 0},
         until=None,
-        pace=Pace(Flush(), hurry=True),
+        pace=BatchLimits(Flush(), hurry=True),
         stop=threading.Event(),
         watcher=watcher,
-        seat=Assignment(Lake(shop(tmp_path)), "clicks", watcher).main(),
+        seat=Assignment(Tables(shop(tmp_path)), "clicks", watcher).main(),
         shaken=True,
     )
-    life.gate.open_to = lambda end: life.take(frame, 0)  # type: ignore[method-assign]
+    life.channel.open_to = lambda end: life.take(frame, 0)  # type: ignore[method-assign]
 
     outcome = life.run()
     life.close()
@@ -113,7 +113,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
 
 def test_table_of_other_columns_is_not_taken_for_the_dead_letters(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "shop_dead_letters", pa.table({"id": [1]}))
-    lake = Lake(shop(tmp_path))
+    lake = Tables(shop(tmp_path))
 
     with pytest.raises(TableError) as refused:
         lake.open_letters()
@@ -128,11 +128,11 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = shop(tmp_path)
-    lake = Lake(pipeline)
+    lake = Tables(pipeline)
     spark: Any = None
     flow = Flow(lake, "clicks", spark, tmp_path / "state", Quiet(), once=True)
     (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
-    landing = Landing(lake, "clicks", {}, [reach], Quiet())
+    landing = Committer(lake, "clicks", {}, [reach], Quiet())
     (tmp_path / "events" / "a.parquet").write_bytes(b"x")
     file = DataFile("a.parquet", 1, 10, {}, '{"numRecords": 10}')
     batch = Manifest([OffsetRange("0", 0, 10)], {"events": TableManifest("events", [file])}, {"0": 10})

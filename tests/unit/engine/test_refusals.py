@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline, TableError
 from lakefeed.columns.sightings import inferred_from
 from lakefeed.engine.batch.manifest import TableManifest
-from lakefeed.engine.batch.refusals import Portion, Refusals
+from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import Committed, Quiet, Refusing
 from lakefeed.engine.report import Sample as Letter
@@ -30,14 +30,16 @@ tables:
 ODD = Letter("0", 7, "schema", "wrong_type", 'total: expected double, got "n/a"')
 
 
-def bad(read: int, refused: int) -> Portion:
-    return Portion(read, refused, {"schema/wrong_type": refused}, (ODD,))
+def bad(read: int, refused: int) -> RefusedShare:
+    return RefusedShare(read, refused, {"schema/wrong_type": refused}, (ODD,))
 
 
 def test_more_than_a_twentieth_is_told_once_and_again_when_it_is_over() -> None:
     refusals = Refusals("orders", None)
 
-    told = [refusals.add("t", batch) for batch in (bad(100, 5), bad(100, 6), bad(500, 50), Portion(5_000, 0))]
+    told = [
+        refusals.add("t", batch) for batch in (bad(100, 5), bad(100, 6), bad(500, 50), RefusedShare(5_000, 0))
+    ]
 
     assert told[0] is None and told[2] is None
     assert told[1] == Refusing(
@@ -60,7 +62,7 @@ def test_a_handful_of_events_is_no_share() -> None:
 
 def test_old_events_leave_the_count() -> None:
     refusals = Refusals("orders", None)
-    refusals.add("t", Portion(100_000, 0))
+    refusals.add("t", RefusedShare(100_000, 0))
 
     told = [refusals.add("t", bad(600, 60)) for _ in range(2)]
 
@@ -71,7 +73,7 @@ def test_old_events_leave_the_count() -> None:
 def test_what_was_a_dead_letter_before_is_refused_by_nobody_now() -> None:
     found = TableManifest("t", letters={"0": 60, "1": 10}, refusals={"schema/wrong_type": 8})
 
-    batch = Portion.of(162, found)
+    batch = RefusedShare.of(162, found)
 
     assert (batch.read, batch.refused) == (100, 8)
     assert Refusals("orders", 0.5).limit("t", batch) is None
@@ -79,7 +81,7 @@ def test_what_was_a_dead_letter_before_is_refused_by_nobody_now() -> None:
 
 def test_a_batch_that_passes_the_limit_is_stopped_and_one_below_it_never() -> None:
     refusals = Refusals("orders", 0.5)
-    refusals.add("t", Portion(60, 0))
+    refusals.add("t", RefusedShare(60, 0))
 
     assert refusals.limit("t", bad(100, 50)) is None
     assert refusals.limit("t", bad(100, 60)) is None

@@ -15,13 +15,13 @@ from lakefeed.dead_letters.discard import discard
 from lakefeed.dead_letters.find import LetterFilter, newest_letters, summaries
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import Quiet
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan import forecast
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess import replay as replays
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
-from lakefeed.tables.table import account_of
+from lakefeed.tables.table import commit_info_of
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.offline import drain
 
@@ -64,7 +64,7 @@ tables:
         return Pipeline.from_file(self.file)
 
     def accounts(self, path: Path) -> list[dict[str, Any]]:
-        return [account_of(info) for info in reversed(DeltaTable(path).history())]
+        return [commit_info_of(info) for info in reversed(DeltaTable(path).history())]
 
     def assert_ledger(self, rows: int = 100) -> None:
         dead = [one["offset"] * 2 + one["partition"] for one in dead_letters(self.letters)]
@@ -339,9 +339,9 @@ def test_discard_deletes_what_is_meant_and_keeps_who_and_why(shop: Shop) -> None
 
     assert (shown.letters, shown.version, untouched) == (10, None, 100)
     assert (found.letters, found.waiting) == (10, 0)
-    account = shop.accounts(shop.letters)[-1]
-    assert (account["kind"], account["letters"]) == ("discard", 10)
-    assert (account["who"], account["reason"]) == ("me@here", "it's noise")
+    commit_info = shop.accounts(shop.letters)[-1]
+    assert (commit_info["kind"], commit_info["letters"]) == ("discard", 10)
+    assert (commit_info["who"], commit_info["reason"]) == ("me@here", "it's noise")
     assert {one["stage"] for one in dead_letters(shop.letters)} == {"schema"}
     assert verify(shop.pipeline, deep=True).sound
 
@@ -349,8 +349,8 @@ def test_discard_deletes_what_is_meant_and_keeps_who_and_why(shop: Shop) -> None
 def test_letters_are_counted_by_kind_and_shown_newest_first(shop: Shop) -> None:
     shop.fill()
 
-    kinds = summaries(Lake(shop.pipeline), ALL)
-    shown = newest_letters(Lake(shop.pipeline), LetterFilter(stage="decode"), 3)
+    kinds = summaries(Tables(shop.pipeline), ALL)
+    shown = newest_letters(Tables(shop.pipeline), LetterFilter(stage="decode"), 3)
 
     assert [(one.table, one.source, one.stage, one.letters) for one in kinds] == [
         ("events", "clicks", "schema", 90),
@@ -365,7 +365,7 @@ def test_pipeline_without_dead_letters_has_nothing_to_replay_or_discard(shop: Sh
 
     assert replay(shop.pipeline, ALL) == []
     assert discard(shop.pipeline, ALL, who="me", reason="none").letters == 0
-    assert summaries(Lake(shop.pipeline), ALL) == []
+    assert summaries(Tables(shop.pipeline), ALL) == []
 
 
 def test_account_of_a_replay_lists_its_letters(shop: Shop) -> None:
@@ -373,9 +373,9 @@ def test_account_of_a_replay_lists_its_letters(shop: Shop) -> None:
 
     replay(shop.pipeline, ALL)
 
-    (account,) = [one for one in shop.accounts(shop.table) if one.get("kind") == "replay"]
-    listed = {(group[2], offset) for group in account["letters"] for offset in group[4]}
-    assert account["rows"] == 9
+    (commit_info,) = [one for one in shop.accounts(shop.table) if one.get("kind") == "replay"]
+    listed = {(group[2], offset) for group in commit_info["letters"] for offset in group[4]}
+    assert commit_info["rows"] == 9
     assert len(listed) == 9
     assert (1, 4) not in listed
-    assert json.dumps(account).count("clicks") == 2
+    assert json.dumps(commit_info).count("clicks") == 2

@@ -102,10 +102,10 @@ def test_rows_and_positions_come_back_in_one_commit_that_says_who_wanted_it(shop
     actions = [json.loads(line) for line in text.splitlines()]
     told = {one["txn"]["appId"]: one["txn"]["version"] for one in actions if "txn" in one}
     (info,) = [one["commitInfo"] for one in actions if "commitInfo" in one]
-    account = json.loads(info["lakefeed"])
+    commit_info = json.loads(info["lakefeed"])
     assert {name: told[name] for name in then} == shop.positions()
     assert any("remove" in one for one in actions)
-    assert (account["kind"], account["to"], account["who"]) == ("rewind", 3, "me@here")
+    assert (commit_info["kind"], commit_info["to"], commit_info["who"]) == ("rewind", 3, "me@here")
 
 
 def test_dry_run_shows_the_same_and_changes_nothing(shop: Shop) -> None:
@@ -165,14 +165,14 @@ def test_instance_elsewhere_is_fenced_by_a_rewind(shop: Shop) -> None:
     shop.write(rows=1200)
     from lakefeed.engine.batch import committer
 
-    committed = committer.Landing.land
+    committed = committer.Committer.land
 
     def overtaken(self: Any, *args: Any) -> Any:
         rewind(shop.pipeline, "events", to_version=2)
         return committed(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(committer.Landing, "land", overtaken)
+        patch.setattr(committer.Committer, "land", overtaken)
         with pytest.raises(Fenced, match="another instance of this pipeline has written"):
             shop.run()
     shop.run()

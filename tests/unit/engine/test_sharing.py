@@ -13,7 +13,7 @@ from lakefeed.reports.plan import forecast
 from support.offline import drain
 
 
-class Lake:
+class Tables:
     """Pipelines that write a hundred generated events into one table."""
 
     def __init__(self, folder: Path) -> None:
@@ -44,11 +44,11 @@ tables:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def lake(tmp_path: Path) -> Tables:
+    return Tables(tmp_path)
 
 
-def test_renamed_pipeline_is_told_what_to_do_and_writes_nothing(lake: Lake) -> None:
+def test_renamed_pipeline_is_told_what_to_do_and_writes_nothing(lake: Tables) -> None:
     drain(lake.file("shop"))
     renamed = lake.file("store")
 
@@ -66,7 +66,7 @@ def test_renamed_pipeline_is_told_what_to_do_and_writes_nothing(lake: Lake) -> N
     assert forecast(Pipeline.from_file(renamed)).tables[0].refused == str(refused.value)
 
 
-def test_renamed_source_is_told_the_same(lake: Lake) -> None:
+def test_renamed_source_is_told_the_same(lake: Tables) -> None:
     drain(lake.file("shop"))
 
     with pytest.raises(TableError) as refused:
@@ -79,7 +79,7 @@ def test_renamed_source_is_told_the_same(lake: Lake) -> None:
     assert lake.rows == 100
 
 
-def test_table_that_says_so_takes_the_events_of_both(lake: Lake) -> None:
+def test_table_that_says_so_takes_the_events_of_both(lake: Tables) -> None:
     drain(lake.file("shop"))
     drain(lake.file("store", share=True))
 
@@ -88,14 +88,14 @@ def test_table_that_says_so_takes_the_events_of_both(lake: Lake) -> None:
     assert lake.rows == 200
 
 
-def test_source_of_other_events_may_feed_the_same_table(lake: Lake) -> None:
+def test_source_of_other_events_may_feed_the_same_table(lake: Tables) -> None:
     drain(lake.file("shop"))
     drain(lake.file("store", seed=1))
 
     assert lake.rows == 200
 
 
-def test_refused_table_leaves_the_others_of_its_pipeline_alone(lake: Lake) -> None:
+def test_refused_table_leaves_the_others_of_its_pipeline_alone(lake: Tables) -> None:
     drain(lake.file("shop"))
 
     with pytest.raises(TableError):
@@ -104,7 +104,7 @@ def test_refused_table_leaves_the_others_of_its_pipeline_alone(lake: Lake) -> No
     assert (lake.rows, len(DeltaTable(lake.folder / "own").to_pyarrow_table())) == (100, 100)
 
 
-def test_tables_of_a_route_are_refused_as_well(lake: Lake) -> None:
+def test_tables_of_a_route_are_refused_as_well(lake: Tables) -> None:
     def write(name: str) -> Path:
         file = lake.folder / f"{name}.yaml"
         file.write_text(
@@ -120,7 +120,7 @@ def test_tables_of_a_route_are_refused_as_well(lake: Lake) -> None:
         drain(write("store"))
 
 
-def test_second_instance_is_told_who_runs_and_what_another_name_means(lake: Lake) -> None:
+def test_second_instance_is_told_who_runs_and_what_another_name_means(lake: Tables) -> None:
     import os
 
     pipeline = Pipeline.from_file(lake.file("shop"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakefeed import Pipeline
-from lakefeed.engine.event_counter import Tally
+from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import BatchDone, Quiet
 from lakefeed.sources import OffsetRange
@@ -46,34 +46,34 @@ def test_a_batch_that_ran_twice_for_its_columns_counts_its_events_once(tmp_path:
 
 
 def test_what_a_longer_batch_adds_to_one_that_was_read_is_counted() -> None:
-    tally = Tally()
+    counter = EventCounter()
 
-    first = tally.again([OffsetRange("a", 0, 10), OffsetRange("b", 5, 9)], {"a": 10, "b": 4})
-    longer = tally.again([OffsetRange("a", 0, 30), OffsetRange("b", 5, 9)], {"a": 30, "b": 4})
-    later = tally.again([OffsetRange("a", 30, 40)], {"a": 10})
+    first = counter.again([OffsetRange("a", 0, 10), OffsetRange("b", 5, 9)], {"a": 10, "b": 4})
+    longer = counter.again([OffsetRange("a", 0, 30), OffsetRange("b", 5, 9)], {"a": 30, "b": 4})
+    later = counter.again([OffsetRange("a", 30, 40)], {"a": 10})
 
     assert (first, longer, later) == (0, 14, 0)
 
 
 def test_a_flow_that_is_behind_counts_what_no_other_has_read() -> None:
-    tally = Tally()
-    tally.again([OffsetRange("a", 100, 150)], {"a": 50})
+    counter = EventCounter()
+    counter.again([OffsetRange("a", 100, 150)], {"a": 50})
 
-    behind = tally.again([OffsetRange("a", 0, 90)], {"a": 90})
-    between = tally.again([OffsetRange("a", 80, 110)], {"a": 30})
-    all_of_it = tally.again([OffsetRange("a", 0, 200)], {"a": 200})
+    behind = counter.again([OffsetRange("a", 0, 90)], {"a": 90})
+    between = counter.again([OffsetRange("a", 80, 110)], {"a": 30})
+    all_of_it = counter.again([OffsetRange("a", 0, 200)], {"a": 200})
 
     assert (behind, between, all_of_it) == (0, 20, 150)
 
 
 def test_a_partition_that_begins_anew_is_counted_anew() -> None:
-    tally = Tally()
-    tally.begin({"topic": 1})
-    tally.again([OffsetRange("a", 0, 10)], {"a": 10})
+    counter = EventCounter()
+    counter.begin({"topic": 1})
+    counter.again([OffsetRange("a", 0, 10)], {"a": 10})
 
-    tally.begin({"topic": 1})
-    still = tally.again([OffsetRange("a", 0, 10)], {"a": 10})
-    tally.begin({"topic": 2})
-    anew = tally.again([OffsetRange("a", 0, 10)], {"a": 10})
+    counter.begin({"topic": 1})
+    still = counter.again([OffsetRange("a", 0, 10)], {"a": 10})
+    counter.begin({"topic": 2})
+    anew = counter.again([OffsetRange("a", 0, 10)], {"a": 10})
 
     assert (still, anew) == (10, 0)

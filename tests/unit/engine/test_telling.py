@@ -12,21 +12,21 @@ import pytest
 
 from lakefeed import Fenced, Pipeline, SourceError, TableError
 from lakefeed.engine.assignment import Assignment
-from lakefeed.engine.batch.committer import Landing, Outcome
+from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.empty_schema import Blank
-from lakefeed.engine.batch.limits import Pace
+from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.flow_run import Life
-from lakefeed.engine.report import Committed, Counted, Lettered, Quiet
+from lakefeed.engine.flow_run import FlowRun
+from lakefeed.engine.report import Committed, Counted, DeadLettersFound, Quiet
 from lakefeed.engine.supervisor import Supervisor
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources import Events, OffsetRange, Offsets
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource, ShopEvents
-from lakefeed.upkeep.file_counts import census
+from lakefeed.upkeep.file_counts import count_files
 
 
 class Ears(Quiet):
@@ -38,7 +38,7 @@ class Ears(Quiet):
     def committed(self, event: Committed) -> None:
         self.heard.append(event)
 
-    def lettered(self, event: Lettered) -> None:
+    def lettered(self, event: DeadLettersFound) -> None:
         self.heard.append(event)
 
     def counted(self, event: Counted) -> None:
@@ -74,7 +74,7 @@ class Flowing:
     def __init__(self, folder: Path) -> None:
         self.ears = Ears()
         self.pipeline = one_table(folder)
-        self.lake = Lake(self.pipeline)
+        self.lake = Tables(self.pipeline)
         spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
         self.flow = Flow(self.lake, "clicks", spark, folder / "state", self.ears, once=True)
         self.client = GenerateClient(GenerateSource(rows=1000, bad_ratio=0.1), "clicks")
@@ -87,7 +87,7 @@ class Flowing:
     def begin(self) -> None:
         reaches = self.flow._reaches(self.client)
         self.plan: FlowPlan = self.flow._plan(reaches)
-        self.landing = Landing(self.lake, "clicks", {}, reaches, self.ears)
+        self.landing = Committer(self.lake, "clicks", {}, reaches, self.ears)
 
     def land(self, start: int, end: int) -> Outcome:
         manifest = run_task(self.plan, [OffsetRange("0", start, end)])
@@ -104,7 +104,7 @@ def test_a_batch_tells_its_commits_its_dead_letters_and_how_far_each_table_is(tm
     assert (letters.table, letters.rows) == ("dead letters", 10)
     assert (events.table, events.source, events.rows, events.letters) == ("events", "clicks", 90, 10)
     assert (events.files, events.small_files) == (1, 1)
-    (told,) = flowing.ears.of(Lettered)
+    (told,) = flowing.ears.of(DeadLettersFound)
     assert (told.table, told.source, dict(told.counts)) == ("events", "clicks", {("decode", "bad_json"): 10})
     assert flowing.ears.heard[-1] == ("reached", "events", "clicks", {"0": 100})
 
@@ -114,7 +114,7 @@ def test_only_a_few_dead_letters_come_back_word_for_word(tmp_path: Path) -> None
 
     flowing.land(0, 500)
 
-    (told,) = flowing.ears.of(Lettered)
+    (told,) = flowing.ears.of(DeadLettersFound)
     assert sum(told.counts.values()) == 50
     assert len(told.samples) == 3 <= MOST_SAMPLES
     first = told.samples[0]
@@ -164,7 +164,7 @@ def test_the_census_counts_tables_without_being_asked_and_stops_with_the_run(
     flowing.ears.heard.clear()
     monkeypatch.setattr("lakefeed.upkeep.file_counts._FIRST_AFTER", 0.01)
 
-    with census(flowing.lake, flowing.ears, every=0.05):
+    with count_files(flowing.lake, flowing.ears, every=0.05):
         deadline = time.monotonic() + 30
         while len(flowing.ears.of(Counted)) < 4 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -177,7 +177,7 @@ def test_the_census_counts_tables_without_being_asked_and_stops_with_the_run(
     assert (letters.rows, letters.small_files) == (10, 0)
 
 
-def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> Life:
+def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> FlowRun:
     """A life that finds so many events waiting, and is told to stop when it rests."""
     client = GenerateSource(rows=waiting).client("shop", "clicks")
     landing: Any = SimpleNamespace(
@@ -189,10 +189,10 @@ def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> Life:
         tell_positions=lambda: None,
     )
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
-    pace = Pace(Flush(interval=60))
+    pace = BatchLimits(Flush(interval=60))
     # What waits has come after the start.
     pace.next_end({"0": 0}, {"0": 0})
-    life = Life(
+    life = FlowRun(
         client=client,
         landing=landing,
         plan=plan,
@@ -201,7 +201,7 @@ def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> Life:
         pace=pace,
         stop=threading.Event(),
         watcher=ears,
-        seat=Assignment(Lake(one_table(folder)), "clicks", ears).main(),
+        seat=Assignment(Tables(one_table(folder)), "clicks", ears).main(),
         shaken=shaken,
     )
 
@@ -241,9 +241,9 @@ def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path:
             },
         }
     )
-    flow = Flow(Lake(pipeline), "clicks", None, tmp_path, Quiet(), once=True)  # type: ignore[arg-type]
+    flow = Flow(Tables(pipeline), "clicks", None, tmp_path, Quiet(), once=True)  # type: ignore[arg-type]
     fast, slow = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
-    landing = Landing(Lake(pipeline), "clicks", {}, [fast, slow], Quiet())
+    landing = Committer(Tables(pipeline), "clicks", {}, [fast, slow], Quiet())
     fast.logged, slow.logged = {"0": 79}, {"0": 9}
     slow.extend(OffsetRange("0", 10, 60), 50, 0)
 
@@ -259,7 +259,7 @@ class Doomed:
 
     def __init__(self, pipeline: Pipeline, source: str, error: Exception, after: float) -> None:
         self.source, self.landed, self.is_stranded = source, 0, False
-        self.seat = Assignment(Lake(pipeline), "clicks", Quiet()).main()
+        self.seat = Assignment(Tables(pipeline), "clicks", Quiet()).main()
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
         self._error, self._after = error, after
 

@@ -16,9 +16,9 @@ from lakefeed.engine.faultpoints import UPKEEP_POINTS
 from lakefeed.engine.report import Quiet
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
-from lakefeed.upkeep.jobs import Charge
-from lakefeed.upkeep.schedule import Agenda
-from lakefeed.upkeep.scheduler import Caretaker, SteadyClock, beside
+from lakefeed.upkeep.jobs import UpkeepJob
+from lakefeed.upkeep.schedule import Schedule
+from lakefeed.upkeep.scheduler import Scheduler, SteadyClock, beside
 from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
 
 
@@ -35,7 +35,7 @@ def test_small_files_of_a_partition_become_one_and_every_row_stays(tmp_path: Pat
     assert steps[0].bytes_before > steps[0].bytes_after > 0
     assert len(kept.files()) == 1 + 3
     assert kept.ids() == list(range(110))
-    assert {"kind": "compact", "by": "upkeep", "pipeline": "shop"}.items() <= kept.account().items()
+    assert {"kind": "compact", "by": "upkeep", "pipeline": "shop"}.items() <= kept.commit_info().items()
 
 
 def test_second_compaction_changes_nothing(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_rows_older_than_their_age_are_deleted_and_no_others(tmp_path: Path) -> 
 
     assert kept.ids() == list(range(30, 50))
     assert [(one.files_before, one.files_after) for one in steps] == [(1, 0)] * 3
-    assert kept.account()["kind"] == "delete"
-    assert kept.account()["by"] == "upkeep"
+    assert kept.commit_info()["kind"] == "delete"
+    assert kept.commit_info()["by"] == "upkeep"
     assert kept.perform("delete") == []
 
 
@@ -218,7 +218,7 @@ def test_vacuum_deletes_old_files_that_no_version_needs_and_nothing_else(tmp_pat
     assert young.exists() and note.exists()
     assert sum(1 for _ in kept.path.rglob("*.parquet")) == files - 1
     assert [(one.files_before, one.files_after) for one in steps] == [(1, 0)]
-    assert kept.account()["kind"] == "vacuum"
+    assert kept.commit_info()["kind"] == "vacuum"
     assert kept.ids() == list(range(80))
 
 
@@ -458,14 +458,14 @@ def test_tables_that_cannot_be_looked_for_now_are_looked_for_again(
     monkeypatch.setattr("lakefeed.upkeep.scheduler._AGAIN", 0.01)
     looks: list[int] = []
 
-    def look() -> list[Charge]:
+    def look() -> list[UpkeepJob]:
         looks.append(len(looks))
         if len(looks) < 3:
             raise OSError("the store is away")
         return []
 
     with caplog.at_level(logging.WARNING, "lakefeed"):
-        Caretaker(look, Agenda(tmp_path / "upkeep.json"), Quiet(), threading.Event()).run()
+        Scheduler(look, Schedule(tmp_path / "upkeep.json"), Quiet(), threading.Event()).run()
 
     assert looks == [0, 1, 2]
     assert caplog.messages == [

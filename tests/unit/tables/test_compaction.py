@@ -16,13 +16,13 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from lakefeed.errors import Conflict, UsageError
 from lakefeed.tables.log.snapshot import data_files
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import content, ids, open_any, write_table
 
-ACCOUNT = operation_account("compact", by="command", reason="too many files")
+ACCOUNT = operation_info("compact", by="command", reason="too many files")
 
 
 def actions(path: Path, version: int, kind: str) -> list[dict[str, object]]:
@@ -200,7 +200,7 @@ def test_z_order_brings_near_rows_into_the_same_files_and_is_done_once(tmp_path:
     before = content(tmp_path)
 
     plan = z_order.plan(table, ["id"], target_size=4_000)
-    report = z_order.run(table, plan, operation_account("cluster", by="command"), file_writer)
+    report = z_order.run(table, plan, operation_info("cluster", by="command"), file_writer)
     after = content(tmp_path)
     again = z_order.plan(table, ["id"], target_size=4_000)
     otherwise = z_order.plan(table, ["x"], target_size=4_000)

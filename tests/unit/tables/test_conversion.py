@@ -16,11 +16,11 @@ from lakefeed.errors import TableError, UsageError
 from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import open_store
 from lakefeed.tables.operations import convert as conversion
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from support.delta_tables import rows
 from support.foreign_parquet import REFUSED, write_old_list, write_taken
 
-ACCOUNT = operation_account("convert", by="test")
+ACCOUNT = operation_info("convert", by="test")
 
 
 def convert(path: Path, **types: pa.DataType) -> DeltaTable:

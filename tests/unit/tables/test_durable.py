@@ -53,7 +53,7 @@ def make_table(path: Path, *, durable: bool = True, properties: dict[str, str] |
         partition_by=[],
         properties=properties or {},
         transactions={"shop/clicks/0": -1},
-        account={"kind": "create"},
+        commit_info={"kind": "create"},
         durable=durable,
     )
 

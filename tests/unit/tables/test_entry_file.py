@@ -30,7 +30,7 @@ def make_table(path: Path, properties: dict[str, str] | None = None) -> LakeTabl
         partition_by=["city"],
         properties=properties or {},
         transactions={"shop/clicks/0": -1},
-        account={"kind": "create"},
+        commit_info={"kind": "create"},
     )
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.tables.schema import add_columns, keep_properties
 from lakefeed.tables.table import LakeTable
 
 
-def lake(folder: Path, name: str) -> Lake:
+def lake(folder: Path, name: str) -> Tables:
     file = folder / f"{name}.yaml"
     file.write_text(
         f"""\
@@ -20,7 +20,7 @@ sources: {{clicks: {{type: generate, rows: 10}}}}
 tables: {{events: {{path: events, from: clicks, schema: {{id: long}}}}}}
 """
     )
-    return Lake(Pipeline.from_file(file))
+    return Tables(Pipeline.from_file(file))
 
 
 def test_column_that_another_writer_added_first_is_neither_added_again_nor_an_error(tmp_path: Path) -> None:

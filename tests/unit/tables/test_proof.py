@@ -37,13 +37,13 @@ class Table:
             partition_by=[],
             properties=properties or {},
             transactions={f"{HEAD}0": -1},
-            account={"pipeline": "shop", "source": "clicks", "kind": "create"},
+            commit_info={"pipeline": "shop", "source": "clicks", "kind": "create"},
         )
 
     def read(self, start: int, end: int, letters: int = 0, **told: Any) -> int:
         """Commit the events of a range, the last of them as dead letters."""
         rows = end - start - letters
-        account: dict[str, Any] = {
+        commit_info: dict[str, Any] = {
             "pipeline": "shop",
             "source": "clicks",
             "kind": "rows" if rows else "position",
@@ -52,7 +52,7 @@ class Table:
         }
         transactions = told.pop("transactions", {f"{HEAD}0": end - 1})
         files = [self.file(start, end - letters)] if rows else []
-        return append(self.table, Append(files, transactions, {}, account | told), retries=0)
+        return append(self.table, Append(files, transactions, {}, commit_info | told), retries=0)
 
     def file(self, start: int, end: int) -> NewFile:
         name = f"{start}-{end}-{self.table.version}.parquet"
@@ -233,8 +233,8 @@ def test_deletion_that_lakefeed_made_on_purpose_is_a_note(table: Table) -> None:
     table.read(0, 10)
     from lakefeed.tables.table import commit_properties
 
-    account = {"pipeline": "shop", "kind": "delete"}
-    DeltaTable(table.path).delete("id < 5", commit_properties=commit_properties({}, account))
+    commit_info = {"pipeline": "shop", "kind": "delete"}
+    DeltaTable(table.path).delete("id < 5", commit_properties=commit_properties({}, commit_info))
 
     proof = table.prove()
 

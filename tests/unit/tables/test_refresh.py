@@ -25,7 +25,7 @@ def make_table(path: Path) -> LakeTable:
         partition_by=[],
         properties={},
         transactions={"shop/clicks/0": -1},
-        account={"kind": "create"},
+        commit_info={"kind": "create"},
     )
 
 

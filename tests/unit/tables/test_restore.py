@@ -13,11 +13,11 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed.errors import Conflict, TableError, UsageError
 from lakefeed.tables.operations import delete as deletion
 from lakefeed.tables.operations import restore
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from support.delta_tables import ids, open_any, write_table
 
-DELETE = operation_account("delete", by="command", reason="erasure")
-RESTORE = operation_account("restore", by="command")
+DELETE = operation_info("delete", by="command", reason="erasure")
+RESTORE = operation_info("restore", by="command")
 
 
 def test_deletion_takes_the_rows_that_meet_the_condition_and_no_others(tmp_path: Path) -> None:

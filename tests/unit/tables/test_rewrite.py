@@ -13,13 +13,13 @@ from deltalake.schema import PrimitiveType
 from lakefeed.errors import Conflict
 from lakefeed.files.parquet import TableWriter
 from lakefeed.tables.log.snapshot import data_files
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import ids, open_any, write_table
 
-ACCOUNT = operation_account("compact", by="test")
+ACCOUNT = operation_info("compact", by="test")
 
 
 class Interrupted(Exception):

@@ -11,14 +11,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.errors import TableError
 from lakefeed.tables.operations import vacuum
-from lakefeed.tables.operations.operation import operation_account
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.operations.retention import DAY, interval_seconds
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import ids, make_old, open_any, write_table
 
-ACCOUNT = operation_account("vacuum", by="command", reason="disk is full")
+ACCOUNT = operation_info("vacuum", by="command", reason="disk is full")
 
 
 def age_log(path: Path, days: float) -> None:
@@ -42,7 +42,7 @@ def _shift(text: str, key: str, by: int) -> str:
 def overwritten(path: Path, days: float = 30) -> LakeTable:
     """A table whose first three files were replaced days ago."""
     table = write_table(path, [{"id": [number]} for number in range(3)])
-    compaction.run(table, compaction.plan(table), operation_account("compact", by="upkeep"), file_writer)
+    compaction.run(table, compaction.plan(table), operation_info("compact", by="upkeep"), file_writer)
     age_log(path, days)
     return open_any(path)
 
@@ -83,7 +83,7 @@ def test_file_written_long_ago_and_removed_yesterday_stays(tmp_path: Path, check
     table = write_table(tmp_path, [{"id": [number]} for number in range(3)])
     age_log(tmp_path, 90)
     table = open_any(tmp_path)
-    compaction.run(table, compaction.plan(table), operation_account("compact", by="upkeep"), file_writer)
+    compaction.run(table, compaction.plan(table), operation_info("compact", by="upkeep"), file_writer)
     if checkpoint:
         table.delta.create_checkpoint()
         for entry in (tmp_path / "_delta_log").glob("*.json"):

@@ -19,7 +19,7 @@ from lakefeed.engine.inline import run_inline
 from lakefeed.reports import asking
 from lakefeed.reports.status import status
 from lakefeed.watch.log_lines import LogLines
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 
 
 def write(folder: Path, *brokers: str, more: str = "") -> Path:
@@ -111,7 +111,7 @@ def test_run_without_a_broker_says_at_once_what_it_tries_and_for_how_long(
     pipeline = Pipeline.from_file(write(tmp_path, closed, more="give_up_after: 4s\n"))
 
     with caplog.at_level(logging.INFO, "lakefeed"), pytest.raises(GaveUp) as gave_up:
-        run_inline(pipeline, LogLines(Logbook(pipeline)))
+        run_inline(pipeline, LogLines(RunState(pipeline)))
 
     refused = f"source events0: {closed} does not answer: Connect to ipv4#{closed} failed: Connection refused"
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -128,7 +128,7 @@ def test_trouble_is_told_again_with_the_time_that_is_left(
     # Tries that are at most half a minute apart, and ten seconds long.
     tries = (0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 61.0, 101.0, 141.0)
     clock = iter((*tries, 142.0, 143.0))
-    lines = LogLines(Logbook(Pipeline.from_file(write(tmp_path))), clock=lambda: next(clock))
+    lines = LogLines(RunState(Pipeline.from_file(write(tmp_path))), clock=lambda: next(clock))
 
     with caplog.at_level(logging.INFO, "lakefeed"):
         for _ in tries:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from lakefeed.commands.options import called
-from lakefeed.engine.batch.refusals import Portion, Refusals
+from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.report import Counted, Upkept
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.watch.log_lines import LogLines
@@ -219,7 +219,7 @@ def test_terminal_log_page_dot_and_readyz_speak_of_refusals_by_one_rule(
         everyone = Together(run.logbook, live, LogLines(run.logbook))
         for refused in (6, 12):
             run.letters("clicks", "clicks", refused)
-            if told := rule.add("clicks", Portion(refused + 3, refused, {"decode/bad_json": refused})):
+            if told := rule.add("clicks", RefusedShare(refused + 3, refused, {"decode/bad_json": refused})):
                 everyone.refusing(told)
             page = site.get().text
             dot = re.search(r'<i class="mark (\w+)"></i><b>clicks</b>', page)

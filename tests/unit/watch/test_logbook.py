@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefeed.engine.report import BatchDone, Counted, Lettered, Sample, Upkept
+from lakefeed.engine.report import BatchDone, Counted, DeadLettersFound, Sample, Upkept
 from lakefeed.watch.together import Together
 from support.watched import NOON, WatchedRun, shop
 
@@ -98,7 +98,7 @@ def test_nothing_that_is_kept_holds_a_secret() -> None:
     run.tell.stopped("table orders", "s3://me:hunter22@store refuses hunter22")
     run.tell.changed("orders", "hunter22")
     run.tell.failed("orders", "orders", "hunter22")
-    run.tell.lettered(Lettered("orders", "orders", {("decode", "bad_json"): 1}, (secret,)))
+    run.tell.lettered(DeadLettersFound("orders", "orders", {("decode", "bad_json"): 1}, (secret,)))
 
     assert "hunter22" not in repr(run.logbook.view())
 

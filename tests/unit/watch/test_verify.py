@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
-from lakefeed.handles.tables import Lake
+from lakefeed.handles.tables import Tables
 from lakefeed.reports.verify import verify
 from lakefeed.tables.verify import duplicates
 from support.offline import drain
@@ -97,8 +97,8 @@ def test_same_offset_of_another_time_is_another_event(shop: Shop) -> None:
     import pyarrow.compute as pc
 
     later = pc.add(rows.column("_timestamp").cast(pa.int64()), pa.scalar(1_000_000))
-    place = rows.schema.get_field_index("_timestamp")
-    anew = rows.set_column(place, rows.schema.field(place), later.cast(rows.schema.field(place).type))
+    handle = rows.schema.get_field_index("_timestamp")
+    anew = rows.set_column(handle, rows.schema.field(handle), later.cast(rows.schema.field(handle).type))
 
     write_deltalake(shop.table, anew, mode="append")
 
@@ -110,8 +110,8 @@ def test_row_beyond_the_position_is_found_in_the_data(shop: Shop) -> None:
     rows = DeltaTable(shop.table).to_pyarrow_table()
     import pyarrow as pa
 
-    place = rows.schema.get_field_index("_offset")
-    ahead = rows.slice(0, 1).set_column(place, rows.schema.field(place), pa.array([150]))
+    handle = rows.schema.get_field_index("_offset")
+    ahead = rows.slice(0, 1).set_column(handle, rows.schema.field(handle), pa.array([150]))
     write_deltalake(shop.table, ahead, mode="append")
 
     assert "reset: version 5: clicks/0: the table holds offset 150, its position is 100" in shop.findings()
@@ -190,10 +190,10 @@ def test_dead_letters_from_before_the_beginning_of_a_table_that_was_made_anew_ar
 ) -> None:
     shop.run()
     shutil.rmtree(shop.table)
-    place = Lake(Pipeline.from_file(shop.file)).places["events"]
-    columns = place.columns()
+    handle = Tables(Pipeline.from_file(shop.file)).places["events"]
+    columns = handle.columns()
     assert columns is not None
-    place.create(columns, {"shop/clicks/0": 49}, {"pipeline": "shop", "source": "clicks", "kind": "create"})
+    handle.create(columns, {"shop/clicks/0": 49}, {"pipeline": "shop", "source": "clicks", "kind": "create"})
     shop.run(rows=120)
 
     assert DeltaTable(shop.letters).to_pyarrow_table().num_rows > 10

@@ -11,7 +11,7 @@ from lakefeed.commands.table.options import At, File, Json, Storage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakefeed.commands.table.desk import Desk
+    from lakefeed.commands.table.table_command import TableCommand
     from lakefeed.tables.operations.changes import Changes
     from lakefeed.tables.table import LakeTable
 
@@ -40,7 +40,7 @@ def changes(
 
     With --json, one object for each row.
     """
-    from lakefeed.commands.table.desk import desk
+    from lakefeed.commands.table.table_command import command
     from lakefeed.errors import UsageError
     from lakefeed.tables.operations.changes import changes as look
 
@@ -48,13 +48,13 @@ def changes(
         raise UsageError("changes takes either --from-version or --from-time.")
     if to_version is not None and to_time is not None:
         raise UsageError("changes takes either --to-version or --to-time.")
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table = at.table()
         first = _version(table, from_version, from_time, "--from-time", first=True)
         assert first is not None
         found = look(table, first, _version(table, to_version, to_time, "--to-time"))
         if as_json:
-            from lakefeed.commands.table.desk import to_json
+            from lakefeed.commands.table.table_command import to_json
 
             for row in _rows(found, limit):
                 at.say(to_json(row))
@@ -89,7 +89,7 @@ def _rows(found: Changes, limit: int | None) -> Iterator[dict[str, object]]:
                 return
 
 
-def _print(at: Desk, found: Changes, limit: int) -> None:
+def _print(at: TableCommand, found: Changes, limit: int) -> None:
     from lakefeed.commands.table.values import fits, record, shown
     from lakefeed.text import counted
 

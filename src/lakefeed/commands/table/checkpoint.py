@@ -16,10 +16,10 @@ def checkpoint(
     as_json: Json = False,
 ) -> None:
     """Write a checkpoint of the log, so that readers need not read every entry. Adds no version."""
-    from lakefeed.commands.table.desk import Told, desk
+    from lakefeed.commands.table.table_command import Told, command
     from lakefeed.tables.operations import checkpoint as operation
 
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table = at.table()
         plan = operation.plan(table)
         last = "never" if plan.last is None else f"of version {plan.last}"

@@ -29,11 +29,11 @@ def convert(
     """Turn a directory of Parquet files into a Delta table, in place. No file is rewritten or moved."""
     from lakefeed.columns.column_types import type_text
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.commands.table.table_command import Told, command, plain
     from lakefeed.files.statistics import footer_statistics
     from lakefeed.tables.operations import convert as conversion
 
-    with desk(path, None, storage, as_json) as at:
+    with command(path, None, storage, as_json) as at:
         plan = conversion.plan(at.path, at.store, _types(partition_by), footer_statistics)
         columns = {field.name: type_text(field.type) for field in [*plan.schema, *plan.partition_by]}
         lines = [
@@ -42,10 +42,10 @@ def convert(
             f"partitioned by {', '.join(plan.partition_by.names) or 'nothing'}",
         ]
         data = {"files": plain(plan.files), "schema": columns, "partition_by": plan.partition_by.names}
-        account = command_account("convert", reason)
+        commit_info = command_account("convert", reason)
 
         def run() -> dict[str, Any]:
-            version = conversion.run(plan, at.storage, account).version()
+            version = conversion.run(plan, at.storage, commit_info).version()
             return {"version": version, "told": f"Done: version {version}. {plan.files}."}
 
         at.settle(Told(lines, data), yes, dry_run, run)

@@ -21,11 +21,11 @@ def delete(
 ) -> None:
     """Delete the rows that match a condition. Old versions keep them until a vacuum."""
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.commands.table.table_command import Told, command, plain
     from lakefeed.tables.operations import delete as deletion
     from lakefeed.text import counted
 
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table = at.table()
         plan = deletion.plan(table, where)
         lines = [
@@ -39,5 +39,5 @@ def delete(
             "table": plain(plan.table),
         }
         nothing = None if plan.rows else "Nothing to do: no row meets the condition."
-        account = command_account("delete", reason)
-        at.settle(Told(lines, data, nothing), yes, dry_run, lambda: deletion.run(table, plan, account))
+        commit_info = command_account("delete", reason)
+        at.settle(Told(lines, data, nothing), yes, dry_run, lambda: deletion.run(table, plan, commit_info))

@@ -9,7 +9,7 @@ import typer
 from lakefeed.commands.table.options import At, File, Json, Storage
 
 if TYPE_CHECKING:
-    from lakefeed.commands.table.desk import Desk
+    from lakefeed.commands.table.table_command import TableCommand
     from lakefeed.tables.detail.detail import Description
 
 
@@ -24,10 +24,10 @@ def detail(
     as_json: Json = False,
 ) -> None:
     """Show schema, partitions, files, features, properties, owner, last commits, and advice."""
-    from lakefeed.commands.table.desk import desk, names, plain
+    from lakefeed.commands.table.table_command import command, names, plain
     from lakefeed.tables.detail.detail import describe
 
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         found = describe(at.table(), names(filters))
         if as_json:
             at.show(plain(found))
@@ -35,7 +35,7 @@ def detail(
             _print(at, found)
 
 
-def _print(at: Desk, found: Description) -> None:
+def _print(at: TableCommand, found: Description) -> None:
     from lakefeed.text import listed
     from lakefeed.units import readable_size
 
@@ -67,6 +67,6 @@ def _print(at: Desk, found: Description) -> None:
     _section(at, "advice", list(found.advice) or ["none: the table is in good shape"])
 
 
-def _section(at: Desk, title: str, lines: list[str]) -> None:
+def _section(at: TableCommand, title: str, lines: list[str]) -> None:
     if lines:
         at.say("", f"{title}:", *(f"  {line}" for line in lines))

@@ -17,11 +17,11 @@ def drop(
     as_json: Json = False,
 ) -> None:
     """Delete a table: the data of all versions and the log, and no other files."""
-    from lakefeed.commands.table.desk import Told, desk, plain
+    from lakefeed.commands.table.table_command import Told, command, plain
     from lakefeed.tables.operations import drop as operation
     from lakefeed.tables.positions import named_partition
 
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table = at.table()
         plan = operation.plan(table)
         lines = [

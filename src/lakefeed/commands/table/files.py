@@ -20,11 +20,11 @@ def files(
     as_json: Json = False,
 ) -> None:
     """Show the files of the newest version with size, rows and partition, smallest first."""
-    from lakefeed.commands.table.desk import desk
+    from lakefeed.commands.table.table_command import command
     from lakefeed.tables.detail.detail import instant
     from lakefeed.tables.log.snapshot import data_files, extent, partition_text
 
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         found = sorted(data_files(at.table().delta, where), key=lambda one: (one.size, one.path))
         shown = found[:limit]
         if as_json:

@@ -20,10 +20,10 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Show the versions that are still in the log: when, what, who and why."""
-    from lakefeed.commands.table.desk import desk, plain
+    from lakefeed.commands.table.table_command import command, plain
     from lakefeed.tables.detail.detail import history as look
 
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         found = look(at.table(), limit)
         if as_json:
             at.show([plain(commit) for commit in found])

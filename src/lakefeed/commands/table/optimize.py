@@ -12,7 +12,7 @@ from lakefeed.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakefeed.commands.table.desk import Desk, Told
+    from lakefeed.commands.table.table_command import TableCommand, Told
     from lakefeed.tables.operations.operation import Report
     from lakefeed.tables.table import LakeTable
 
@@ -41,13 +41,13 @@ def optimize(
     as_json: Json = False,
 ) -> None:
     """Compact small files, partition by partition, or cluster rows with --z-order. Every row stays."""
-    from lakefeed.commands.table.desk import desk, names
+    from lakefeed.commands.table.table_command import command, names
 
     if z_order and min_size:
         from lakefeed.errors import UsageError
 
         raise UsageError("--min-size is for compaction; --z-order rewrites every file of a partition.")
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table, target = at.table(), _size(target_size, "--target-size")
         if z_order is not None:
             told, run = _cluster(at, table, names(z_order), where, target, reason)
@@ -57,10 +57,15 @@ def optimize(
 
 
 def _compact(
-    at: Desk, table: LakeTable, where: str | None, target: int | None, small: int | None, reason: str | None
+    at: TableCommand,
+    table: LakeTable,
+    where: str | None,
+    target: int | None,
+    small: int | None,
+    reason: str | None,
 ) -> tuple[Told, Callable[[], Report]]:
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import Told
+    from lakefeed.commands.table.table_command import Told
     from lakefeed.tables.rewrite import compact as compaction
     from lakefeed.tables.rewrite.data_file import refuse_missing
     from lakefeed.upkeep.file_writer import file_writer
@@ -75,16 +80,21 @@ def _compact(
     ]
     data = _data(plan.version, plan.table, plan.before, plan.steps) | {"expected_files": plan.expected_files}
     nothing = None if plan.steps else "Nothing to do: no partition has two small files."
-    account = command_account("compact", reason)
+    commit_info = command_account("compact", reason)
     told = Told(lines[: 3 if plan.steps else 1] + lines[3:], data, nothing)
-    return told, lambda: compaction.run(table, plan, account, file_writer)
+    return told, lambda: compaction.run(table, plan, commit_info, file_writer)
 
 
 def _cluster(
-    at: Desk, table: LakeTable, columns: list[str], where: str | None, target: int | None, reason: str | None
+    at: TableCommand,
+    table: LakeTable,
+    columns: list[str],
+    where: str | None,
+    target: int | None,
+    reason: str | None,
 ) -> tuple[Told, Callable[[], Report]]:
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import Told
+    from lakefeed.commands.table.table_command import Told
     from lakefeed.tables.rewrite import z_order as clustering
     from lakefeed.tables.rewrite.data_file import refuse_missing
     from lakefeed.upkeep.file_writer import file_writer
@@ -105,8 +115,8 @@ def _cluster(
     nothing = (
         None if plan.steps else f"Nothing to do: every file is clustered by {', '.join(columns)} already."
     )
-    account = command_account("cluster", reason)
-    return Told(lines, data, nothing), lambda: clustering.run(table, plan, account, file_writer)
+    commit_info = command_account("cluster", reason)
+    return Told(lines, data, nothing), lambda: clustering.run(table, plan, commit_info, file_writer)
 
 
 def _steps(steps: list[tuple[Any, str]]) -> list[str]:
@@ -120,7 +130,7 @@ def _steps(steps: list[tuple[Any, str]]) -> list[str]:
 
 
 def _data(version: int, table: Any, before: Any, steps: Any) -> dict[str, Any]:
-    from lakefeed.commands.table.desk import plain
+    from lakefeed.commands.table.table_command import plain
 
     return {
         "version": version,

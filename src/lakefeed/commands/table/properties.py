@@ -27,10 +27,10 @@ def properties(
 ) -> None:
     """Show the table's properties; with --set and --unset, change them."""
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import Told, desk, pairs
+    from lakefeed.commands.table.table_command import Told, command, pairs
     from lakefeed.tables.operations import properties as settings
 
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table = at.table()
         if not set_ and not unset:
             have = dict(sorted(table.properties.items()))
@@ -46,5 +46,5 @@ def properties(
         lines += [f"  {name}: {plan.before[name]} -> not set" for name in plan.unset]
         data = {"version": plan.version, "set": dict(plan.changed), "unset": list(plan.unset)}
         nothing = "Nothing to do: the table has these properties already." if plan.nothing else None
-        account = command_account("properties", reason)
-        at.settle(Told(lines, data, nothing), yes, dry_run, lambda: settings.run(table, plan, account))
+        commit_info = command_account("properties", reason)
+        at.settle(Told(lines, data, nothing), yes, dry_run, lambda: settings.run(table, plan, commit_info))

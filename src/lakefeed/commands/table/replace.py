@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakefeed.commands.table.desk import Desk, Told
+    from lakefeed.commands.table.table_command import TableCommand, Told
     from lakefeed.reprocess.retype import Misfits
     from lakefeed.tables.operations.operation import Report
     from lakefeed.tables.table import LakeTable
@@ -46,7 +46,7 @@ def replace(
     as_json: Json = False,
 ) -> None:
     """Replace rows, the partitioning or the types of columns."""
-    from lakefeed.commands.table.desk import desk
+    from lakefeed.commands.table.table_command import command
     from lakefeed.errors import UsageError
 
     rows = where is not None and from_ is not None and partition_by is None
@@ -54,7 +54,7 @@ def replace(
     types = bool(column) and not layout and where is None and from_ is None
     if rows + layout + types != 1 or (column and not types) or (or_null and not types):
         raise UsageError("replace takes either --where and --from, or --partition-by, or --column.")
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table = at.table()
         if types:
             told, run = _types(at, table, column or [], or_null, reason)
@@ -66,10 +66,10 @@ def replace(
 
 
 def _rows(
-    at: Desk, table: LakeTable, where: str, source: str, reason: str | None
+    at: TableCommand, table: LakeTable, where: str, source: str, reason: str | None
 ) -> tuple[Told, Callable[[], Report]]:
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import Told, plain
+    from lakefeed.commands.table.table_command import Told, plain
     from lakefeed.tables.operations import replace as replacement
     from lakefeed.text import counted
 
@@ -86,15 +86,17 @@ def _rows(
         "added_rows": plan.source.count,
         "touched": plain(plan.touched),
     }
-    account = command_account("replace", reason)
-    return Told(lines, data), lambda: replacement.run(table, plan, account)
+    commit_info = command_account("replace", reason)
+    return Told(lines, data), lambda: replacement.run(table, plan, commit_info)
 
 
-def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[Told, Callable[[], Report]]:
+def _layout(
+    at: TableCommand, table: LakeTable, text: str, reason: str | None
+) -> tuple[Told, Callable[[], Report]]:
     import pyarrow as pa
 
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import Told, plain
+    from lakefeed.commands.table.table_command import Told, plain
     from lakefeed.errors import UsageError
     from lakefeed.pipeline.options.partition_by import parse_partition_field, partition_problems
     from lakefeed.rows.partition import add_partition_columns
@@ -126,18 +128,18 @@ def _layout(at: Desk, table: LakeTable, text: str, reason: str | None) -> tuple[
         "added_columns": added.names,
     }
     nothing = "Nothing to do: the table is already partitioned like this." if plan.nothing else None
-    account = command_account("replace", reason)
+    commit_info = command_account("replace", reason)
     return Told(lines, data, nothing), lambda: layout.run(
-        table, plan, account, lambda rows: add_partition_columns(rows, derived)
+        table, plan, commit_info, lambda rows: add_partition_columns(rows, derived)
     )
 
 
 def _types(
-    at: Desk, table: LakeTable, texts: list[str], or_null: bool, reason: str | None
+    at: TableCommand, table: LakeTable, texts: list[str], or_null: bool, reason: str | None
 ) -> tuple[Told, Callable[[], Report]]:
     from lakefeed.columns.column_types import column_text
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import Told, plain
+    from lakefeed.commands.table.table_command import Told, plain
     from lakefeed.errors import UsageError
     from lakefeed.reprocess import retype
     from lakefeed.text import counted
@@ -171,11 +173,11 @@ def _types(
         "misfits": {name: one.count for name, one in plan.misfits.items()},
     }
     nothing = "Nothing to do: the columns have these types already." if plan.nothing else None
-    account = command_account("replace", reason)
-    return Told(lines, data, nothing), lambda: retype.run(table, plan, account)
+    commit_info = command_account("replace", reason)
+    return Told(lines, data, nothing), lambda: retype.run(table, plan, commit_info)
 
 
-def _refuse_misfits(at: Desk, column: pa.Field, lost: Misfits, or_null: bool) -> None:
+def _refuse_misfits(at: TableCommand, column: pa.Field, lost: Misfits, or_null: bool) -> None:
     from shlex import quote
 
     from lakefeed.columns.column_types import type_text

@@ -10,7 +10,7 @@ import typer
 from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, ToTime, ToVersion, Yes
 
 if TYPE_CHECKING:
-    from lakefeed.commands.table.desk import Desk, Told
+    from lakefeed.commands.table.table_command import TableCommand, Told
     from lakefeed.tables.operations.restore import Plan
 
 
@@ -34,7 +34,7 @@ def restore(
     """Restore an older version as a new one. For a pipeline's table, use rewind."""
     from lakefeed.commands.moments import moment
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import desk
+    from lakefeed.commands.table.table_command import command
     from lakefeed.errors import UsageError
     from lakefeed.tables.operations import restore as operation
 
@@ -42,17 +42,17 @@ def restore(
         raise UsageError("restore takes either --to-version or --to-time.")
     then = to_version if to_version is not None else moment(to_time, "--to-time")
     assert then is not None
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table = at.table()
         plan = operation.plan(table, then)
         if not keep_positions:
             operation.refuse_moved(table, plan, quote(str(file)) if file else "FILE")
-        account = command_account("restore", reason)
-        at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, account))
+        commit_info = command_account("restore", reason)
+        at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, commit_info))
 
 
-def _told(at: Desk, plan: Plan) -> Told:
-    from lakefeed.commands.table.desk import Told, plain
+def _told(at: TableCommand, plan: Plan) -> Told:
+    from lakefeed.commands.table.table_command import Told, plain
 
     lines = [
         f"{at.path}, version {plan.version}: {plan.table}",

@@ -9,7 +9,7 @@ import typer
 from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
 
 if TYPE_CHECKING:
-    from lakefeed.commands.table.desk import Desk, Told
+    from lakefeed.commands.table.table_command import TableCommand, Told
     from lakefeed.tables.operations.vacuum import Plan
 
 _SHOWN = 10
@@ -35,7 +35,7 @@ def vacuum(
 ) -> None:
     """Delete files that no version within the retention needs. Shows them first."""
     from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.desk import desk
+    from lakefeed.commands.table.table_command import command
     from lakefeed.errors import UsageError
     from lakefeed.tables.operations import vacuum as operation
     from lakefeed.units import parse_duration
@@ -44,15 +44,15 @@ def vacuum(
         seconds = None if retain is None else parse_duration(retain)
     except ValueError as error:
         raise UsageError(f"--retain: {error}") from None
-    with desk(path, file, storage, as_json) as at:
+    with command(path, file, storage, as_json) as at:
         table = at.table()
         plan = operation.plan(table, retain=seconds, allow_short=allow_short_retention)
-        account = command_account("vacuum", reason)
-        at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, account))
+        commit_info = command_account("vacuum", reason)
+        at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, commit_info))
 
 
-def _told(at: Desk, plan: Plan) -> Told:
-    from lakefeed.commands.table.desk import Told, plain
+def _told(at: TableCommand, plan: Plan) -> Told:
+    from lakefeed.commands.table.table_command import Told, plain
     from lakefeed.units import format_duration, readable_size
 
     kept = format_duration(plan.retain)

@@ -12,7 +12,7 @@ _GAP = 2
 def shown(value: Any) -> str:
     """A value on one line: times in ISO 8601, nested ones as JSON, bytes as text or in hexadecimal."""
     from lakefeed.commands.letters import printable
-    from lakefeed.commands.table.desk import to_json
+    from lakefeed.commands.table.table_command import to_json
 
     match value:
         case None:

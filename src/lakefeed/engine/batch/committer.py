@@ -25,13 +25,13 @@ from lakefeed.engine.batch.manifest import (
     various,
 )
 from lakefeed.engine.batch.plan import group_of
-from lakefeed.engine.batch.refusals import Portion, Refusals
+from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.report import Committed, Lettered, Watcher
+from lakefeed.engine.report import Committed, DeadLettersFound, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files import DataFile
-from lakefeed.handles.progress import Reach
-from lakefeed.handles.tables import Lake, Place
+from lakefeed.handles.progress import TableProgress
+from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.detail.contents import small_below
 from lakefeed.tables.positions import application_id, mark_id
@@ -56,22 +56,22 @@ class Outcome:
     """Whether the life has ended between two batches, so that tables can change hands."""
 
 
-class Landing:
+class Committer:
     """Commits the batches of one flow. Used by one thread; tables commit side by side."""
 
     def __init__(
         self,
-        lake: Lake,
+        lake: Tables,
         source: str,
         marks: dict[str, int],
-        reaches: Iterable[Reach],
+        reaches: Iterable[TableProgress],
         watcher: Watcher,
         refusals: Refusals | None = None,
     ) -> None:
         self._lake = lake
         self._source = source
         self._marks = marks
-        self._reaches = {reach.place.name: reach for reach in reaches}
+        self._reaches = {reach.handle.name: reach for reach in reaches}
         self._watcher = watcher
         self._refusals = refusals or Refusals(source, lake.pipeline.dead_letters.stop_above)
         self.blank = Blank(watcher)
@@ -118,12 +118,12 @@ class Landing:
             raise
         for name in landing:
             for reach in self._reaches.values():
-                if group_of(reach.place.name) == name:
+                if group_of(reach.handle.name) == name:
                     # Dead letters are those of the route, and no table of it counts them.
                     own = TableManifest() if reach.is_routed else landing[name]
                     self._extend(reach, spans, read, own)
                     reach.refused += sum(own.refusals.values())
-            self.blank.add(self._reaches[name].place, landing[name].blank)
+            self.blank.add(self._reaches[name].handle, landing[name].blank)
         with_rows = {name: result for name, result in landing.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
         for name in landing.keys() - outcome.failures.keys():
@@ -167,14 +167,14 @@ class Landing:
 
     def _portion(
         self, name: str, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
-    ) -> Portion:
+    ) -> RefusedShare:
         """How many events of a batch a table has read and refused; the front of a route counts for it."""
         own = self._reaches[name].rows_from if name in self._reaches else {}
         taken = [one.partition for one in spans if own.get(one.partition, one.end) <= one.start]
-        return Portion.of(sum(read.get(partition, 0) for partition in taken), result)
+        return RefusedShare.of(sum(read.get(partition, 0) for partition in taken), result)
 
     def _extend(
-        self, reach: Reach, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
+        self, reach: TableProgress, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
     ) -> None:
         for span in spans:
             if reach.rows_from[span.partition] <= span.start:
@@ -198,18 +198,18 @@ class Landing:
                     ahead = logged if logged is not None and span.partition in reach.lettered else -1
                     transactions[key] = max(span.end - 1, ahead)
                     counts[key] = [span.start, span.end, result.letters[span.partition]]
-        account = {
+        commit_info = {
             "pipeline": self._pipeline,
             "source": self._source,
             "kind": "letters",
             "letters": counts,
             "rows": sum(file.rows for file in files),
         }
-        place = self._lake.letters
-        with place.lock:
+        handle = self._lake.letters
+        with handle.lock:
             table = self._lake.open_letters()
-            change = Append(_new(files), transactions, expected, account)
-            self._append(place, table, change, rows=sum(file.rows for file in files))
+            change = Append(_new(files), transactions, expected, commit_info)
+            self._append(handle, table, change, rows=sum(file.rows for file in files))
         for name, result in results.items():
             for partition in result.letters:
                 key = application_id(self._pipeline, self._source, partition, letters_of=name)
@@ -218,7 +218,7 @@ class Landing:
             if result.refusals:
                 counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
                 samples = tuple(various(result.samples)[:MOST_SAMPLES])
-                self._watcher.lettered(Lettered(name, self._source, counts_by_reason, samples))
+                self._watcher.lettered(DeadLettersFound(name, self._source, counts_by_reason, samples))
         passing("letters_committed")
 
     def _commit_tables(self, results: dict[str, TableManifest]) -> dict[str, LakefeedError]:
@@ -236,7 +236,7 @@ class Landing:
                 self._reaches[name].open.clear()
         return failures
 
-    def _commit(self, reach: Reach, result: TableManifest) -> None:
+    def _commit(self, reach: TableProgress, result: TableManifest) -> None:
         transactions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
         ranges = {}
@@ -247,7 +247,7 @@ class Landing:
         for name, number in self._marks.items():
             if reach.marks.get(name) != number:
                 transactions[mark_id(self._pipeline, self._source, name)] = number
-        account: dict[str, Any] = {
+        commit_info: dict[str, Any] = {
             "pipeline": self._pipeline,
             "source": self._source,
             "kind": "rows" if result.files else "position",
@@ -256,17 +256,17 @@ class Landing:
         }
         if reach.is_routed:
             # Events of the range that are not here are in other tables of the route.
-            account["routed"] = True
+            commit_info["routed"] = True
         lost = {partition: jump for partition, jump in reach.jumps.items() if partition in ranges}
         if lost:
-            account["lost"] = lost
+            commit_info["lost"] = lost
         if skipped := {name: span.skipped for name, span in reach.open.items() if span.skipped}:
-            account["skipped"] = skipped
+            commit_info["skipped"] = skipped
         try:
-            with reach.place.lock:
-                table = reach.place.table
-                change = Append(_new(result.files), transactions, expected, account, reach.shape)
-                self._append(reach.place, table, change, result.rows, reach.refused, result.newest)
+            with reach.handle.lock:
+                table = reach.handle.table
+                change = Append(_new(result.files), transactions, expected, commit_info, reach.shape)
+                self._append(reach.handle, table, change, result.rows, reach.refused, result.newest)
         except LakefeedError as error:
             # The letters beside the rows are committed already.
             self._drop_after(error, [replace(result, letter_files=[])])
@@ -280,7 +280,7 @@ class Landing:
 
     def _append(
         self,
-        place: Place,
+        handle: TableHandle,
         table: LakeTable,
         change: Append,
         rows: int,
@@ -293,16 +293,16 @@ class Landing:
             nonlocal retries
             retries += 1
 
-        limit = place.spec.commit_retries if place.spec else 5
+        limit = handle.spec.commit_retries if handle.spec else 5
         try:
             version = append(table, change, retries=limit, on_retry=count)
         except LakefeedError as error:
-            self._watcher.failed(place.name, self._source, str(error))
+            self._watcher.failed(handle.name, self._source, str(error))
             raise
-        small = small_below(place.spec.target_file_size) if place.spec else 0
+        small = small_below(handle.spec.target_file_size) if handle.spec else 0
         self._watcher.committed(
             Committed(
-                table=place.name,
+                table=handle.name,
                 source=self._source,
                 version=version,
                 rows=rows,
@@ -336,7 +336,7 @@ class Landing:
                 self._lake.letters.delete(file.path)
 
     def _delete(self, result: TableManifest, file: DataFile) -> None:
-        self._reaches[result.name].place.delete(file.path)
+        self._reaches[result.name].handle.delete(file.path)
 
 
 def _largest(manifests: list[Manifest]) -> tuple[int, int]:

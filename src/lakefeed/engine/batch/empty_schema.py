@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakefeed.engine.report import Watcher
 from lakefeed.errors import LakefeedError, TableError
-from lakefeed.handles.tables import Place
+from lakefeed.handles.tables import TableHandle
 from lakefeed.text import counted
 
 
@@ -18,23 +18,23 @@ class Blank:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self._events: dict[str, int] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, TableHandle] = {}
 
-    def add(self, place: Place, events: int) -> None:
+    def add(self, handle: TableHandle, events: int) -> None:
         """Note events without a column; the first of them are told."""
-        if events and place.name not in self._events:
+        if events and handle.name not in self._events:
             self._watcher.changed(
-                place.name,
+                handle.name,
                 f"has no columns yet: no field has a value in {counted(events, 'event')} so far",
             )
         if events:
-            self._places[place.name] = place
-            self._events[place.name] = self._events.get(place.name, 0) + events
+            self._places[handle.name] = handle
+            self._events[handle.name] = self._events.get(handle.name, 0) + events
 
     @property
     def is_made(self) -> bool:
         """Whether one of the tables has been made meanwhile, for the events of another source."""
-        return any(place.exists for place in self._places.values())
+        return any(handle.exists for handle in self._places.values())
 
     def failures(self) -> dict[str, LakefeedError]:
         """What to say of tables that are not made when there is nothing more to read."""

@@ -17,7 +17,7 @@ limit holds for the batch."""
 _SMALLEST_SHARE = 1 / 1024
 
 
-class Pace:
+class BatchLimits:
     """Decides, each time the ends of the partitions are known, whether a batch is due and where it ends.
 
     Bytes are not known before events are read, so their limit is turned into rows by the size that events

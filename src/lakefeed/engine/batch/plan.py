@@ -76,8 +76,8 @@ class FlowPlan:
     source: Source = field(repr=False)
     format: Format = field(repr=False)
     tables: tuple[TablePlan, ...]
-    letters_path: str
-    letters_storage: Mapping[str, str] = field(repr=False)
+    dead_letters_path: str
+    dead_letters_storage: Mapping[str, str] = field(repr=False)
     cores: int
     most_bytes: int | None = None
     """Payload bytes after which a task gives up: its batch was planned for far smaller events."""

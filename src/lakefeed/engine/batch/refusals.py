@@ -30,7 +30,7 @@ _ENOUGH = 20
 
 
 @dataclass(frozen=True)
-class Portion:
+class RefusedShare:
     """How many events of a batch a table has judged, and how many of them it has refused."""
 
     read: int
@@ -40,7 +40,7 @@ class Portion:
     samples: tuple[Sample, ...] = ()
 
     @classmethod
-    def of(cls, read: int, result: TableManifest) -> Portion:
+    def of(cls, read: int, result: TableManifest) -> RefusedShare:
         """What a batch was for a table that has read so many of its events."""
         refused = sum(result.refusals.values())
         before = sum(result.letters.values()) - refused
@@ -57,7 +57,7 @@ class Refusals:
     def __init__(self, source: str, stop_above: float | None) -> None:
         self._source = source
         self._stop_above = stop_above
-        self._recent: dict[str, deque[Portion]] = {}
+        self._recent: dict[str, deque[RefusedShare]] = {}
         self._told: set[str] = set()
         self._fresh: dict[str, pa.Schema] = {}
 
@@ -65,7 +65,7 @@ class Refusals:
         """Look closely at the first events of a table whose columns were just inferred from them."""
         self._fresh[table] = proposal
 
-    def limit(self, table: str, batch: Portion) -> TableError | None:
+    def limit(self, table: str, batch: RefusedShare) -> TableError | None:
         """Why the batch must not land: with it, more is refused than the pipeline file allows."""
         limit = self._stop_above
         if limit is None or not batch.exceeds(limit):
@@ -81,7 +81,7 @@ class Refusals:
             "start again."
         )
 
-    def add(self, table: str, batch: Portion) -> Refusing | None:
+    def add(self, table: str, batch: RefusedShare) -> Refusing | None:
         """Count a batch that has landed; answers what is to be told about the table, if anything."""
         recent = self._recent.setdefault(table, deque())
         recent.append(batch)
@@ -103,19 +103,21 @@ class Refusals:
         return None
 
 
-def _sum(batches: list[Portion] | deque[Portion]) -> Portion:
+def _sum(batches: list[RefusedShare] | deque[RefusedShare]) -> RefusedShare:
     reasons = Counter[str]()
     for one in batches:
         reasons.update(one.reasons)
     samples = tuple(sample for one in reversed(batches) for sample in one.samples)
-    return Portion(sum(one.read for one in batches), sum(one.refused for one in batches), reasons, samples)
+    return RefusedShare(
+        sum(one.read for one in batches), sum(one.refused for one in batches), reasons, samples
+    )
 
 
-def _share(batch: Portion, of: str = "of") -> str:
+def _share(batch: RefusedShare, of: str = "of") -> str:
     return f"{batch.refused:,} {of} {batch.read:,} events ({batch.refused / batch.read:.1%})"
 
 
-def _most_often(batch: Portion) -> str:
+def _most_often(batch: RefusedShare) -> str:
     """The most frequent reason, with one example of it."""
     reason = max(batch.reasons, key=lambda one: (batch.reasons[one], one))
     code = reason.partition("/")[2]
@@ -124,7 +126,7 @@ def _most_often(batch: Portion) -> str:
     return f"most often {code}{example}"
 
 
-def _advice(proposal: pa.Schema, batch: Portion) -> str:
+def _advice(proposal: pa.Schema, batch: RefusedShare) -> str:
     """The lines of `schema` with which the events that an inferred schema refuses would be rows."""
     lines = to_declare(proposal, [one.error for one in batch.samples if one.stage == "schema"])
     if not lines:

@@ -196,7 +196,7 @@ class _Lane:
         moments = origin.column("timestamp").cast(pa.int64()).to_pylist()
         partitions = map(name, topics, numbers)
         places = zip(partitions, offsets, moments, strict=True)
-        found = {at for at, place in enumerate(places) if place in self._lettered}
+        found = {at for at, handle in enumerate(places) if handle in self._lettered}
         _count(self._result.letters, events, sorted(found))
         return found
 
@@ -219,7 +219,7 @@ class _Lane:
         _count(self._result.letters, events, indexes)
         plan = self._plan
         if self._letters is None:
-            store = open_store(plan.letters_path, dict(plan.letters_storage))
+            store = open_store(plan.dead_letters_path, dict(plan.dead_letters_storage))
             self._letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA, sync=plan.sync))
         payloads = [events.payloads[index] for index in indexes]
         origin = events.origin(indexes)
@@ -233,10 +233,10 @@ class _Lane:
     def _stop_at_type_change(self, events: Events, refused: list[Refused]) -> None:
         changed = next((one for one in refused if one.code in TYPE_CHANGES), None)
         if changed:
-            place = events.origin([changed.index]).to_pylist()[0]
-            where = f"{place['topic'] or self._plan.source_name}, partition {place['partition']}"
+            handle = events.origin([changed.index]).to_pylist()[0]
+            where = f"{handle['topic'] or self._plan.source_name}, partition {handle['partition']}"
             raise TableError(
-                f"table {self.table.name}: the event at offset {place['offset']} of {where} does not fit and "
+                f"table {self.table.name}: the event at offset {handle['offset']} of {where} does not fit and "
                 f"`evolve.type_change` is fail: {changed.error}.\n"
                 "Correct `schema` or the producer, or choose another rule, then start again."
             )

@@ -21,7 +21,7 @@ _LONGEST_ADDRESS = 100
 """Bytes; the kernel takes 107 for the name of a socket."""
 
 
-class Gate:
+class OffsetChannel:
     """The driver's end of the line: holds the offsets that Spark may read up to."""
 
     def __init__(self, start: Offsets) -> None:

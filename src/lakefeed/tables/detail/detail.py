@@ -20,7 +20,7 @@ from lakefeed.tables.log.snapshot import DataFile, by_partition, data_files, ext
 from lakefeed.tables.operations.operation import Extent, place
 from lakefeed.tables.protocol import features
 from lakefeed.tables.rewrite.compact import SMALL_SHARE, target_of
-from lakefeed.tables.table import LakeTable, account_of
+from lakefeed.tables.table import LakeTable, commit_info_of
 
 _COMMANDS = ("rewind", "replay", "discard")
 """What only a command does, though a pipeline's name is in its account."""
@@ -41,7 +41,7 @@ class Commit:
     """None where the log does not tell."""
     rows_removed: int | None
     metrics: Mapping[str, Any]
-    account: Mapping[str, Any]
+    commit_info: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -137,22 +137,22 @@ def instant(milliseconds: int | None) -> str | None:
 
 
 def _commit(info: Mapping[str, Any], entry: entries.Entry, gone: Callable[[], int | None]) -> Commit:
-    account = account_of(info)
+    commit_info = commit_info_of(info)
     told = info.get("operationMetrics")
     metrics = told if isinstance(told, dict) else {}
     added, removed = _moved(entry, metrics)
-    if removed is None and _is_whole(entry, account):
+    if removed is None and _is_whole(entry, commit_info):
         added, removed = _less_kept(_rows_of(entry.adds), gone(), metrics.get("num_added_rows"))
     return Commit(
         version=info["version"],
         timestamp=instant(info.get("timestamp")) or "",
-        operation=str(account.get("kind") or info.get("operation") or "unknown"),
-        by=_by(info, account),
-        reason=account.get("reason"),
+        operation=str(commit_info.get("kind") or info.get("operation") or "unknown"),
+        by=_by(info, commit_info),
+        reason=commit_info.get("reason"),
         rows_added=added,
         rows_removed=removed,
         metrics=metrics,
-        account=account,
+        commit_info=commit_info,
     )
 
 
@@ -168,20 +168,20 @@ def _moved(entry: entries.Entry, metrics: Mapping[str, Any]) -> tuple[int | None
     return (inserted or 0) + (updated or 0), (deleted or 0) + (updated or 0)
 
 
-def _by(info: Mapping[str, Any], account: Mapping[str, Any]) -> str:
+def _by(info: Mapping[str, Any], commit_info: Mapping[str, Any]) -> str:
     """The pipeline, or the command and who typed it; of others, the engine."""
-    if not account:
+    if not commit_info:
         return str(info.get("engineInfo") or "unknown")
-    if account.get("kind") in _COMMANDS or account.get("by") == "command":
-        return ", ".join(["lakefeed command", *filter(None, [account.get("who")])])
-    pipeline = account.get("pipeline")
-    return f"lakefeed pipeline {pipeline}" if pipeline else f"lakefeed {account.get('by') or 'unknown'}"
+    if commit_info.get("kind") in _COMMANDS or commit_info.get("by") == "command":
+        return ", ".join(["lakefeed command", *filter(None, [commit_info.get("who")])])
+    pipeline = commit_info.get("pipeline")
+    return f"lakefeed pipeline {pipeline}" if pipeline else f"lakefeed {commit_info.get('by') or 'unknown'}"
 
 
-def _is_whole(entry: entries.Entry, account: Mapping[str, Any]) -> bool:
+def _is_whole(entry: entries.Entry, commit_info: Mapping[str, Any]) -> bool:
     """Whether the rows that came and went are those of its files: files went, or others took their place."""
     came = any(action.get("dataChange", True) for action in entry.adds)
-    return not came or account.get("kind") in _WHOLE
+    return not came or commit_info.get("kind") in _WHOLE
 
 
 def _rows_of(actions: Sequence[Mapping[str, Any]]) -> int | None:
@@ -234,5 +234,5 @@ def _largest(files: list[DataFile], count: int) -> list[PartitionSize]:
 def _owners(table: LakeTable, last: list[Commit]) -> list[str]:
     feeds = {tuple(name.split("/")[:2]) for name in table.transactions if name.count("/") > 1}
     pipelines = [f"pipeline {pipeline}, source {source}" for pipeline, source in sorted(feeds)]
-    engines = list(dict.fromkeys(commit.by for commit in last if not commit.account))
+    engines = list(dict.fromkeys(commit.by for commit in last if not commit.commit_info))
     return [*pipelines, *engines]

@@ -75,13 +75,13 @@ def _promised(info: dict[str, Any]) -> set[str]:
     would read the events of these rows again.
     """
     text = info.get("lakefeed")
-    account = json.loads(text) if isinstance(text, str) else {}
-    match account.get("kind"):
+    commit_info = json.loads(text) if isinstance(text, str) else {}
+    match commit_info.get("kind"):
         case "rows" | "position":
-            head = f"{account['pipeline']}/{account['source']}"
-            return {f"{head}/{partition}" for partition in account["ranges"]}
+            head = f"{commit_info['pipeline']}/{commit_info['source']}"
+            return {f"{head}/{partition}" for partition in commit_info["ranges"]}
         case "letters":
-            return set(account["letters"])
+            return set(commit_info["letters"])
         case _:
             return set()
 

@@ -82,7 +82,7 @@ def plan(
     return Plan(path, total, kept, partition_by, tuple(adds))
 
 
-def run(plan: Plan, storage: Mapping[str, str], account: Account) -> DeltaTable:
+def run(plan: Plan, storage: Mapping[str, str], commit_info: Account) -> DeltaTable:
     """Write version 0 of the log, with the statistics that the footers hold; the table that it makes."""
     options = delta_options(plan.path, storage)
     with store_errors(plan.path):
@@ -94,7 +94,7 @@ def run(plan: Plan, storage: Mapping[str, str], account: Account) -> DeltaTable:
                 "error",
                 plan.partition_by.names,
                 storage_options=options,
-                commit_properties=commit_properties({}, account),
+                commit_properties=commit_properties({}, commit_info),
             )
         except DeltaError as error:
             if "already exists" not in str(error):

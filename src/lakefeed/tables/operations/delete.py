@@ -49,7 +49,7 @@ def plan(table: LakeTable, where: str) -> Plan:
     )
 
 
-def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
     """Delete in one commit. Raises Conflict when rows were added meanwhile that it has not seen."""
     before = extent(data_files(table.delta))
     if not plan.rows:
@@ -60,7 +60,7 @@ def run(table: LakeTable, plan: Plan, account: Account) -> Report:
     def delete(delta: DeltaTable, properties: CommitProperties) -> None:
         delta.delete(plan.where, writer_properties=written, commit_properties=properties)
 
-    made = change(table, {**account, "where": plan.where}, delete)
+    made = change(table, {**commit_info, "where": plan.where}, delete)
     return Report("delete", before, extent(data_files(table.delta)), made)
 
 

@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lakefeed.errors import Conflict, UsageError
 from lakefeed.stores import store_errors, store_path
-from lakefeed.tables.table import LakeTable, account_of, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 from lakefeed.text import counted
 from lakefeed.units import readable_size
 
@@ -56,7 +56,7 @@ def place(table: LakeTable) -> str:
     return store_path(table.store)
 
 
-def operation_account(kind: str, *, by: str, reason: str | None = None, **more: Any) -> dict[str, Any]:
+def operation_info(kind: str, *, by: str, reason: str | None = None, **more: Any) -> dict[str, Any]:
     """The account of an operation: its kind, who asked for it (`command`, `upkeep`), why, and what else.
 
     No key of it is one of a batch's account, so that nobody takes it for rows that a source has sent.
@@ -66,7 +66,7 @@ def operation_account(kind: str, *, by: str, reason: str | None = None, **more: 
 
 def change(
     table: LakeTable,
-    account: Account,
+    commit_info: Account,
     alter: Callable[[DeltaTable, CommitProperties], object],
     *,
     tries: int = 5,
@@ -79,7 +79,7 @@ def change(
     lands between is a conflict; for operations that do not look for conflicts themselves.
     """
     token = uuid.uuid4().hex
-    properties = commit_properties({}, {**account, "commit": token})
+    properties = commit_properties({}, {**commit_info, "commit": token})
     if only_next:
         properties.max_commit_retries = 0
     table.refresh()
@@ -96,10 +96,10 @@ def change(
                     f"Run it again. ({_first_line(error)})"
                 ) from error
     infos = table.refresh()
-    return tuple(version for version, info in infos.items() if account_of(info).get("commit") == token)
+    return tuple(version for version, info in infos.items() if commit_info_of(info).get("commit") == token)
 
 
-def record(table: LakeTable, account: Account) -> tuple[int, ...]:
+def record(table: LakeTable, commit_info: Account) -> tuple[int, ...]:
     """Commit an account and nothing else, for what an operation does to the store alone; its version."""
 
     def commit(delta: DeltaTable, properties: CommitProperties) -> None:
@@ -107,7 +107,7 @@ def record(table: LakeTable, account: Account) -> tuple[int, ...]:
             [], "append", delta.schema(), table.partition_columns, commit_properties=properties
         )
 
-    return change(table, account, commit)
+    return change(table, commit_info, commit)
 
 
 @contextmanager

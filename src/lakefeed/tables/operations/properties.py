@@ -101,10 +101,10 @@ def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ())
     return found
 
 
-def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
     """Change the properties in one commit."""
     whole = extent(data_files(table.delta))
-    told = {**account, "set": dict(plan.changed), "unset": list(plan.unset)}
+    told = {**commit_info, "set": dict(plan.changed), "unset": list(plan.unset)}
     if plan.nothing:
         return Report("properties", whole, whole)
     if _local(table) and not _lacking(table, plan):
@@ -159,7 +159,7 @@ def _check(name: str, value: str) -> None:
         raise UsageError(f"--set {name}={value}: {error}") from error
 
 
-def _alter(table: LakeTable, plan: Plan, account: Account) -> int:
+def _alter(table: LakeTable, plan: Plan, commit_info: Account) -> int:
     """Commit the table's metadata with other properties, and nothing else.
 
     delta-rs has no operation that takes a property away, and the one that sets them adds features of its own
@@ -175,9 +175,9 @@ def _alter(table: LakeTable, plan: Plan, account: Account) -> int:
         info: dict[str, Any] = {
             "timestamp": int(time.time() * 1000),
             "operation": "SET TBLPROPERTIES",
-            "operationParameters": {"properties": orjson.dumps(account["set"]).decode()},
+            "operationParameters": {"properties": orjson.dumps(commit_info["set"]).decode()},
             "isBlindAppend": False,
-            COMMIT_KEY: orjson.dumps(account).decode(),
+            COMMIT_KEY: orjson.dumps(commit_info).decode(),
         }
         altered = {**told, "configuration": {**kept, **plan.changed}}
         _put(table, version, [{"commitInfo": info}, {"metaData": altered}])

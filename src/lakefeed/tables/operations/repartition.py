@@ -69,13 +69,13 @@ def plan(table: LakeTable, partition_by: Sequence[str], added_columns: pa.Schema
     )
 
 
-def run(table: LakeTable, plan: Plan, account: Account, shape: Shape = lambda rows: rows) -> Report:
+def run(table: LakeTable, plan: Plan, commit_info: Account, shape: Shape = lambda rows: rows) -> Report:
     """Write every row again, in one commit. Raises Conflict when anything has landed meanwhile."""
     before = extent(data_files(table.delta))
     other = {one.name: one for one in plan.retyped}
     schema = pa.schema([*(other.get(one.name, one) for one in table.schema), *plan.added_columns])
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
-    told = {**account, "partition_by": list(plan.partition_by), "was": list(plan.was)}
+    told = {**commit_info, "partition_by": list(plan.partition_by), "was": list(plan.was)}
 
     def write(delta: DeltaTable, properties: CommitProperties) -> None:
         # Another handle reads: one that writes is locked.

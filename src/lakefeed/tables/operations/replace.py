@@ -108,11 +108,11 @@ def plan(table: LakeTable, where: str, source: Rows) -> Plan:
     return Plan(table.version, where, removed, source, extent(touched), whole, codec_of(table.store, touched))
 
 
-def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
     """Replace in one commit. Raises TableError, and changes nothing, when a new row does not meet `where`."""
     before = extent(data_files(table.delta))
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
-    told = {**account, "where": plan.where, "from": plan.source.path}
+    told = {**commit_info, "where": plan.where, "from": plan.source.path}
 
     def replace(delta: DeltaTable, properties: CommitProperties) -> None:
         schema = table.schema

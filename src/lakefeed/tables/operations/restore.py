@@ -77,14 +77,14 @@ def refuse_moved(table: LakeTable, plan: Plan, file: str = "FILE") -> None:
     )
 
 
-def run(table: LakeTable, plan: Plan, account: Account) -> Report:
+def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
     """Restore in one commit; the positions in the log stay as they are (see `refuse_moved`)."""
     before = extent(data_files(table.delta))
 
     def restore(delta: DeltaTable, properties: CommitProperties) -> None:
         delta.restore(plan.to_version, commit_properties=properties)
 
-    made = change(table, {**account, "to_version": plan.to_version}, restore, tries=1)
+    made = change(table, {**commit_info, "to_version": plan.to_version}, restore, tries=1)
     return Report("restore", before, extent(data_files(table.delta)), made)
 
 

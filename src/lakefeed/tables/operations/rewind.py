@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError
 from lakefeed.errors import TableError, UsageError
 from lakefeed.tables.log.history import Log, LogVersion, Snapshot, file_sizes
 from lakefeed.tables.positions import named_partition
-from lakefeed.tables.table import LakeTable, account_of, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 from lakefeed.text import counted
 
 _OWN_KINDS = ("rows", "position", "create", "rewind", "replay", "alter", "evolve", "letters")
@@ -52,17 +52,17 @@ def plan_rewind(log: Log, to_version: int | None, to_time: dt.datetime | None) -
     begun: dict[str, int] = {}
     for version in range(target + 1, log.newest + 1):
         entry = log.entry(version)
-        account = account_of(entry.info)
-        _note_beginnings(account, begun)
-        if account.get("kind") == "replay":
-            found.replays.append(account)
-        if (text := _other(entry, account)) is not None:
+        commit_info = commit_info_of(entry.info)
+        _note_beginnings(commit_info, begun)
+        if commit_info.get("kind") == "replay":
+            found.replays.append(commit_info)
+        if (text := _other(entry, commit_info)) is not None:
             found.undone.append(text)
     _set_positions(found, begun)
     return found
 
 
-def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], account: Any) -> int:
+def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], commit_info: Any) -> int:
     """Bring the files and the positions back, in one commit. Answers its version.
 
     Raises TableError, with nothing changed, when anybody has committed since the plan was made.
@@ -71,7 +71,7 @@ def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], a
         raise _overtaken(table)
 
     def go_back(delta: DeltaTable) -> None:
-        delta.restore(rewind.to_version, commit_properties=commit_properties(transactions, account))
+        delta.restore(rewind.to_version, commit_properties=commit_properties(transactions, commit_info))
 
     try:
         table.change(go_back)
@@ -123,16 +123,16 @@ def _refuse_vacuumed(log: Log, then: Snapshot, now: Snapshot) -> None:
         )
 
 
-def _note_beginnings(account: Mapping[str, Any], begun: dict[str, int]) -> None:
+def _note_beginnings(commit_info: Mapping[str, Any], begun: dict[str, int]) -> None:
     """Remember where partitions began that the older version does not know."""
-    for partition, span in (account.get("ranges") or {}).items():
-        begun.setdefault(f"{account.get('pipeline')}/{account.get('source')}/{partition}", span[0])
+    for partition, span in (commit_info.get("ranges") or {}).items():
+        begun.setdefault(f"{commit_info.get('pipeline')}/{commit_info.get('source')}/{partition}", span[0])
 
 
-def _other(entry: LogVersion, account: Mapping[str, Any]) -> str | None:
+def _other(entry: LogVersion, commit_info: Mapping[str, Any]) -> str | None:
     """What a version did to the rows that was not reading events; None for a run's own commits."""
-    kind = account.get("kind")
-    if not entry.data_change or kind in _OWN_KINDS or account.get("ranges"):
+    kind = commit_info.get("kind")
+    if not entry.data_change or kind in _OWN_KINDS or commit_info.get("ranges"):
         return None
     who = f"{kind} by Lakefeed" if kind else f"{entry.info.get('operation', 'a commit')} of another writer"
     files = f"{counted(len(entry.added), 'file')} added, {len(entry.removed)} removed"

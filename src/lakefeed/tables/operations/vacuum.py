@@ -82,7 +82,7 @@ def plan(
 
 
 def run(
-    table: LakeTable, plan: Plan, account: Account, *, on_file: Callable[[], None] = lambda: None
+    table: LakeTable, plan: Plan, commit_info: Account, *, on_file: Callable[[], None] = lambda: None
 ) -> Report:
     """Delete the files of the plan, except those that have come to be needed since.
 
@@ -96,7 +96,7 @@ def run(
     before = live + Extent(len(files), sum(file.size for file in files))
     if not files:
         return Report("vacuum", before, live)
-    told = {**account, "files": len(files), "bytes": before.bytes - live.bytes, "retain": plan.retain}
+    told = {**commit_info, "files": len(files), "bytes": before.bytes - live.bytes, "retain": plan.retain}
     made = record(table, told)
     with store_errors(table.path):
         for file in files:

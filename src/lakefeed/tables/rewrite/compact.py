@@ -108,24 +108,24 @@ def plan(
 def run(
     table: LakeTable,
     plan: Plan,
-    account: Account,
+    commit_info: Account,
     writers: Writers,
     on_step: Callable[[Step], None] = lambda step: None,
 ) -> Report:
     """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
     made: list[int] = []
     for step in plan.steps:
-        made.append(run_step(table, plan, step, account, writers))
+        made.append(run_step(table, plan, step, commit_info, writers))
         on_step(step)
     return Report("compact", plan.table, extent(data_files(table.delta)), tuple(made))
 
 
-def run_step(table: LakeTable, plan: Plan, step: Step, account: Account, writers: Writers) -> int:
+def run_step(table: LakeTable, plan: Plan, step: Step, commit_info: Account, writers: Writers) -> int:
     """Rewrite the small files of one partition in one commit that says it changes no data; its version.
 
     Appends that land meanwhile are no conflict; their files are left for the next time.
     """
-    told = {**account, "partition": dict(step.partition), "files": len(step.files)}
+    told = {**commit_info, "partition": dict(step.partition), "files": len(step.files)}
     writer = writers(table, plan.codec, plan.target_size)
     return rewrite(table, step.files, read_rows(table, step.files), writer, told)
 

@@ -25,7 +25,7 @@ from lakefeed.tables.log import entries
 from lakefeed.tables.log.snapshot import DataFile, Partition, data_files
 from lakefeed.tables.operations.operation import Account, place
 from lakefeed.tables.rewrite.data_file import open_data, whole
-from lakefeed.tables.table import LakeTable, account_of, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 
 _TRIES = 20
 _FIRST_WAIT = 0.02
@@ -63,7 +63,7 @@ def rewrite(
     old: Sequence[DataFile],
     rows: Iterator[pa.RecordBatch],
     writer: FileWriter,
-    account: Account,
+    commit_info: Account,
 ) -> int:
     """Write the rows into new files and put these in the place of the old ones, in one commit; its version.
 
@@ -74,7 +74,7 @@ def rewrite(
     try:
         for batch in rows:
             writer.write(batch)
-        return _replace(table, old, writer.close(), shape, account)
+        return _replace(table, old, writer.close(), shape, commit_info)
     except (StoreUnavailable, KeyboardInterrupt, SystemExit):
         # The commit may have landed: what is not in the table is left for vacuum.
         raise
@@ -120,7 +120,7 @@ def _replace(
     old: Sequence[DataFile],
     new: Sequence[Written],
     shape: object,
-    account: Account,
+    commit_info: Account,
 ) -> int:
     table.refresh()
     gone = {file.path for file in old} - {file.path for file in data_files(table.delta)}
@@ -134,16 +134,16 @@ def _replace(
         if _shape(table) != shape:
             raise _conflict(table, "its columns")
         seen = table.version
-        failure = _try(table, old, new, {**account, "commit": token})
+        failure = _try(table, old, new, {**commit_info, "commit": token})
         for version, info in table.refresh().items():
-            if account_of(info).get("commit") == token:
+            if commit_info_of(info).get("commit") == token:
                 return version
         _check_between(table, seen, {file.path for file in old})
     raise StoreUnavailable(f"{place(table)}: the commit failed {_TRIES} times, last with: {failure}")
 
 
 def _try(
-    table: LakeTable, old: Sequence[DataFile], new: Sequence[Written], account: Account
+    table: LakeTable, old: Sequence[DataFile], new: Sequence[Written], commit_info: Account
 ) -> Exception | None:
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
@@ -152,7 +152,7 @@ def _try(
     actions += [
         AddAction(file.path, file.size, file.partition_values, now, False, file.stats) for file in new
     ]
-    properties = commit_properties({}, account)
+    properties = commit_properties({}, commit_info)
     # Only right behind the version that has been looked at: delta-rs would pass commits that remove the same.
     properties.max_commit_retries = 0
     properties.custom_metadata = {**(properties.custom_metadata or {}), "isBlindAppend": False}

@@ -27,7 +27,7 @@ from lakefeed.tables.operations.operation import Account, Extent, Report, place
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.rewrite.compact import codec_of, target_of
 from lakefeed.tables.rewrite.rewrite import Writers, read_rows, refuse_vectors, rewrite
-from lakefeed.tables.table import LakeTable, account_of
+from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.text import suggestion
 
 _BATCH_ROWS = 100_000
@@ -101,24 +101,24 @@ def plan(
 def run(
     table: LakeTable,
     plan: Plan,
-    account: Account,
+    commit_info: Account,
     writers: Writers,
     on_step: Callable[[Step], None] = lambda step: None,
 ) -> Report:
     """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
     made: list[int] = []
     for step in plan.steps:
-        made.append(run_step(table, plan, step, account, writers))
+        made.append(run_step(table, plan, step, commit_info, writers))
         on_step(step)
     return Report("cluster", plan.table, extent(data_files(table.delta)), tuple(made))
 
 
-def run_step(table: LakeTable, plan: Plan, step: Step, account: Account, writers: Writers) -> int:
+def run_step(table: LakeTable, plan: Plan, step: Step, commit_info: Account, writers: Writers) -> int:
     """Rewrite one partition in one commit that says it changes no data; its version.
 
     Its rows are sorted in memory, all at once.
     """
-    told = {**account, "columns": list(plan.columns), "partition": dict(step.partition)}
+    told = {**commit_info, "columns": list(plan.columns), "partition": dict(step.partition)}
     writer = writers(table, plan.codec, plan.target_size)
     ordered = _z_ordered(read_rows(table, step.files), table.schema, plan.columns)
     return rewrite(table, step.files, ordered, writer, told)
@@ -158,7 +158,7 @@ def _clustered(table: LakeTable, columns: Sequence[str], first: int) -> set[str]
     found: set[str] = set()
     with store_errors(table.path):
         for entry in entries(table.store, first):
-            told = account_of(entry.info)
+            told = commit_info_of(entry.info)
             by = told.get("columns") if told.get("kind") == "cluster" else _spark_columns(entry.info)
             if by == list(columns):
                 found.update(plain_path(add) for add in entry.adds)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lakefeed.tables.log.history import Log, LoggedFile, LogVersion, Snapshot, file_sizes
 from lakefeed.tables.positions import named_partition
-from lakefeed.tables.table import account_of
+from lakefeed.tables.table import commit_info_of
 from lakefeed.tables.verify.chain import Chain
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.text import counted
@@ -146,29 +146,29 @@ class _Walk:
 
     def _check(self, entry: LogVersion, state: Snapshot) -> None:
         try:
-            account = account_of(entry.info)
+            commit_info = commit_info_of(entry.info)
         except ValueError:
-            account = {}
-        kind = str(account.get("kind", ""))
+            commit_info = {}
+        kind = str(commit_info.get("kind", ""))
         at = entry.info.get("timestamp")
         if entry.version == 0:
             self.proof.created = at
         if self._letters and kind == "letters" and at is not None:
-            self.proof.lettered = dict.fromkeys(account.get("letters") or (), at) | self.proof.lettered
+            self.proof.lettered = dict.fromkeys(commit_info.get("letters") or (), at) | self.proof.lettered
         if kind in ("rewind", "replay", "replayed", "discard", "returned"):
             self.proof.untouched = False
         if not self._letters:
-            self._check_positions(entry, account, kind)
-        self._check_counts(entry, state, account, kind)
+            self._check_positions(entry, commit_info, kind)
+        self._check_counts(entry, state, commit_info, kind)
 
-    def _check_positions(self, entry: LogVersion, account: Mapping[str, Any], kind: str) -> None:
+    def _check_positions(self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str) -> None:
         proof, version = self.proof, entry.version
         if kind == "rewind":
-            self._follow_rewind(entry, account)
+            self._follow_rewind(entry, commit_info)
             return
-        head = f"{account.get('pipeline')}/{account.get('source')}/"
-        jumps: Mapping[str, list[int]] = account.get("lost") or {}
-        ranges: Mapping[str, list[int]] = account.get("ranges") or {}
+        head = f"{commit_info.get('pipeline')}/{commit_info.get('source')}/"
+        jumps: Mapping[str, list[int]] = commit_info.get("lost") or {}
+        ranges: Mapping[str, list[int]] = commit_info.get("ranges") or {}
         for partition, span in ranges.items():
             name = head + partition
             shown = named_partition(name) or name
@@ -183,9 +183,9 @@ class _Walk:
             elif begun := named_partition(name):
                 proof.chains[name] = Chain.begun(begun, version, last + 1)
 
-    def _follow_rewind(self, entry: LogVersion, account: Mapping[str, Any]) -> None:
+    def _follow_rewind(self, entry: LogVersion, commit_info: Mapping[str, Any]) -> None:
         """What came after the version that is back is gone."""
-        target = int(account.get("to", -1))
+        target = int(commit_info.get("to", -1))
         proof = self.proof
         self._follows[entry.version] = target
         for name, chain in proof.chains.items():
@@ -203,7 +203,7 @@ class _Walk:
         self.proof.notes.append(f"version {version}: {partition}: {what} (`on_data_loss: skip`)")
 
     def _check_counts(
-        self, entry: LogVersion, state: Snapshot, account: Mapping[str, Any], kind: str
+        self, entry: LogVersion, state: Snapshot, commit_info: Mapping[str, Any], kind: str
     ) -> None:
         gone = [state.files[path] for path in entry.removed if path in state.files]
         came = [file for file in entry.added if file.path not in state.files or file.path in entry.removed]
@@ -213,59 +213,61 @@ class _Walk:
             self._uncounted.append(entry.version)
             return
         if kind in _APPENDS:
-            self._check_append(entry, account, kind, added, len(gone))
+            self._check_append(entry, commit_info, kind, added, len(gone))
         elif not entry.data_change:
             if (came or gone) and added != removed:
                 self._wrong(entry, f"{_operation(entry)} made {added:,} rows out of {removed:,}")
         elif kind == "rewind" or (kind == "create" and not (came or gone)):
             return
         elif entry.info.get("operation") == "RESTORE":
-            self._check_restore(entry, account, added, removed)
-        elif account:
-            self._check_removal(entry, account, kind, added, removed)
+            self._check_restore(entry, commit_info, added, removed)
+        elif commit_info:
+            self._check_removal(entry, commit_info, kind, added, removed)
         else:
             self._name_stranger(entry, added, removed)
 
     def _check_append(
-        self, entry: LogVersion, account: Mapping[str, Any], kind: str, added: int, removed_files: int
+        self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str, added: int, removed_files: int
     ) -> None:
-        told = account.get("rows")
+        told = commit_info.get("rows")
         if told is not None and told != added:
             self._wrong(entry, f"the commit reports {told:,} rows, its files have {added:,}")
         if removed_files:
             self._wrong(entry, f"a commit that only adds has removed {counted(removed_files, 'file')}")
         # In a table of a route, events that are not its rows are rows of the others.
-        if kind == "rows" and told is not None and not account.get("routed"):
-            ranges = list((account.get("ranges") or {}).values())
+        if kind == "rows" and told is not None and not commit_info.get("routed"):
+            ranges = list((commit_info.get("ranges") or {}).values())
             left = sum(span[2] - span[3] - sum(span[4:]) for span in ranges)
-            left -= sum(_total(account.get(key)) for key in _LEFT_OUT)
+            left -= sum(_total(commit_info.get(key)) for key in _LEFT_OUT)
             if left != told:
                 read, letters = (sum(span[at] for span in ranges) for at in (2, 3))
                 self._wrong(
                     entry, f"{read:,} events read and {letters:,} dead letters do not add up to {told:,} rows"
                 )
 
-    def _check_restore(self, entry: LogVersion, account: Mapping[str, Any], added: int, removed: int) -> None:
+    def _check_restore(
+        self, entry: LogVersion, commit_info: Mapping[str, Any], added: int, removed: int
+    ) -> None:
         self.proof.untouched = False
         target = (entry.info.get("operationParameters") or {}).get("version")
         if target is None or not str(target).lstrip("-").isdigit():
             self._name_stranger(entry, added, removed)
             return
         for chain in self.proof.chains.values():
-            if not account.get("ranges"):
+            if not commit_info.get("ranges"):
                 self.proof.findings += chain.missing_after_restore(entry.version, int(target))
         self.proof.notes.append(f"version {entry.version}: restored to version {target}")
 
     def _check_removal(
-        self, entry: LogVersion, account: Mapping[str, Any], kind: str, added: int, removed: int
+        self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str, added: int, removed: int
     ) -> None:
         """Letters that were replayed or discarded, or whatever else Lakefeed has done with a purpose."""
         if kind in ("replayed", "discard", "returned"):
-            told, real = int(account.get("letters", 0)), abs(removed - added)
+            told, real = int(commit_info.get("letters", 0)), abs(removed - added)
             if told != real:
                 self._wrong(entry, f"the commit reports {told:,} dead letters ({kind}), it moved {real:,}")
             return
-        if account.get("ranges"):
+        if commit_info.get("ranges"):
             # It reads events and changes rows with them: a merge has its own arithmetic.
             return
         self.proof.untouched = False

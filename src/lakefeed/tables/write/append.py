@@ -20,7 +20,7 @@ from lakefeed.stores import local_folder, store_errors
 from lakefeed.tables.log.write import add_action, commit_info, write_entry
 from lakefeed.tables.operations.checkpoint import checkpoint_when_due
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.table import LakeTable, account_of, commit_metadata, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of, commit_metadata, commit_properties
 
 _FIRST_WAIT = 0.1
 _MOST_OVERTAKEN = 15
@@ -157,7 +157,7 @@ class _Effort:
         before = self.table.next_version
         passed = self.table.refresh(grounded=True)
         for version, info in passed.items():
-            if account_of(info).get("commit") == self.change.token:
+            if commit_info_of(info).get("commit") == self.change.token:
                 return version
         self.blind |= self.table.next_version - before != len(passed)
         if not self.may_have_landed():

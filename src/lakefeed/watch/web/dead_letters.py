@@ -10,7 +10,7 @@ from lakefeed.watch.view import LetterGroup, LetterView, RunView
 from lakefeed.watch.web.markup import Markup, tag
 
 
-def letter_list(view: RunView, opened: Container[str] | None) -> Markup:
+def dead_letter_list(view: RunView, opened: Container[str] | None) -> Markup:
     """All dead letters of the run by reason, with letters and payloads of the reasons that are opened.
 
     None opens all, for a page that may have no script.

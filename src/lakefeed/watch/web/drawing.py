@@ -183,8 +183,8 @@ def _letter_edge(frame: _Frame, source: SourceView, start: float, end: float) ->
 
 
 def _box(x: float, y: float, width: float, height: float, cls: str) -> Markup:
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{width - 2:.0f}" height="{height:.0f}"'
-    return Markup(f'<rect {place} rx="9" class="box {cls}"></rect>')
+    handle = f'x="{x:.1f}" y="{y:.1f}" width="{width - 2:.0f}" height="{height:.0f}"'
+    return Markup(f'<rect {handle} rx="9" class="box {cls}"></rect>')
 
 
 def _text(said: str, x: float, y: float, cls: str) -> Markup:

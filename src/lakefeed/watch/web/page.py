@@ -14,7 +14,7 @@ from lakefeed.text import counted, listed
 from lakefeed.watch.figures import ago, clock, iso, per_second, short
 from lakefeed.watch.health import DOWN, Concern, concerns, reasons
 from lakefeed.watch.view import RunView
-from lakefeed.watch.web.dead_letters import letter_list
+from lakefeed.watch.web.dead_letters import dead_letter_list
 from lakefeed.watch.web.drawing import chart, drawing
 from lakefeed.watch.web.markup import Markup, join, tag
 from lakefeed.watch.web.ranges import range_links, range_text
@@ -78,7 +78,7 @@ class StatusPage:
             _figures(view),
             tag("section", tag("h2", "Pipeline"), drawing(view), cls="card flow"),
             table_rows(view, opened),
-            tag("div", letter_list(view, opened), _happenings(view), cls="pair"),
+            tag("div", dead_letter_list(view, opened), _happenings(view), cls="pair"),
             id="live",
         )
 

@@ -25,7 +25,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.status import status_of
 from lakefeed.watch.health import concerns, reasons, remarks
 from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
-from lakefeed.watch.state import Logbook
+from lakefeed.watch.state import RunState
 from lakefeed.watch.view import LetterView
 from lakefeed.watch.web.guard import Guard
 from lakefeed.watch.web.page import StatusPage
@@ -38,7 +38,7 @@ _log = logging.getLogger("lakefeed")
 class Pages:
     """The answers, each from the logbook: nothing here reads a table or asks a source."""
 
-    def __init__(self, pipeline: Pipeline, logbook: Logbook, metrics: Metrics) -> None:
+    def __init__(self, pipeline: Pipeline, logbook: RunState, metrics: Metrics) -> None:
         self._pipeline = pipeline
         self._logbook = logbook
         self._metrics = metrics
@@ -95,7 +95,7 @@ def _without_payload(letter: LetterView) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(pipeline: Pipeline, logbook: Logbook, metrics: Metrics) -> Iterator[str]:
+def serving(pipeline: Pipeline, logbook: RunState, metrics: Metrics) -> Iterator[str]:
     """Serve in a thread of its own until the block ends; gives the address of the page.
 
     Raises UsageError before anything else is started when the address cannot be had.

@@ -34,7 +34,7 @@ class Told:
 
 
 @dataclass
-class Desk:
+class TableCommand:
     """One command at one table."""
 
     path: str
@@ -112,9 +112,9 @@ class Desk:
 
 
 @contextmanager
-def desk(
+def command(
     path: str, file: Path | None, storage: Sequence[str] | None, as_json: bool = False
-) -> Iterator[Desk]:
+) -> Iterator[TableCommand]:
     """Find the table that a command line names; errors pass without secrets."""
     from lakefeed.pipeline.secrets import Redactor, secret_strings
 
@@ -132,7 +132,7 @@ def desk(
         secrets |= set(secret_strings(written, (), pipeline.option_paths_from_variables))
     redactor = Redactor(secrets)
     with redactor.guarding():
-        yield Desk(place, options, redactor, as_json)
+        yield TableCommand(place, options, redactor, as_json)
 
 
 def plain(value: Any) -> Any:
