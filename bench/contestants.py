@@ -23,7 +23,7 @@ def lakefeed(work: Workload, brokers: str, rows: int, batch: int, folder: Path) 
     """The product, with nothing set but the size of a batch."""
     from lakefeed import Pipeline
     from lakefeed.engine.report import BatchDone, Quiet
-    from lakefeed.engine.supervisor import run
+    from lakefeed.run import run
 
     class Times(Quiet):
         def __init__(self) -> None:

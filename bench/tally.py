@@ -91,7 +91,7 @@ def _cpu() -> float:
 def _run(told: str, warmup: int, batches: int, rest: float) -> None:
     from lakefeed import Pipeline
     from lakefeed.engine.report import BatchDone, Committed, Quiet
-    from lakefeed.engine.supervisor import run
+    from lakefeed.run import run
 
     stop = threading.Event()
 

@@ -134,7 +134,7 @@ def child(file: Path, end: int) -> None:
     from lakefeed import Pipeline
     from lakefeed.engine.faultpoints import UPKEEP_POINTS
     from lakefeed.engine.report import Committed, Quiet, Upkept
-    from lakefeed.engine.supervisor import run as run_engine
+    from lakefeed.run import run as run_engine
 
     killing = os.environ.get("LAKEFEED_KILL_AT", "").partition(":")[0] in UPKEEP_POINTS
     stop = threading.Event()

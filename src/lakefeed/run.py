@@ -1,17 +1,33 @@
-"""A run that can be looked at: the engine, and around it whoever watches."""
+"""A run: all parts of Lakefeed put together for one pipeline."""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from lakefeed.engine.flow import Flow
+from lakefeed.engine.instance import only_instance
 from lakefeed.engine.report import Watcher
-from lakefeed.engine.supervisor import run as run_engine
+from lakefeed.engine.spark.delta import delta_settings, needs_delta
+from lakefeed.engine.spark.machines import refuse_unshared_disks
+from lakefeed.engine.spark.session import spark_session
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.upkeep.file_counts import count_files
+from lakefeed.upkeep.jobs import UpkeepJob, UpkeepJobs
+from lakefeed.upkeep.schedule import Schedule
+from lakefeed.upkeep.scheduler import Scheduler, beside
 from lakefeed.watch.state import RunState
 from lakefeed.watch.together import Together
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger("lakefeed")
 
@@ -22,26 +38,62 @@ def run(
     once: bool = False,
     master: str | None = None,
     watcher: Watcher | None = None,
-    logbook: RunState | None = None,
+    state: RunState | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Run a pipeline, and serve its page if the file has `http`; see the engine's `run` for the rest.
+    """Run a pipeline until `stop` is set, or with `once` until all is read that was there at the start.
 
-    `logbook` is one that somebody else reads as well; without it, one is kept only if it is served.
+    The page is served if the file has `http`. `state` is one that somebody else reads as well; without it,
+    one is kept only if it is served. Raises the first error that ended a source or a table, after the others
+    have come to their end.
     """
-    run_engine(pipeline, once=once, master=master, watched=_watched(pipeline, logbook, watcher), stop=stop)
+    folder = Path(pipeline.state) / pipeline.name
+    stop = stop or threading.Event()
+    refuse_unshared_disks(pipeline, master or pipeline.spark.master)
+    # The lock comes first: a second instance must not hear that its port is taken.
+    with (
+        only_instance(pipeline),
+        _watched(pipeline, state, watcher) as watch,
+        _spark(pipeline, once, master, folder / "spark.log", watch) as session,
+    ):
+        # Positions come from the tables, so what an earlier run left here has nothing to say.
+        checkpoints = folder / "checkpoints"
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        tables = Tables(pipeline)
+        flows = [Flow(tables, name, session, checkpoints, watch, once=once) for name in pipeline.sources]
+        # A run that ends by itself is over before anything is due.
+        jobs: UpkeepJobs | list[UpkeepJob] = [] if once else UpkeepJobs(tables, session, stop.is_set)
+        upkeep = Scheduler(jobs, Schedule(folder / "upkeep.json"), watch, stop)
+        counting = count_files(tables, watch) if pipeline.http else nullcontext()
+        with beside(upkeep, pipeline.stop_timeout), counting:
+            Supervisor(pipeline, flows, watch, stop).run()
 
 
 @contextmanager
-def _watched(pipeline: Pipeline, logbook: RunState | None, watcher: Watcher | None) -> Iterator[Watcher]:
+def _spark(
+    pipeline: Pipeline, once: bool, master: str | None, log: Path, watch: Watcher
+) -> Iterator[SparkSession]:
+    """Start Spark, or use the session of the program; with Spark's own Delta where upkeep needs it."""
+    conf = pipeline.spark.conf
+    if needs_delta(pipeline) and not once:
+        conf = delta_settings(conf)
+    with spark_session(pipeline.name, master or pipeline.spark.master, conf, log, watch.starting) as session:
+        # A program may have brought a session with another master.
+        refuse_unshared_disks(pipeline, str(session.sparkContext.master))
+        watch.started()
+        yield session
+
+
+@contextmanager
+def _watched(pipeline: Pipeline, state: RunState | None, watcher: Watcher | None) -> Iterator[Watcher]:
     """All who watch as one, for the length of a run; the page is served meanwhile."""
-    watchers = [one for one in (logbook, watcher) if one is not None]
-    with _served(pipeline, logbook) as serving:
+    watchers = [one for one in (state, watcher) if one is not None]
+    with _served(pipeline, state) as serving:
         yield Together(*serving, *watchers)
 
 
 @contextmanager
-def _served(pipeline: Pipeline, logbook: RunState | None) -> Iterator[list[Watcher]]:
+def _served(pipeline: Pipeline, state: RunState | None) -> Iterator[list[Watcher]]:
     """Those who must be told so that the page knows; none without `http`."""
     if pipeline.http is None:
         yield []
@@ -49,8 +101,8 @@ def _served(pipeline: Pipeline, logbook: RunState | None) -> Iterator[list[Watch
     from lakefeed.watch.metrics import Metrics
     from lakefeed.watch.web.server import serving
 
-    kept = logbook or RunState(pipeline)
+    kept = state or RunState(pipeline)
     metrics = Metrics(kept)
     with serving(pipeline, kept, metrics) as address:
         _log.info("the page is at %s", address)
-        yield [metrics] if logbook else [kept, metrics]
+        yield [metrics] if state else [kept, metrics]

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from lakefeed import Pipeline
 from lakefeed.engine.report import Quiet, Upkept
-from lakefeed.engine.supervisor import run
+from lakefeed.run import run
 from support.ledger import assert_each_once, table_ids
 
 pytestmark = pytest.mark.usefixtures("spark")

@@ -16,7 +16,7 @@ import pytest
 
 from lakefeed import Pipeline, TableError, UsageError
 from lakefeed.engine.report import Quiet
-from lakefeed.engine.supervisor import run
+from lakefeed.run import run
 from support.ledger import assert_each_once, dead_letters, table_ids
 
 PIPELINE = """\

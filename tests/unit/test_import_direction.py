@@ -10,17 +10,18 @@ HOUSE = Path(lakefeed.__file__).parent
 
 # From the ground up; rooms of one floor do not know each other.
 FLOORS = [
-    {"errors", "text", "units"},
+    {"errors", "text", "figures"},
+    {"units"},
     {"columns", "stores"},
     {"pipeline"},
     {"sources", "formats", "rows", "files", "tables"},
     {"handles"},
     {"dead_letters"},
     {"engine"},
-    {"upkeep", "reprocess"},
-    {"watch", "reports"},
+    {"upkeep", "reprocess", "reports"},
+    {"watch"},
     {"run"},
-    {"testing", "doctor"},
+    {"background", "testing", "doctor"},
     {"commands"},
 ]
 

@@ -102,7 +102,7 @@ def run_pipeline(
         redactor.guarding(),
         _progress(pipeline, logbook, redactor, stop, called, lines=lines, waits=not once) as watcher,
     ):
-        run_watched(pipeline, once=once, master=master, watcher=watcher, logbook=logbook, stop=stop)
+        run_watched(pipeline, once=once, master=master, watcher=watcher, state=logbook, stop=stop)
 
 
 @contextmanager

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from lakefeed.engine.batch.plan import group_of
 from lakefeed.engine.batch.refusals import Refusals
 from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.report import Watcher
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.routed_tables import RoutedTables
+from lakefeed.handles.table_plan import group_of
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import Offsets
 from lakefeed.tables.positions import lowest

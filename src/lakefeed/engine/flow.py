@@ -23,7 +23,7 @@ from lakefeed.columns.sightings import events_seen, sighting_lines
 from lakefeed.engine.assignment import Assignment, Seat
 from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.limits import BatchLimits
-from lakefeed.engine.batch.plan import FlowPlan, RoutedTable, TablePlan, format_of, group_of
+from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.flow_run import FlowRun, spark_errors
 from lakefeed.engine.report import Watcher
@@ -32,6 +32,7 @@ from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import BatchFailed, LakefeedError, TableError
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.progress import TableProgress
+from lakefeed.handles.table_plan import RoutedTable, TablePlan, group_of
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
 from lakefeed.tables.positions import lowest

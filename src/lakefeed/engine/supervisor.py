@@ -1,78 +1,20 @@
-"""The supervisor: starts Spark and a flow for each source, and decides what an error means for the others."""
+"""The supervisor: a thread for each flow, and what an error of one means for the others."""
 
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 from lakefeed.engine.defects import defect_of, kept
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.instance import only_instance
-from lakefeed.engine.report import Quiet, Watcher
+from lakefeed.engine.report import Watcher
 from lakefeed.engine.retries import Retries
-from lakefeed.engine.spark.delta import delta_settings, needs_delta
-from lakefeed.engine.spark.machines import refuse_unshared_disks
-from lakefeed.engine.spark.session import spark_session
 from lakefeed.errors import Defect, Fenced, GaveUp, LakefeedError, SourceError, TableError
-from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.units import format_duration
-from lakefeed.upkeep.file_counts import count_files
-from lakefeed.upkeep.jobs import UpkeepJob, UpkeepJobs
-from lakefeed.upkeep.schedule import Schedule
-from lakefeed.upkeep.scheduler import Scheduler, beside
 
 _log = logging.getLogger("lakefeed")
-
-
-def run(
-    pipeline: Pipeline,
-    *,
-    once: bool = False,
-    master: str | None = None,
-    watcher: Watcher | None = None,
-    watched: AbstractContextManager[Watcher] | None = None,
-    stop: threading.Event | None = None,
-) -> None:
-    """Run a pipeline until `stop` is set, or with `once` until all is read that was there at the start.
-
-    `watched` makes the watcher when this is known to be the only instance: a second one must not hear first
-    that its port is taken. Raises the first error that ended a source or a table, after the others have
-    come to their end.
-    """
-    state = Path(pipeline.state) / pipeline.name
-    refuse_unshared_disks(pipeline, master or pipeline.spark.master)
-    with only_instance(pipeline), watched or nullcontext(watcher or Quiet()) as watcher:
-        lake = Tables(pipeline)
-        chosen = master or pipeline.spark.master
-        conf = (
-            pipeline.spark.conf if once or not needs_delta(pipeline) else delta_settings(pipeline.spark.conf)
-        )
-        log = state / "spark.log"
-        with spark_session(pipeline.name, chosen, conf, log, watcher.starting) as session:
-            # A program may have brought a session of its own.
-            refuse_unshared_disks(pipeline, str(session.sparkContext.master))
-            watcher.started()
-            # Positions come from the tables, so what an earlier run left here has nothing to say.
-            shutil.rmtree(state / "checkpoints", ignore_errors=True)
-            flows = [
-                Flow(lake, name, session, state / "checkpoints", watcher, once=once)
-                for name in pipeline.sources
-            ]
-            ended = stop or threading.Event()
-            # A run that ends by itself is over before anything is due.
-            charges: Sequence[UpkeepJob] | UpkeepJobs = (
-                [] if once else UpkeepJobs(lake, session, ended.is_set)
-            )
-            caretaker = Scheduler(charges, Schedule(state / "upkeep.json"), watcher, ended)
-            counting = count_files(lake, watcher) if pipeline.http else nullcontext()
-            with beside(caretaker, pipeline.stop_timeout), counting:
-                Supervisor(pipeline, flows, watcher, ended).run()
 
 
 class Supervisor:

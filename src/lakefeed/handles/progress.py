@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lakefeed.engine.batch.plan import Stamp
+from lakefeed.handles.table_plan import Stamp
 from lakefeed.handles.tables import TableHandle
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.shape import Shape

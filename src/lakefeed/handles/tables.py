@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.columns.column_types import meant, stored, type_text
-from lakefeed.engine.batch.plan import Stamp, TablePlan, group_of
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import Rules
+from lakefeed.handles.table_plan import Stamp, TablePlan, group_of
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField, check_partitioning

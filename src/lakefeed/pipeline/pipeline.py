@@ -201,7 +201,7 @@ class Pipeline(Section):
         Raises UsageError where a run of this program is in the way.
         """
         # By name: what runs it is above this room and imports the engine.
-        background = import_module("lakefeed.watch.background")
+        background = import_module("lakefeed.background")
         started: Run = background.start(self, once=once, master=master, on_commit=on_commit)
         return started
 

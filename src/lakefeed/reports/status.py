@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
+from lakefeed.figures import iso
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
@@ -12,8 +13,6 @@ from lakefeed.sources import Offsets, SourceClient
 from lakefeed.tables.detail.contents import contents_of
 from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.table import LakeTable
-from lakefeed.watch.figures import iso
-from lakefeed.watch.view import RunView, TableView
 
 
 @dataclass
@@ -64,35 +63,6 @@ def status(pipeline: Pipeline) -> PipelineStatus:
         tables = [_table(pipeline, handle, asked.clients, asked.ends) for handle in lake.places.values()]
         letters = _table(pipeline, lake.letters, {}, {})
     return PipelineStatus(pipeline.name, tables, letters, asked.troubles)
-
-
-def status_of(view: RunView) -> PipelineStatus:
-    """The same of a run, from its logbook: nothing is read and nobody is asked."""
-    return PipelineStatus(
-        pipeline=view.pipeline,
-        tables=[_viewed(one) for one in view.tables],
-        dead_letters=_viewed(view.letters),
-        sources={one.name: one.stopped or one.trouble or None for one in view.sources},
-    )
-
-
-def _viewed(table: TableView) -> TableStatus:
-    offsets: dict[str, dict[str, PartitionStatus]] = {}
-    for one in table.partitions:
-        offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(one.next, one.end, one.lag)
-    return TableStatus(
-        name=table.name,
-        path=table.path,
-        version=table.version,
-        rows=table.rows,
-        files=table.files,
-        small_files=table.small_files,
-        bytes=table.size,
-        last_commit=None if table.last_commit is None else iso(table.last_commit),
-        offsets=offsets,
-        lag=table.lag,
-        error=table.stopped or table.trouble or None,
-    )
 
 
 def _table(

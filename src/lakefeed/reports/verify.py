@@ -276,7 +276,7 @@ def _count_letters(
             lowest, highest = reach.get(partition, (chain.first, -1))
             outside = lowest < chain.first or highest >= chain.next
             # Letters that are older than the table may be of a topic that had the name before.
-            since = log.lettered.get(application_id(*name, letters_of=place.name))
+            since = log.lettered.get(application_id(*name, letters_of=handle.name))
             older = since is not None and proof.created is not None and since < proof.created
             wrong = counts[partition] < chain.letters if older else counts[partition] != chain.letters
             if wrong and not outside:

@@ -11,9 +11,9 @@ from types import TracebackType
 
 from lakefeed.columns.sightings import inferred_from
 from lakefeed.engine.report import Committed, Quiet, Refusing, Upkept
+from lakefeed.figures import trying_again
 from lakefeed.text import counted
 from lakefeed.units import readable_seconds, readable_size
-from lakefeed.watch.figures import trying_again
 from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lakefeed.figures import ago
 from lakefeed.text import counted
-from lakefeed.watch.figures import ago
 from lakefeed.watch.view import RunView
 
 

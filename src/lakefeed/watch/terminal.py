@@ -13,9 +13,9 @@ from rich.text import Text
 
 from lakefeed.columns.sightings import inferred_from
 from lakefeed.engine.report import Quiet, Refusing, Upkept
+from lakefeed.figures import ago, trying_again
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.text import counted
-from lakefeed.watch.figures import ago, trying_again
 from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
 from lakefeed.watch.view import RunView, TableView

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.commands.app import main
+from lakefeed.commands.table import table_command
 from lakefeed.testing import Sample, run_samples
 from support.delta_tables import write_table
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakefeed.engine.batch.plan import FlowPlan, TablePlan, split
+from lakefeed.engine.batch.plan import FlowPlan, split
 from lakefeed.formats.json.format import JsonFormat
+from lakefeed.handles.table_plan import TablePlan
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.sources.generate.source import GenerateSource
 

@@ -143,7 +143,7 @@ def test_a_pipeline_travels_to_other_processes() -> None:
 def test_run_hands_over_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(
-        "lakefeed.watch.background.run",
+        "lakefeed.background.run",
         lambda pipeline, once, master, **_: calls.append((pipeline, once, master)),
     )
     pipeline = _pipeline()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakefeed.watch.figures import ago, per_second, short
+from lakefeed.figures import ago, per_second, short
 from lakefeed.watch.series import Rate, Series
 
 

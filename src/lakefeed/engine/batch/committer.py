@@ -24,13 +24,13 @@ from lakefeed.engine.batch.manifest import (
     merged,
     various,
 )
-from lakefeed.engine.batch.plan import group_of
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.report import Committed, DeadLettersFound, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files import DataFile
 from lakefeed.handles.progress import TableProgress
+from lakefeed.handles.table_plan import group_of
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.detail.contents import small_below

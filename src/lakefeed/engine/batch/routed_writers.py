@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.manifest import TableManifest
-from lakefeed.engine.batch.plan import RoutedTable, TablePlan
 from lakefeed.files.parquet import TableWriter
 from lakefeed.formats import Refused
+from lakefeed.handles.table_plan import RoutedTable, TablePlan
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows.route import cut, lacking, part
 from lakefeed.sources import OffsetRange

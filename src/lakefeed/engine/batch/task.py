@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import stored
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, Manifest, TableManifest, listed
-from lakefeed.engine.batch.plan import FlowPlan, TablePlan
+from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.routed_writers import RoutedWriters
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.faultpoints import passing
@@ -26,6 +26,7 @@ from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.files.partitions import without_place
 from lakefeed.formats import Decoded, Decoder, Refused, Rules
 from lakefeed.formats.refusal import TYPE_CHANGES
+from lakefeed.handles.table_plan import TablePlan
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA, dead_letters, preview
 from lakefeed.rows.metadata import add_metadata
@@ -233,11 +234,11 @@ class _Lane:
     def _stop_at_type_change(self, events: Events, refused: list[Refused]) -> None:
         changed = next((one for one in refused if one.code in TYPE_CHANGES), None)
         if changed:
-            handle = events.origin([changed.index]).to_pylist()[0]
-            where = f"{handle['topic'] or self._plan.source_name}, partition {handle['partition']}"
+            origin = events.origin([changed.index]).to_pylist()[0]
+            where = f"{origin['topic'] or self._plan.source_name}, partition {origin['partition']}"
             raise TableError(
-                f"table {self.table.name}: the event at offset {handle['offset']} of {where} does not fit and "
-                f"`evolve.type_change` is fail: {changed.error}.\n"
+                f"table {self.table.name}: the event at offset {origin['offset']} of {where} "
+                f"does not fit and `evolve.type_change` is fail: {changed.error}.\n"
                 "Correct `schema` or the producer, or choose another rule, then start again."
             )
 

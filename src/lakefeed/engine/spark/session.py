@@ -166,7 +166,7 @@ def _settings(master: str, conf: Mapping[str, str], log: Path, archive: str) -> 
     settings = dict(_DEFAULTS)
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    logging = files("lakefeed.engine").joinpath("log4j2.properties")
+    logging = files("lakefeed.engine.spark").joinpath("log4j2.properties")
     # In quotes, as a folder's name may hold a space.
     options = f'"-Dlog4j2.configurationFile={logging}" "-Dlakefeed.log={log}" {_JVM} {archive}'
     given = conf.get("spark.driver.extraJavaOptions", "")

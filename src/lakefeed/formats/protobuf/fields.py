@@ -14,8 +14,8 @@ from lakefeed.formats.fit.times import FIRST_US, LAST_US
 from lakefeed.formats.protobuf import message as pb
 from lakefeed.formats.protobuf.json import json_text
 from lakefeed.formats.protobuf.message import Field, Form, Message
+from lakefeed.formats.protobuf.walk import Walk
 from lakefeed.formats.protobuf.wire import Buffer, Flags, Places, Spans, Words
-from lakefeed.formats.protobuf_walk import Walk
 from lakefeed.formats.refusal import Misfit
 
 SECONDS_OF_DURATION = 315_576_000_000

@@ -12,7 +12,7 @@ from lakefeed.formats.protobuf import message as pb
 from lakefeed.formats.protobuf.fields import NANOS, SECONDS_OF_DURATION
 from lakefeed.formats.protobuf.json import json_text
 from lakefeed.formats.protobuf.message import Field, Form, Message
-from lakefeed.formats.protobuf_walk import Walk
+from lakefeed.formats.protobuf.walk import Walk
 from lakefeed.formats.refusal import Misfit
 
 

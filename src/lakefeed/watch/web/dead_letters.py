@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from lakefeed.figures import ago, clock, iso, short
 from lakefeed.text import counted
-from lakefeed.watch.figures import ago, clock, iso, short
 from lakefeed.watch.view import LetterGroup, LetterView, RunView
 from lakefeed.watch.web.markup import Markup, tag
 

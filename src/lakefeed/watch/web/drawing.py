@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from lakefeed.figures import per_second, short
 from lakefeed.text import counted
-from lakefeed.watch.figures import per_second, short
 from lakefeed.watch.view import FlowView, RunView, SourceView, TableView
 from lakefeed.watch.web.markup import Markup, join, tag
 

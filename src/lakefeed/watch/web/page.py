@@ -8,10 +8,10 @@ from importlib.resources import files
 
 import yaml
 
+from lakefeed.figures import ago, clock, iso, per_second, short
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import masked
 from lakefeed.text import counted, listed
-from lakefeed.watch.figures import ago, clock, iso, per_second, short
 from lakefeed.watch.health import DOWN, Concern, concerns, reasons
 from lakefeed.watch.view import RunView
 from lakefeed.watch.web.dead_letters import dead_letter_list
@@ -20,7 +20,7 @@ from lakefeed.watch.web.markup import Markup, join, tag
 from lakefeed.watch.web.ranges import range_links, range_text
 from lakefeed.watch.web.rows import table_rows
 
-_ASSETS = files("lakefeed.watch") / "assets"
+_ASSETS = files("lakefeed.watch.web") / "static"
 _WAVES = Markup(
     '<svg class="logo" viewBox="0 0 32 32" aria-hidden="true"><path d="M3 11c4.3-5 8.7-5 13 0s8.7 5 13 0"/>'
     '<path d="M3 18c4.3-5 8.7-5 13 0s8.7 5 13 0"/><path d="M3 25c4.3-5 8.7-5 13 0s8.7 5 13 0"/></svg>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from lakefeed.watch.figures import ago, per_second, short
+from lakefeed.figures import ago, per_second, short
 from lakefeed.watch.view import RunView, TableView
 from lakefeed.watch.web.details import details
 from lakefeed.watch.web.drawing import chart

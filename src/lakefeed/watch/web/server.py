@@ -22,10 +22,10 @@ from lakefeed import __version__
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.http import Http, is_loopback, split_address
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.reports.status import status_of
 from lakefeed.watch.health import concerns, reasons, remarks
 from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
 from lakefeed.watch.state import RunState
+from lakefeed.watch.status import status_of
 from lakefeed.watch.view import LetterView
 from lakefeed.watch.web.guard import Guard
 from lakefeed.watch.web.page import StatusPage

@@ -36,7 +36,7 @@ def start(
         try:
             with Redactor.of(pipeline).guarding(), LogLines(logbook, stop=stop, waits=not once) as lines:
                 told = Together(lines, *([_Callback(on_commit)] if on_commit else []))
-                run(pipeline, once=once, master=master, watcher=told, logbook=logbook, stop=stop)
+                run(pipeline, once=once, master=master, watcher=told, state=logbook, stop=stop)
         finally:
             ended.append(logbook.view())
 

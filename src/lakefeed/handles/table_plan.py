@@ -1,0 +1,70 @@
+"""How one table takes the events of a flow: what tasks need to know about it. Picklable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakefeed.files.parquet import FileTarget
+from lakefeed.formats import DEFAULT_RULES, Rules
+from lakefeed.pipeline.options.metadata import MetadataColumns
+from lakefeed.pipeline.options.partition_by import PartitionField
+from lakefeed.pipeline.options.route import Key, Route
+from lakefeed.sources import OffsetRange, Offsets
+
+Stamp = tuple[int, int | None]
+"""An offset and the timestamp of its event in microseconds: a topic made anew has the same offsets again."""
+
+
+@dataclass(frozen=True)
+class RoutedTable:
+    """One table of a route. `rows_from` as in `TablePlan`."""
+
+    name: str
+    path: str
+    target: FileTarget
+    rows_from: Offsets
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How one table takes the events of a flow. `columns` is None while its schema is still to be inferred.
+
+    `rows_from` are the next offsets of the table: what lies before them is there already. `lettered` are
+    events from there on that are dead letters of the table already, as a crash came before the rows beside
+    them were committed. Neither is written again.
+    """
+
+    name: str
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+    columns: pa.Schema | None
+    target: FileTarget | None
+    partition_by: tuple[PartitionField, ...]
+    metadata: MetadataColumns
+    rows_from: Offsets
+    lettered: Mapping[str, frozenset[Stamp]] = field(default_factory=dict)
+    rules: Rules = DEFAULT_RULES
+    rescues: bool = False
+    rename: Mapping[str, str] = field(default_factory=dict)
+    route: Route | None = None
+    routed: Mapping[Key, RoutedTable] = field(default_factory=dict)
+    reserved: frozenset[Key] = frozenset()
+    """Values whose table would lie where another table of the pipeline is."""
+    full: bool = False
+    """Whether the route has as many tables as it may."""
+
+    def takes_rows(self, span: OffsetRange) -> bool:
+        """Whether the table still misses the events of this range. Ranges never straddle a position."""
+        return self.rows_from[span.partition] <= span.start
+
+    def positions(self) -> list[Offsets]:
+        """The next offsets of the table, or of every table of its route and the lowest of them."""
+        return [self.rows_from, *(one.rows_from for one in self.routed.values())]
+
+
+def group_of(name: str) -> str:
+    """The table of the pipeline file that a table belongs to: those of a route have a name behind a slash."""
+    return name.partition("/")[0]

@@ -1,0 +1,36 @@
+"""The status that a run serves: the same as `lakefeed status`, from what the run knows about itself."""
+
+from __future__ import annotations
+
+from lakefeed.figures import iso
+from lakefeed.reports.status import PartitionStatus, PipelineStatus, TableStatus
+from lakefeed.watch.view import RunView, TableView
+
+
+def status_of(view: RunView) -> PipelineStatus:
+    """The status of a run, from its state: no table is read and no source is asked."""
+    return PipelineStatus(
+        pipeline=view.pipeline,
+        tables=[_viewed(one) for one in view.tables],
+        dead_letters=_viewed(view.letters),
+        sources={one.name: one.stopped or one.trouble or None for one in view.sources},
+    )
+
+
+def _viewed(table: TableView) -> TableStatus:
+    offsets: dict[str, dict[str, PartitionStatus]] = {}
+    for one in table.partitions:
+        offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(one.next, one.end, one.lag)
+    return TableStatus(
+        name=table.name,
+        path=table.path,
+        version=table.version,
+        rows=table.rows,
+        files=table.files,
+        small_files=table.small_files,
+        bytes=table.size,
+        last_commit=None if table.last_commit is None else iso(table.last_commit),
+        offsets=offsets,
+        lag=table.lag,
+        error=table.stopped or table.trouble or None,
+    )
