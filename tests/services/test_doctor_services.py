@@ -12,7 +12,7 @@ import orjson
 
 from conftest import TopicFactory
 from lakefeed import Pipeline
-from lakefeed.doctor import Finding, examine
+from lakefeed.doctor import CheckResult, examine
 from lakefeed.doctor.stores import store
 from support.kafka import Broker
 from support.s3 import S3Server
@@ -38,22 +38,22 @@ def test_broker_and_store_that_are_well_are_ok_and_nothing_is_left_behind(
         """
     )
 
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, list[CheckResult]] = {}
     for finding in examine(Pipeline.from_file(file)):
         found.setdefault(finding.check, []).append(finding)
 
-    assert found["source full"] == [Finding("source full", "ok", "2 partitions, an event was read")]
-    assert found["source empty"] == [Finding("source empty", "ok", "1 partition, nothing to read yet")]
+    assert found["source full"] == [CheckResult("source full", "ok", "2 partitions, an event was read")]
+    assert found["source empty"] == [CheckResult("source empty", "ok", "1 partition, nothing to read yet")]
     (gone,) = found["source gone"]
     assert gone.state == "fail"
     assert f"topic '{full}x' does not exist on {broker.address}. Did you mean '{full}'?" in gone.text
     assert gone.remedy == "Create the topic or correct `topics`, then start again."
     assert found["table clicks"] == [
-        Finding(
+        CheckResult(
             "table clicks", "ok", "s3://doctor/clicks can be written, read, committed to and deleted from"
         )
     ]
-    assert found["dead letters"][0] == Finding(
+    assert found["dead letters"][0] == CheckResult(
         "dead letters",
         "fail",
         "s3://nowhere/letters: the bucket or container does not exist",

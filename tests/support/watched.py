@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakefeed import Pipeline
-from lakefeed.engine.report import BatchDone, Committed, DeadLettersFound, Refusing, Sample, Upkept
+from lakefeed.engine.report import BatchDone, Committed, DeadLetterSample, DeadLettersFound, Refusing, Upkept
 from lakefeed.watch.metrics import Metrics
 from lakefeed.watch.state import RunState
 from lakefeed.watch.together import Together
@@ -80,7 +80,7 @@ class WatchedRun:
         error: str = "no",
         payload: str = "{broken",
     ) -> None:
-        sample = Sample(f"{source}-0", 17, "decode", code, error, payload)
+        sample = DeadLetterSample(f"{source}-0", 17, "decode", code, error, payload)
         self.tell.lettered(DeadLettersFound(table, source, {("decode", code): count}, (sample,)))
         self.commit("dead letters", source, count)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lakefeed.doctor.finding import Finding
+from lakefeed.doctor.check_result import CheckResult
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.pipeline import Pipeline
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "examine"]
 
 
-def examine(pipeline: Pipeline | None = None) -> Iterator[Finding]:
+def examine(pipeline: Pipeline | None = None) -> Iterator[CheckResult]:
     """Look at this machine and, with a pipeline, at all that it reads from and writes to, one by one."""
     from lakefeed.doctor import machine, services, stores
 

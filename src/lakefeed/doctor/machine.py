@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from lakefeed.doctor.finding import Finding
+from lakefeed.doctor.check_result import CheckResult
 from lakefeed.engine.spark.java import require_java
 from lakefeed.engine.spark.session import DRIVER_MEMORY
 from lakefeed.errors import JavaError
@@ -32,10 +32,10 @@ _LEAST_SPACE = 1024**3
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
-def examine(pipeline: Pipeline | None) -> Iterator[Finding]:
+def examine(pipeline: Pipeline | None) -> Iterator[CheckResult]:
     """What every run needs."""
     yield java()
-    yield Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}")
+    yield CheckResult("Python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield packages(list(distributions()))
     master = pipeline.spark.master if pipeline else "local[*]"
     conf = pipeline.spark.conf if pipeline else {}
@@ -45,21 +45,21 @@ def examine(pipeline: Pipeline | None) -> Iterator[Finding]:
         yield state(Path(pipeline.state))
 
 
-def java() -> Finding:
+def java() -> CheckResult:
     """Whether Spark would find a Java that it can use."""
     try:
-        return Finding("Java", "ok", str(require_java()))
+        return CheckResult("Java", "ok", str(require_java()))
     except JavaError as error:
         text, _, remedy = str(error).partition(": ")
-        return Finding("Java", "fail", text, remedy[:1].upper() + remedy[1:])
+        return CheckResult("Java", "fail", text, remedy[:1].upper() + remedy[1:])
 
 
-def packages(installed: list[Distribution]) -> Finding:
+def packages(installed: list[Distribution]) -> CheckResult:
     """Whether the installed packages are those that Lakefeed was made for."""
     versions = {_folded(found.name): found for found in reversed(installed)}
     own = versions.get("lakefeed")
     if own is None:
-        return Finding(
+        return CheckResult(
             "packages", "warn", "Lakefeed itself is not installed", "Install it: pip install lakefeed"
         )
     wanted = [
@@ -69,25 +69,25 @@ def packages(installed: list[Distribution]) -> Finding:
     if wrong:
         text = "; ".join(_told(need, versions.get(_folded(need.name))) for need in wrong)
         names = " ".join(f"'{need.name}{need.specifier}'" for need in wrong)
-        return Finding("packages", "fail", text, f"Install what fits: pip install {names}")
+        return CheckResult("packages", "fail", text, f"Install what fits: pip install {names}")
     named = ("pyspark", "deltalake", "pyarrow", "confluent-kafka")
-    return Finding(
+    return CheckResult(
         "packages", "ok", ", ".join(f"{name} {versions[name].version}" for name in named if name in versions)
     )
 
 
-def memory(available: int | None, driver: str, cores: int) -> Finding:
+def memory(available: int | None, driver: str, cores: int) -> CheckResult:
     """Whether Java and a worker for each core have room, beside what else runs here."""
     if available is None:
-        return Finding("memory", "ok", "the free memory is unknown on this system")
+        return CheckResult("memory", "ok", "the free memory is unknown on this system")
     number = re.fullmatch(r"(\d+)([kmgt]?)b?", driver.strip().lower())
     java = int(number[1]) * _UNITS[number[2]] if number else _UNITS["g"]
     needed = java + cores * _MEMORY_OF_A_WORKER
     text = f"{readable_size(available)} free, {readable_size(needed)} needed for Java and {cores} workers"
     if available < needed:
         remedy = "Use fewer cores, with spark.master: local[2], or give Java less, with spark.driver.memory"
-        return Finding("memory", "warn", text, remedy)
-    return Finding("memory", "ok", text)
+        return CheckResult("memory", "warn", text, remedy)
+    return CheckResult("memory", "ok", text)
 
 
 def available_memory() -> int | None:
@@ -103,26 +103,28 @@ def available_memory() -> int | None:
     return min(found, default=None)
 
 
-def open_files(limit: int) -> Finding:
+def open_files(limit: int) -> CheckResult:
     """Whether a process may open enough files at once."""
     if 0 <= limit < _FEWEST_FILES:
         remedy = (
             f"Raise it: ulimit -n {4 * _FEWEST_FILES}, or LimitNOFILE={4 * _FEWEST_FILES} in a systemd unit"
         )
-        return Finding("open files", "warn", f"a process may open {limit:,}", remedy)
-    return Finding("open files", "ok", f"a process may open {limit:,}" if limit >= 0 else "no limit")
+        return CheckResult("open files", "warn", f"a process may open {limit:,}", remedy)
+    return CheckResult("open files", "ok", f"a process may open {limit:,}" if limit >= 0 else "no limit")
 
 
-def state(folder: Path) -> Finding:
+def state(folder: Path) -> CheckResult:
     """Whether the state directory can be made and written, and whether there is room on its disk."""
     nearest = next(each for each in (folder, *folder.parents) if each.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        return Finding("state", "fail", f"{nearest} cannot be written", "Set `state` to a folder that can")
+        return CheckResult(
+            "state", "fail", f"{nearest} cannot be written", "Set `state` to a folder that can"
+        )
     free = shutil.disk_usage(nearest).free
     text = f"{folder} can be written, {readable_size(free)} free"
     if free < _LEAST_SPACE:
-        return Finding("state", "warn", text, "Free some space, or set `state` to another disk")
-    return Finding("state", "ok", text)
+        return CheckResult("state", "warn", text, "Free some space, or set `state` to another disk")
+    return CheckResult("state", "ok", text)
 
 
 def _cores(master: str) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakefeed.doctor.finding import Finding
+from lakefeed.doctor.check_result import CheckResult
 from lakefeed.engine.batch.plan import format_of
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import DataLoss, LakefeedError
@@ -27,7 +27,7 @@ _MOST_PARTITIONS = 5
 _TOLERATED = dt.timedelta(minutes=1)
 
 
-def examine(pipeline: Pipeline) -> Iterator[Finding]:
+def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
     """Everything that is reached over the network, but for the stores."""
     master = re.fullmatch(r"spark://([^:/]+):(\d+).*", pipeline.spark.master)
     if master:
@@ -35,7 +35,7 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
     try:
         refuse_unshared_disks(pipeline, pipeline.spark.master)
     except LakefeedError as error:
-        yield Finding.of("Spark master", error)
+        yield CheckResult.of("Spark master", error)
     listen = getattr(getattr(pipeline, "http", None), "listen", None)
     if listen:
         yield port(str(listen))
@@ -43,31 +43,31 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
         yield from source(pipeline.name, name, source_of(pipeline, name))
 
 
-def spark_master(host: str, number: int) -> Finding:
+def spark_master(host: str, number: int) -> CheckResult:
     """Whether a standalone master takes connections."""
     try:
         socket.create_connection((host, number), _PATIENCE).close()
     except OSError as error:
         text = f"{host}:{number} does not answer: {error.strerror or error}"
-        return Finding("Spark master", "fail", text, "Start it, or correct `spark.master`")
-    return Finding("Spark master", "ok", f"{host}:{number} answers")
+        return CheckResult("Spark master", "fail", text, "Start it, or correct `spark.master`")
+    return CheckResult("Spark master", "ok", f"{host}:{number} answers")
 
 
-def port(listen: str) -> Finding:
+def port(listen: str) -> CheckResult:
     """Whether the port of the status page is free, or taken by a run of Lakefeed."""
     host, _, number = listen.rpartition(":")
     try:
         with socket.create_server((host.strip("[]"), int(number))):
-            return Finding("port", "ok", f"{listen} is free")
+            return CheckResult("port", "ok", f"{listen} is free")
     except (OSError, OverflowError) as error:
         if _is_alive(host, int(number)):
-            return Finding("port", "ok", f"{listen} is in use by a run that is alive")
+            return CheckResult("port", "ok", f"{listen} is in use by a run that is alive")
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         text = f"{listen} cannot be listened on: {reason}"
-        return Finding("port", "fail", text, "Set `http.listen` to a free port of this machine")
+        return CheckResult("port", "fail", text, "Set `http.listen` to a free port of this machine")
 
 
-def source(pipeline: str, name: str, spec: Source) -> Iterator[Finding]:
+def source(pipeline: str, name: str, spec: Source) -> Iterator[CheckResult]:
     """Whether a source answers, has what the file names, and lets its events be read."""
     check = f"source {name}"
     try:
@@ -78,10 +78,10 @@ def source(pipeline: str, name: str, spec: Source) -> Iterator[Finding]:
         finally:
             client.close()
     except LakefeedError as error:
-        yield Finding.of(check, error)
+        yield CheckResult.of(check, error)
     else:
         events = "nothing to read yet" if read is None else "an event was read"
-        yield Finding(check, "ok", f"{counted(len(ends), 'partition')}, {events}")
+        yield CheckResult(check, "ok", f"{counted(len(ends), 'partition')}, {events}")
         if read is not None:
             yield from _future(check, read)
     yield from _format(name, spec)
@@ -101,25 +101,25 @@ def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch
     return None
 
 
-def _future(check: str, origin: pa.RecordBatch) -> Iterator[Finding]:
+def _future(check: str, origin: pa.RecordBatch) -> Iterator[CheckResult]:
     """An event that has not happened yet shows that a clock is wrong: the producer's, or this one."""
     now = dt.datetime.now(dt.UTC)
     moment = origin.column("timestamp").cast(pa.int64())[0].as_py()
     ahead = dt.timedelta(microseconds=(moment or 0) - int(now.timestamp() * 1_000_000))
     if ahead > _TOLERATED:
         text = f"the newest event is {ahead.total_seconds():,.0f} s in the future"
-        yield Finding(check, "warn", text, "Set the clock of this machine, or of the producer, by NTP")
+        yield CheckResult(check, "warn", text, "Set the clock of this machine, or of the producer, by NTP")
 
 
-def _format(name: str, spec: Source) -> Iterator[Finding]:
+def _format(name: str, spec: Source) -> Iterator[CheckResult]:
     check = f"format of {name}"
     try:
         told = format_of(spec).probe()
     except LakefeedError as error:
-        yield Finding.of(check, error)
+        yield CheckResult.of(check, error)
     else:
         if told:
-            yield Finding(check, "ok", told)
+            yield CheckResult(check, "ok", told)
 
 
 def _is_alive(host: str, number: int) -> bool:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from lakefeed.doctor.finding import Finding
+from lakefeed.doctor.check_result import CheckResult
 from lakefeed.errors import LakefeedError
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.tables import TableHandle, Tables
@@ -36,12 +36,12 @@ _LEAST_SPACE = 1024**3
 _TOLERATED_SKEW = 60.0
 
 
-def examine(pipeline: Pipeline) -> Iterator[Finding]:
+def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
     """Every table's store, then the table itself if there is one."""
     try:
         lake = Tables(pipeline)
     except LakefeedError as error:
-        yield Finding.of("stores", error)
+        yield CheckResult.of("stores", error)
         return
     for handle in (*lake.places.values(), *lake.routes.values(), lake.letters):
         check = "dead letters" if handle is lake.letters else f"table {handle.name}"
@@ -51,7 +51,7 @@ def examine(pipeline: Pipeline) -> Iterator[Finding]:
             yield from protocol(check, handle)
 
 
-def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding]:
+def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[CheckResult]:
     """Write, read, let two commits race, and delete, all inside the path of the table."""
     # Names that begin with an underscore are no data of the table, whoever reads it.
     probe = f"{path.rstrip('/')}/_lakefeed_probe_{uuid4().hex}"
@@ -61,20 +61,20 @@ def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding
             skew = _write_and_read(probe, options)
             apart = _keeps_commits_apart(probe, options)
     except LakefeedError as error:
-        yield Finding.of(check, type(error)(str(error).replace(probe, path)))
+        yield CheckResult.of(check, type(error)(str(error).replace(probe, path)))
         return
     if not apart:
         text = (
             f"{path}: the store accepts two commits of the same version, so two writers could overwrite "
             f"each other"
         )
-        yield Finding(check, "fail", text, "Use a store that supports conditional writes (If-None-Match)")
+        yield CheckResult(check, "fail", text, "Use a store that supports conditional writes (If-None-Match)")
     else:
-        yield Finding(check, "ok", f"{path} can be written, read, committed to and deleted from")
+        yield CheckResult(check, "ok", f"{path} can be written, read, committed to and deleted from")
     if abs(skew) > _TOLERATED_SKEW:
         order = "ahead of" if skew > 0 else "behind"
         text = f"the clock of the store is {abs(skew):,.0f} s {order} this machine's"
-        yield Finding(
+        yield CheckResult(
             check,
             "warn",
             text,
@@ -83,21 +83,21 @@ def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[Finding
     yield from _room(check, path)
 
 
-def protocol(check: str, handle: TableHandle) -> Iterator[Finding]:
+def protocol(check: str, handle: TableHandle) -> Iterator[CheckResult]:
     """Whether the table is one that Lakefeed may write to."""
     try:
         table = LakeTable.open(handle.name, handle.path, handle.storage, handle.store)
     except LakefeedError as error:
-        yield Finding.of(check, error)
+        yield CheckResult.of(check, error)
         return
     if table is None:
         if handle.spec is not None and not handle.spec.create:
             text = f"there is no Delta table at {handle.path} and `create` is false"
-            yield Finding(check, "fail", text, "Create the table, correct `path`, or set `create: true`")
+            yield CheckResult(check, "fail", text, "Create the table, correct `path`, or set `create: true`")
         return
     asked = table.delta.protocol()
     text = f"version {table.version}, protocol {asked.min_reader_version}/{asked.min_writer_version}"
-    yield Finding(check, "ok", text)
+    yield CheckResult(check, "ok", text)
 
 
 @contextmanager
@@ -183,10 +183,12 @@ def _commit(table: LakeTable, name: str, start: threading.Barrier) -> None:
     )
 
 
-def _room(check: str, path: str) -> Iterator[Finding]:
+def _room(check: str, path: str) -> Iterator[CheckResult]:
     if "://" in path:
         return
     nearest = next(each for each in (Path(path), *Path(path).parents) if each.exists())
     free = shutil.disk_usage(nearest).free
     if free < _LEAST_SPACE:
-        yield Finding(check, "warn", f"{readable_size(free)} free on the disk of {path}", "Free some space")
+        yield CheckResult(
+            check, "warn", f"{readable_size(free)} free on the disk of {path}", "Free some space"
+        )

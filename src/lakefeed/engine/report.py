@@ -45,7 +45,7 @@ class BatchDone:
 
 
 @dataclass(frozen=True)
-class Sample:
+class DeadLetterSample:
     """One record among those that became dead letters."""
 
     partition: str
@@ -65,7 +65,7 @@ class DeadLettersFound:
     source: str
     counts: Mapping[tuple[str, str], int]
     """How many, by stage and code."""
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[DeadLetterSample, ...] = ()
 
 
 @dataclass(frozen=True)

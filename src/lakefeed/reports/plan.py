@@ -19,7 +19,7 @@ from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
-from lakefeed.reports.sample import Sample, read_sample, take_sample
+from lakefeed.reports.sample import SampleOutcome, read_sample, take_sample
 from lakefeed.reports.warnings import Warnings
 from lakefeed.sources import Offsets, SourceClient, source_of
 from lakefeed.tables.positions import lowest, marks_of, positions_of
@@ -76,7 +76,7 @@ def forecast(pipeline: Pipeline) -> Forecast:
     lake = Tables(pipeline)
     places = _places(lake)
     tables = {name: TableForecast(name, _path(handle)) for name, handle in places.items()}
-    samples: dict[str, list[Sample]] = {name: [] for name in tables}
+    samples: dict[str, list[SampleOutcome]] = {name: [] for name in tables}
     warnings = Warnings(pipeline.name)
     for name, handle in places.items():
         with _refusing(tables[name]):
@@ -114,7 +114,7 @@ def _ask(
     asked: Asked,
     places: dict[str, TableHandle],
     tables: dict[str, TableForecast],
-    samples: dict[str, list[Sample]],
+    samples: dict[str, list[SampleOutcome]],
     warnings: Warnings,
 ) -> None:
     """Ask one source where each of its tables would go on, and for some of the events that wait."""
@@ -161,7 +161,7 @@ def _start(
     return start
 
 
-def _foresee(handle: TableHandle, told: TableForecast, samples: list[Sample]) -> None:
+def _foresee(handle: TableHandle, told: TableForecast, samples: list[SampleOutcome]) -> None:
     """Whether the table is created, altered or left as it is, given what the sample shows."""
     assert handle.spec is not None
     told.sampled = sum(one.events for one in samples)
@@ -204,7 +204,7 @@ def _foresee_creation(handle: TableHandle, told: TableForecast, new: pa.Schema |
     told.columns = [_column(column) for column in handle.table_schema(schema)]
 
 
-def _merged(samples: list[Sample]) -> pa.Schema | None:
+def _merged(samples: list[SampleOutcome]) -> pa.Schema | None:
     found: pa.Schema | None = None
     for one in samples:
         if one.new_columns is not None:

@@ -25,7 +25,7 @@ _MOST_BYTES = 32 * 2**20
 
 
 @dataclass
-class Sample:
+class SampleOutcome:
     """What some of the waiting events would become in one table."""
 
     events: int = 0
@@ -65,9 +65,9 @@ def _read(source: Source, ranges: list[OffsetRange]) -> Iterator[Events]:
     return source.read(ranges) if ranges else iter(())
 
 
-def take_sample(handle: TableHandle, source: Source, payloads: list[list[bytes | None]]) -> Sample:
+def take_sample(handle: TableHandle, source: Source, payloads: list[list[bytes | None]]) -> SampleOutcome:
     """Decode the payloads as a run would for this table: once for what is new, once with that added."""
-    sample = Sample(events=sum(map(len, payloads)))
+    sample = SampleOutcome(events=sum(map(len, payloads)))
     columns = handle.columns()
     known = pa.schema([]) if columns is None else columns
     rename = handle.rename
@@ -86,7 +86,7 @@ def take_sample(handle: TableHandle, source: Source, payloads: list[list[bytes |
     return sample
 
 
-def _refuse(sample: Sample, refused: list[Refused]) -> None:
+def _refuse(sample: SampleOutcome, refused: list[Refused]) -> None:
     for one in refused:
         sample.dead_letters[one.code] = sample.dead_letters.get(one.code, 0) + 1
         if one.stage == "schema":
@@ -99,7 +99,7 @@ def _take_again(
     source: Source,
     columns: pa.Schema,
     payloads: list[list[bytes | None]],
-    sample: Sample,
+    sample: SampleOutcome,
 ) -> None:
     """What becomes of the events when the table has these columns."""
     fields = handle.partition_fields

@@ -8,7 +8,7 @@ from shlex import quote
 
 from lakefeed.columns.sightings import mixed
 from lakefeed.handles.tables import TableHandle
-from lakefeed.reports.sample import Sample
+from lakefeed.reports.sample import SampleOutcome
 from lakefeed.sources import Offsets
 from lakefeed.tables.detail.advice import advice
 from lakefeed.tables.log.snapshot import by_partition, data_files
@@ -74,7 +74,7 @@ class Warnings:
                     f"{going_on} (`on_data_loss: skip`)"
                 )
 
-    def look_at_sample(self, handle: TableHandle, samples: list[Sample]) -> None:
+    def look_at_sample(self, handle: TableHandle, samples: list[SampleOutcome]) -> None:
         """Look at refused events, at the partitions that they would be spread over, and at the properties."""
         assert handle.spec is not None
         self._refusals(handle, samples)
@@ -90,7 +90,7 @@ class Warnings:
             if text is not None and seconds is not None and seconds < _SHORT_TABLE_MEMORY:
                 self._found[handle.name].append(f"{name} is {text}: {consequence}")
 
-    def _refusals(self, handle: TableHandle, samples: list[Sample]) -> None:
+    def _refusals(self, handle: TableHandle, samples: list[SampleOutcome]) -> None:
         """Look whether columns that were inferred from the events refuse a tenth of them."""
         events, refused = sum(one.events for one in samples), sum(one.refused for one in samples)
         if not events or refused < _SAMPLE_SHARE * events:

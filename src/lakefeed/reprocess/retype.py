@@ -34,10 +34,10 @@ class Misfits:
 
 
 @dataclass
-class Plan:
+class RetypePlan:
     """What new types would do; nothing has been changed."""
 
-    layout: layout.Plan
+    layout: layout.RepartitionPlan
     declared: pa.Schema
     """The columns in their new types."""
     was: dict[str, str]
@@ -49,7 +49,7 @@ class Plan:
         return not len(self.declared)
 
 
-def plan(table: LakeTable, columns: Mapping[str, str]) -> Plan:
+def plan(table: LakeTable, columns: Mapping[str, str]) -> RetypePlan:
     """Read the columns, and count the values that the new types do not hold. Raises UsageError."""
     declared, was = [], {}
     for name, text in columns.items():
@@ -61,12 +61,12 @@ def plan(table: LakeTable, columns: Mapping[str, str]) -> Plan:
             declared.append(new)
             was[name] = meant_text(old)
     target = layout.plan(table, table.partition_columns)
-    found = Plan(replace(target, retyped=_kept(table, declared)), pa.schema(declared), was)
+    found = RetypePlan(replace(target, retyped=_kept(table, declared)), pa.schema(declared), was)
     _count(table, found)
     return found
 
 
-def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: RetypePlan, commit_info: Account) -> Report:
     """Write every row again, in one commit; a value that does not fit becomes null."""
     told = {**commit_info, "columns": {one.name: column_text(one) for one in plan.declared}}
     retypers = [_Retyper(one) for one in plan.declared]
@@ -114,7 +114,7 @@ def _meant(stored_field: pa.Field) -> bytes | None:
     return meant
 
 
-def _count(table: LakeTable, plan: Plan) -> None:
+def _count(table: LakeTable, plan: RetypePlan) -> None:
     retypers = [_Retyper(one) for one in plan.declared]
     if not retypers:
         return

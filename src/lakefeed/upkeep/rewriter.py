@@ -44,16 +44,16 @@ class Rewriter(Protocol):
     def table(self) -> LakeTable:
         """The newest version, in a handle that the stream does not use."""
 
-    def compact(self, plan: compaction.Plan, step: compaction.Step) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.Step) -> Change:
         """Make larger files of the small ones of a partition; every row stays."""
 
-    def cluster(self, plan: z_order.Plan, step: z_order.Step) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.Step) -> Change:
         """Order the rows of a partition; every row stays."""
 
     def delete(self, where: str) -> Change:
         """Delete the rows that meet a condition."""
 
-    def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
+    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> Change:
         """Delete the files of a plan."""
 
 
@@ -91,12 +91,12 @@ class DeltaRewriter:
             self._table.refresh()
         return self._table
 
-    def compact(self, plan: compaction.Plan, step: compaction.Step) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.Step) -> Change:
         """One commit that says it changes no data."""
         commit_info = self._commit_info("compact")
         return self.change([compaction.run_step(self.table(), plan, step, commit_info, self._writer)])
 
-    def cluster(self, plan: z_order.Plan, step: z_order.Step) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.Step) -> Change:
         """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
         table = self.table()
         if too_large := beyond_memory(table, step.files):
@@ -116,7 +116,7 @@ class DeltaRewriter:
             with self._handle.lock:
                 return self._delete(where)
 
-    def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
+    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> Change:
         """One commit that tells of it, then the files."""
         report = vacuum.run(self.table(), plan, self._commit_info("vacuum"), on_file=on_file)
         before, after = report.before, report.after

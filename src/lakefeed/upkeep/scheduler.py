@@ -219,7 +219,9 @@ class Scheduler:
             self._agenda.set_ordered(name, marks)
             yield change
 
-    def _marks(self, job: UpkeepJob, plan: z_order.Plan, known: dict[str, float] | None) -> dict[str, float]:
+    def _marks(
+        self, job: UpkeepJob, plan: z_order.ZOrderPlan, known: dict[str, float] | None
+    ) -> dict[str, float]:
         """Up to when each partition that there still is is in order, by the agenda or else by the log."""
         there = {partition_text(partition): at for partition, (_, at) in self._files(job).items()}
         if known is not None:

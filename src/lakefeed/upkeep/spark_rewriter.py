@@ -50,14 +50,14 @@ class SparkRewriter:
         """Plans are made without Spark, for either engine."""
         return self._reader.table()
 
-    def compact(self, plan: compaction.Plan, step: compaction.Step) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.Step) -> Change:
         """OPTIMIZE one partition."""
         size = {"spark.databricks.delta.optimize.maxFileSize": str(plan.target_size)}
         size["spark.databricks.delta.optimize.minFileSize"] = str(plan.target_size)
         with self._commanding("compact", {"partition": dict(step.partition)}, size) as ask:
             return _optimized(ask(f"OPTIMIZE {self._name}{_where(partition_conditions(step.partition))}"))
 
-    def cluster(self, plan: z_order.Plan, step: z_order.Step) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.Step) -> Change:
         """OPTIMIZE one partition with ZORDER BY."""
         size = {"spark.databricks.delta.optimize.maxFileSize": str(plan.target_size)}
         told = {"columns": list(plan.columns), "partition": dict(step.partition)}
@@ -74,7 +74,7 @@ class SparkRewriter:
             after = self.table().version
         return self._reader.change(range(before + 1, after + 1))
 
-    def vacuum(self, plan: vacuum.Plan, on_file: Callable[[], None]) -> Change:
+    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> Change:
         """VACUUM of exactly the files of the plan, given as an inventory."""
         if not plan.files:
             return Change()

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from lakefeed import Pipeline, SourceUnavailable
 from lakefeed.commands.app import app
-from lakefeed.doctor import Finding, examine, services
+from lakefeed.doctor import CheckResult, examine, services
 from lakefeed.doctor.services import port, source, spark_master
 from lakefeed.doctor.stores import store
 from lakefeed.formats.json.format import JsonFormat
@@ -32,8 +32,8 @@ def listening() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def findings(pipeline: Pipeline) -> dict[str, list[Finding]]:
-    found: dict[str, list[Finding]] = {}
+def findings(pipeline: Pipeline) -> dict[str, list[CheckResult]]:
+    found: dict[str, list[CheckResult]] = {}
     for finding in examine(pipeline):
         found.setdefault(finding.check, []).append(finding)
     return found
@@ -89,7 +89,7 @@ def test_table_that_is_there_is_told_with_its_protocol_and_not_changed(
     found = findings(Pipeline.from_file(file))
 
     assert found["source clicks"][0].text == "1 partition, nothing to read yet"
-    assert found["table plain"][1] == Finding("table plain", "ok", "version 0, protocol 1/2")
+    assert found["table plain"][1] == CheckResult("table plain", "ok", "version 0, protocol 1/2")
     assert found["table expiring"][1].state == "fail"
     assert "positions would expire" in found["table expiring"][1].text
     assert found["table expiring"][1].remedy == "Unset the property, then start again."
@@ -171,7 +171,7 @@ def test_port_that_is_taken_fails_unless_a_run_answers_there(listening: int) -> 
     assert (answered.state, answered.text.partition(" is ")[2]) == ("ok", "in use by a run that is alive")
     assert port(f"127.0.0.1:{server.server_port}").state == "ok"
     assert port("127.0.0.1:99999").state == "fail"
-    assert port(f"127.0.0.1:{listening}") == Finding(
+    assert port(f"127.0.0.1:{listening}") == CheckResult(
         "port",
         "fail",
         f"127.0.0.1:{listening} cannot be listened on: Address already in use",
@@ -215,7 +215,7 @@ def test_local_paths_on_a_cluster_fail_unless_the_disk_is_shared(
 
 def test_spark_master_that_does_not_answer_fails(listening: int) -> None:
     assert spark_master("127.0.0.1", listening).state == "ok"
-    assert spark_master("127.0.0.1", 9) == Finding(
+    assert spark_master("127.0.0.1", 9) == CheckResult(
         "Spark master",
         "fail",
         "127.0.0.1:9 does not answer: Connection refused",
@@ -233,7 +233,7 @@ class RegistryFormat(JsonFormat):
 def test_format_that_depends_on_a_service_is_asked() -> None:
     found = list(source("shop", "clicks", GenerateSource(rows=0, format=RegistryFormat())))
 
-    assert found[1] == Finding(
+    assert found[1] == CheckResult(
         "format of clicks", "fail", "registry http://localhost:8081 does not answer", "Start it."
     )
 

@@ -14,7 +14,7 @@ from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.report import Committed, Quiet, Refusing
-from lakefeed.engine.report import Sample as Letter
+from lakefeed.engine.report import DeadLetterSample as Letter
 from lakefeed.testing import Sample
 from lakefeed.testing.landed import _moved
 from lakefeed.watch.log_lines import LogLines

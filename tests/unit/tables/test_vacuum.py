@@ -47,7 +47,7 @@ def overwritten(path: Path, days: float = 30) -> LakeTable:
     return open_any(path)
 
 
-def deleted(plan: vacuum.Plan) -> set[str]:
+def deleted(plan: vacuum.VacuumPlan) -> set[str]:
     return {file.path for file in plan.files}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefeed.engine.report import BatchDone, Counted, DeadLettersFound, Sample, Upkept
+from lakefeed.engine.report import BatchDone, Counted, DeadLetterSample, DeadLettersFound, Upkept
 from lakefeed.watch.together import Together
 from support.watched import NOON, WatchedRun, shop
 
@@ -92,7 +92,9 @@ def test_what_is_kept_is_bounded_however_long_a_run_lasts() -> None:
 
 def test_nothing_that_is_kept_holds_a_secret() -> None:
     run = WatchedRun(shop())
-    secret = Sample("orders-0", 1, "decode", "bad_json", "found hunter22", '{"password": "hunter22"}')
+    secret = DeadLetterSample(
+        "orders-0", 1, "decode", "bad_json", "found hunter22", '{"password": "hunter22"}'
+    )
 
     run.tell.trouble("orders", "password hunter22 is wrong")
     run.tell.stopped("table orders", "s3://me:hunter22@store refuses hunter22")

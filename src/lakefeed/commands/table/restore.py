@@ -11,7 +11,7 @@ from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Stor
 
 if TYPE_CHECKING:
     from lakefeed.commands.table.table_command import TableCommand, Told
-    from lakefeed.tables.operations.restore import Plan
+    from lakefeed.tables.operations.restore import RestorePlan
 
 
 def restore(
@@ -51,7 +51,7 @@ def restore(
         at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, commit_info))
 
 
-def _told(at: TableCommand, plan: Plan) -> Told:
+def _told(at: TableCommand, plan: RestorePlan) -> Told:
     from lakefeed.commands.table.table_command import Told, plain
 
     lines = [

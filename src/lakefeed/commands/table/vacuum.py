@@ -10,7 +10,7 @@ from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Stor
 
 if TYPE_CHECKING:
     from lakefeed.commands.table.table_command import TableCommand, Told
-    from lakefeed.tables.operations.vacuum import Plan
+    from lakefeed.tables.operations.vacuum import VacuumPlan
 
 _SHOWN = 10
 
@@ -51,7 +51,7 @@ def vacuum(
         at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, commit_info))
 
 
-def _told(at: TableCommand, plan: Plan) -> Told:
+def _told(at: TableCommand, plan: VacuumPlan) -> Told:
     from lakefeed.commands.table.table_command import Told, plain
     from lakefeed.units import format_duration, readable_size
 

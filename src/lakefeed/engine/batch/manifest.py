@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakefeed import errors
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.report import Sample
+from lakefeed.engine.report import DeadLetterSample
 from lakefeed.errors import BatchFailed
 from lakefeed.files import DataFile
 from lakefeed.sources import OffsetRange
@@ -22,7 +22,7 @@ MOST_SAMPLES = 5
 """Dead letters of a table that a task tells about one by one; the others are only counted."""
 
 
-def various(samples: Iterable[Sample]) -> list[Sample]:
+def various(samples: Iterable[DeadLetterSample]) -> list[DeadLetterSample]:
     """The first of each reason, then the second of each, and so on: the few that are kept tell of many."""
     seen = Counter[tuple[str, str]]()
     ranked = []
@@ -43,7 +43,7 @@ class TableManifest:
     """Dead letters by partition, whether or not they had been written before."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Dead letters that this task has written, by `stage/code`."""
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[DeadLetterSample] = field(default_factory=list)
     newest: float | None = None
     """The time of a newest event that became a row, in seconds since 1970."""
     skipped: dict[str, int] = field(default_factory=dict)
@@ -187,7 +187,7 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
         letter_files=[DataFile(**file) for file in value["letter_files"]],
         letters=value["letters"],
         refusals=value["refusals"],
-        samples=[Sample(**sample) for sample in value["samples"]],
+        samples=[DeadLetterSample(**sample) for sample in value["samples"]],
         newest=value["newest"],
         skipped=value["skipped"],
         proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakefeed.columns.sightings import to_declare
 from lakefeed.engine.batch.manifest import TableManifest
-from lakefeed.engine.report import Refusing, Sample
+from lakefeed.engine.report import DeadLetterSample, Refusing
 from lakefeed.errors import TableError
 from lakefeed.units import format_share
 
@@ -37,7 +37,7 @@ class RefusedShare:
     refused: int
     reasons: dict[str, int] = field(default_factory=dict)
     """By `stage/code`."""
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[DeadLetterSample, ...] = ()
 
     @classmethod
     def of(cls, read: int, result: TableManifest) -> RefusedShare:

@@ -20,7 +20,7 @@ from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.routed_writers import RoutedWriters
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.report import Sample
+from lakefeed.engine.report import DeadLetterSample
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.files.partitions import without_place
@@ -256,11 +256,11 @@ class _Lane:
                 kept[reason_of] += 1
                 self._result.samples.append(self._sample(one, origin.slice(index, 1), payloads[index]))
 
-    def _sample(self, one: Refused, origin: pa.RecordBatch, payload: bytes | None) -> Sample:
+    def _sample(self, one: Refused, origin: pa.RecordBatch, payload: bytes | None) -> DeadLetterSample:
         (at,) = origin.select(["topic", "partition", "offset"]).to_pylist()
         partition = self._plan.source.partition_of(at["topic"], at["partition"])
         text = one.error[:_LONGEST_REASON].encode("utf-8", "replace").decode()
-        return Sample(partition, at["offset"], one.stage, one.code, text, preview(payload))
+        return DeadLetterSample(partition, at["offset"], one.stage, one.code, text, preview(payload))
 
     def _write(self, events: Events, decoded: Decoded, before: set[int]) -> None:
         table, rows = self.table, decoded.rows

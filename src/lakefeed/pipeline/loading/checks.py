@@ -38,7 +38,7 @@ _EVOLVE: TypeAdapter[Evolve] = TypeAdapter(EvolveField)
 
 
 @dataclass(frozen=True)
-class Finding:
+class FieldProblem:
     """Something wrong at a path of the file."""
 
     path: Path
@@ -191,7 +191,7 @@ def _partition_field(entry: object) -> PartitionField | None:
         return None
 
 
-def findings(outline: Outline) -> Iterator[Finding]:
+def findings(outline: Outline) -> Iterator[FieldProblem]:
     """Everything that does not fit together."""
     yield from _unknown_sources(outline)
     yield from _idle_sources(outline)
@@ -206,29 +206,29 @@ def findings(outline: Outline) -> Iterator[Finding]:
     yield from _strangers_in_tests(outline)
 
 
-def _unknown_sources(outline: Outline) -> Iterator[Finding]:
+def _unknown_sources(outline: Outline) -> Iterator[FieldProblem]:
     if outline.sources is None:
         return
     for name, table in outline.tables.items():
         for source in table.sources or ():
             if source not in outline.sources:
                 message = f"unknown source '{source}'{suggestion(source, outline.sources)}"
-                yield Finding(("tables", name, "from"), message)
+                yield FieldProblem(("tables", name, "from"), message)
 
 
-def _strangers_in_tests(outline: Outline) -> Iterator[Finding]:
+def _strangers_in_tests(outline: Outline) -> Iterator[FieldProblem]:
     for name, (sources, tables) in outline.tests.items():
         for source in sources if outline.sources else ():
             if source not in (outline.sources or ()):
                 message = f"unknown source '{source}'{suggestion(source, outline.sources or ())}"
-                yield Finding(("tests", name, "events", source), message)
+                yield FieldProblem(("tests", name, "events", source), message)
         for table in tables if outline.tables else ():
             if table.partition("/")[0] not in outline.tables:
                 message = f"unknown table '{table}'{suggestion(table, outline.tables)}"
-                yield Finding(("tests", name, "tables", table), message)
+                yield FieldProblem(("tests", name, "tables", table), message)
 
 
-def _idle_sources(outline: Outline) -> Iterator[Finding]:
+def _idle_sources(outline: Outline) -> Iterator[FieldProblem]:
     wanted = [source for table in outline.tables.values() for source in table.sources or ()]
     unclear = any(table.sources is None for table in outline.tables.values())
     # A misspelt `from` is reported already; that its source then feeds no table would be noise.
@@ -237,47 +237,47 @@ def _idle_sources(outline: Outline) -> Iterator[Finding]:
     for source in outline.sources:
         if source not in wanted:
             message = f"feeds no table; add `from: {source}` to a table, or remove this source"
-            yield Finding(("sources", source), message)
+            yield FieldProblem(("sources", source), message)
 
 
-def _places(name: str, table: TableOutline) -> Iterator[Finding]:
+def _places(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     if "path" not in table.keys and "route" not in table.keys:
-        yield Finding(("tables", name, "path"), "required, but missing")
+        yield FieldProblem(("tables", name, "path"), "required, but missing")
     if "path" in table.keys and "route" in table.keys:
-        yield Finding(("tables", name, "route"), "the table has a `path` as well; remove one of them")
+        yield FieldProblem(("tables", name, "route"), "the table has a `path` as well; remove one of them")
     if "max_tables" in table.keys and "route" not in table.keys:
-        yield Finding(
+        yield FieldProblem(
             ("tables", name, "max_tables"), "has an effect only with `route`; add that, or remove this"
         )
 
 
-def _misfit_route(name: str, table: TableOutline) -> Iterator[Finding]:
+def _misfit_route(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     if not table.route or not table.columns:
         return
     for key in table.route.columns:
         declared = table.columns.get(key)
         if key not in table.columns:
             message = f"column '{key}' is not in `schema`{suggestion(key, table.columns)}"
-            yield Finding(("tables", name, "route"), message)
+            yield FieldProblem(("tables", name, "route"), message)
         elif declared and not can_route(declared.type):
             message = f"a column of type {type_text(declared.type)} cannot choose a table"
-            yield Finding(("tables", name, "route"), message)
+            yield FieldProblem(("tables", name, "route"), message)
 
 
-def _shared_places(outline: Outline) -> Iterator[Finding]:
+def _shared_places(outline: Outline) -> Iterator[FieldProblem]:
     places = [(name, table.path) for name, table in outline.tables.items() if table.path is not None]
     for at, (name, place) in enumerate(places):
         for other, taken in places[:at]:
             if message := _overlap(place, taken, f"table '{other}'"):
-                yield Finding(("tables", name, "path"), message)
+                yield FieldProblem(("tables", name, "path"), message)
     for name, table in outline.tables.items():
         for other, taken in places:
             if table.route and table.route.key_of(taken):
                 message = f"would put a table at '{taken}', the path of table '{other}'"
-                yield Finding(("tables", name, "route"), message)
+                yield FieldProblem(("tables", name, "route"), message)
     for name, place in places:
         if outline.dead_letters and (message := _overlap(outline.dead_letters, place, f"table '{name}'")):
-            yield Finding(("dead_letters", "path"), message)
+            yield FieldProblem(("dead_letters", "path"), message)
 
 
 def _overlap(place: str, taken: str, owner: str) -> str | None:
@@ -290,41 +290,41 @@ def _overlap(place: str, taken: str, owner: str) -> str | None:
     return None
 
 
-def _column_clashes(name: str, table: TableOutline) -> Iterator[Finding]:
+def _column_clashes(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     seen: dict[str, str] = {}
     made = {column.casefold(): "metadata" for column in table.metadata.schema.names}
     made |= {RESCUED: "evolve"} if table.rescues else {}
     for key in table.columns or ():
         if key.casefold() in seen:
             message = f"differs from '{seen[key.casefold()]}' only in case; engines treat both as one column"
-            yield Finding(("tables", name, "schema", key), message)
+            yield FieldProblem(("tables", name, "schema", key), message)
         if key.casefold() in made:
             maker = made[key.casefold()]
             message = f"`{maker}` adds a column '{key.lower()}' already; rename this one, or change `{maker}`"
-            yield Finding(("tables", name, "schema", key), message)
+            yield FieldProblem(("tables", name, "schema", key), message)
         seen.setdefault(key.casefold(), key)
 
 
-def _name_clashes(name: str, table: TableOutline) -> Iterator[Finding]:
+def _name_clashes(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     """Renames and drops that contradict each other or the schema."""
     seen: dict[str, str] = {}
     for old, new in table.rename.items():
         path: Path = ("tables", name, "rename", old)
         if old in table.drop:
-            yield Finding(path, f"'{old}' is in `drop` as well; remove it from one of them")
+            yield FieldProblem(path, f"'{old}' is in `drop` as well; remove it from one of them")
         if new.casefold() in seen:
-            yield Finding(path, f"'{new}' is the new name of '{seen[new.casefold()]}' already")
+            yield FieldProblem(path, f"'{new}' is the new name of '{seen[new.casefold()]}' already")
         seen.setdefault(new.casefold(), old)
     filled = set(table.rename.values())
     for key in table.columns or ():
         if key in table.rename and key not in filled:
             message = f"no event fills it, as `rename` calls '{key}' '{table.rename[key]}'; declare that"
-            yield Finding(("tables", name, "schema", key), message)
+            yield FieldProblem(("tables", name, "schema", key), message)
         if key in table.drop and key not in filled:
-            yield Finding(("tables", name, "schema", key), "no event fills it, as it is in `drop`")
+            yield FieldProblem(("tables", name, "schema", key), "no event fills it, as it is in `drop`")
 
 
-def _misfit_partitions(name: str, table: TableOutline) -> Iterator[Finding]:
+def _misfit_partitions(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     if not table.columns:
         return
     broken = {key for key, field in table.columns.items() if field is None}
@@ -334,10 +334,10 @@ def _misfit_partitions(name: str, table: TableOutline) -> Iterator[Finding]:
         (at, field) for at, field in enumerate(table.partition_by) if field and field.column not in broken
     ]
     for index, message in partition_problems([field for _, field in sound], schema):
-        yield Finding(("tables", name, "partition_by", sound[index][0]), message)
+        yield FieldProblem(("tables", name, "partition_by", sound[index][0]), message)
 
 
-def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[Finding]:
+def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     columns: dict[str, pa.Field | None] = dict(table.columns or {})
     if columns and table.metadata:
         columns |= {field.name: field for field in table.metadata.schema}
@@ -345,4 +345,4 @@ def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[Finding]:
     if columns:
         columns |= dict.fromkeys(laid_out - columns.keys())
     for path, message in upkeep_problems(name, table.upkeep, table.path, columns, laid_out):
-        yield Finding(path, message)
+        yield FieldProblem(path, message)

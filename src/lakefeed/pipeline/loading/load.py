@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lakefeed.errors import PipelineFileError, Problem
-from lakefeed.pipeline.loading.checks import Finding, Outline, dotted, findings
+from lakefeed.pipeline.loading.checks import FieldProblem, Outline, dotted, findings
 from lakefeed.pipeline.loading.document import Document, Unset, read_document, scalars
 from lakefeed.pipeline.loading.messages import complaints, scrubbed
 from lakefeed.pipeline.loading.overrides import apply_override
@@ -110,14 +110,14 @@ def _require_mapping(document: Document) -> None:
 
 
 def _validated(document: Document, context: FileContext) -> Pipeline:
-    found: list[Finding] = []
+    found: list[FieldProblem] = []
     pipeline: Pipeline | None = None
     try:
         pipeline = Pipeline.model_validate(document.data, context=context, by_alias=True, by_name=False)
     except ValidationError as error:
         found += complaints(error, document)
     for finding in findings(Outline.of_data(document.data, context)):
-        found.append(Finding(finding.path, scrubbed(finding.message, finding.path, document)))
+        found.append(FieldProblem(finding.path, scrubbed(finding.message, finding.path, document)))
     problems = [*document.problems, *_problems(found, document)]
     if problems or pipeline is None:
         redactor = Redactor(_secrets(document))
@@ -138,7 +138,7 @@ def _secrets(document: Document) -> Iterator[str]:
             yield from secret_strings(value, path)
 
 
-def _problems(found: list[Finding], document: Document) -> Iterator[Problem]:
+def _problems(found: list[FieldProblem], document: Document) -> Iterator[Problem]:
     """The findings as problems, without those about values that are known to be broken already."""
     broken = [problem.key for problem in document.problems if problem.key]
     for finding in found:

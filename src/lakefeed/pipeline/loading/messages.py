@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from lakefeed.pipeline.loading.checks import Finding
+from lakefeed.pipeline.loading.checks import FieldProblem
 from lakefeed.pipeline.loading.document import Document, below
 from lakefeed.pipeline.loading.fields import keys_of, section_at
 from lakefeed.pipeline.pipeline import Pipeline
@@ -61,7 +61,7 @@ class _Complaint:
     in_union: bool
 
 
-def complaints(error: ValidationError, document: Document) -> Iterator[Finding]:
+def complaints(error: ValidationError, document: Document) -> Iterator[FieldProblem]:
     """Every complaint of a validation of the document's data, in plain words."""
     by_path: dict[Path, list[_Complaint]] = {}
     for details in error.errors(include_url=False):
@@ -75,7 +75,7 @@ def complaints(error: ValidationError, document: Document) -> Iterator[Finding]:
         if within and all(each.in_union for each in found):
             continue
         for message in _merged(found, _got(path, document)):
-            yield Finding(path, message)
+            yield FieldProblem(path, message)
 
 
 def _merged(found: list[_Complaint], got: str) -> Iterator[str]:

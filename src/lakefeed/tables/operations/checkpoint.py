@@ -20,7 +20,7 @@ _INTERVAL = 100
 
 
 @dataclass(frozen=True)
-class Plan:
+class CheckpointPlan:
     """What a checkpoint would stand for; nothing has been changed."""
 
     version: int
@@ -34,17 +34,17 @@ class Plan:
         return self.last == self.version
 
 
-def plan(table: LakeTable) -> Plan:
+def plan(table: LakeTable) -> CheckpointPlan:
     """Look at the newest checkpoint, and at the entries since."""
     refuse_unkept(table, "checkpoint")
     table.refresh()
     with store_errors(table.path):
         last = last_checkpoint(table.store)
         since = [version for version in versions(table.store) if version > (-1 if last is None else last)]
-    return Plan(table.version, last, len(since))
+    return CheckpointPlan(table.version, last, len(since))
 
 
-def run(table: LakeTable, plan: Plan) -> int:
+def run(table: LakeTable, plan: CheckpointPlan) -> int:
     """Write a checkpoint of the newest version; it makes no version of its own."""
     with store_errors(table.path):
         table.delta.create_checkpoint()

@@ -30,7 +30,7 @@ Statistics = Callable[[pq.FileMetaData], str]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConvertPlan:
     """What a conversion would do; nothing has been changed."""
 
     path: str
@@ -43,7 +43,7 @@ class Plan:
 
 def plan(
     path: str, store: pafs.FileSystem, partition_types: Mapping[str, pa.DataType], statistics: Statistics
-) -> Plan:
+) -> ConvertPlan:
     """Look at every footer, and at a row of every file.
 
     Raises TableError, which names the file, for what other readers could not read and where files differ in
@@ -79,10 +79,10 @@ def plan(
     if not len(kept):
         raise TableError(f"{path}: the files have no columns but those of the directories.")
     total = Extent(len(files), sum(file.size for file in files), rows)
-    return Plan(path, total, kept, partition_by, tuple(adds))
+    return ConvertPlan(path, total, kept, partition_by, tuple(adds))
 
 
-def run(plan: Plan, storage: Mapping[str, str], commit_info: Account) -> DeltaTable:
+def run(plan: ConvertPlan, storage: Mapping[str, str], commit_info: Account) -> DeltaTable:
     """Write version 0 of the log, with the statistics that the footers hold; the table that it makes."""
     options = delta_options(plan.path, storage)
     with store_errors(plan.path):

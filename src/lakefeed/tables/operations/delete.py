@@ -18,7 +18,7 @@ from lakefeed.tables.table import LakeTable
 
 
 @dataclass(frozen=True)
-class Plan:
+class DeletePlan:
     """What a deletion would do; nothing has been changed."""
 
     version: int
@@ -30,7 +30,7 @@ class Plan:
     codec: str
 
 
-def plan(table: LakeTable, where: str) -> Plan:
+def plan(table: LakeTable, where: str) -> DeletePlan:
     """Count the rows for which the condition is true. A condition that is null is not true."""
     refuse_unkept(table, "delete")
     refuse_append_only(table, "delete")
@@ -39,7 +39,7 @@ def plan(table: LakeTable, where: str) -> Plan:
     refuse_missing(table.store, (file.path for file in touched))
     refuse_respelled(table, touched)
     refuse_unwritable(table, touched)
-    return Plan(
+    return DeletePlan(
         table.version,
         where,
         count_rows(table, where),
@@ -49,7 +49,7 @@ def plan(table: LakeTable, where: str) -> Plan:
     )
 
 
-def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: DeletePlan, commit_info: Account) -> Report:
     """Delete in one commit. Raises Conflict when rows were added meanwhile that it has not seen."""
     before = extent(data_files(table.delta))
     if not plan.rows:

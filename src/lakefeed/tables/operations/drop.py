@@ -17,7 +17,7 @@ from lakefeed.tables.table import LakeTable
 
 
 @dataclass(frozen=True)
-class Plan:
+class DropPlan:
     """What would be deleted; nothing has been changed."""
 
     version: int
@@ -34,7 +34,7 @@ class Plan:
         return Extent(len(self.files), sum(file.size for file in self.files), self.table.rows)
 
 
-def plan(table: LakeTable) -> Plan:
+def plan(table: LakeTable) -> DropPlan:
     """List what is the table's own: data files, change data, deletion vectors, the log."""
     with store_errors(table.path):
         found = listing(table.store, table.partition_columns)
@@ -43,7 +43,7 @@ def plan(table: LakeTable) -> Plan:
     checkpoints = [file for file in log if ".checkpoint" in file.path]
     own = {companion(file.path) for file in [*found.data, *found.changes, *found.vectors]}
     left = [path for path in found.strange if path not in own]
-    return Plan(
+    return DropPlan(
         table.version,
         extent(data_files(table.delta)),
         (*found.data, *found.changes, *found.vectors, *entries_newest_first, *checkpoints),
@@ -52,7 +52,7 @@ def plan(table: LakeTable) -> Plan:
     )
 
 
-def run(table: LakeTable, plan: Plan) -> int:
+def run(table: LakeTable, plan: DropPlan) -> int:
     """Delete the files of the plan, then directories that are empty; how many files were deleted."""
     with store_errors(table.path):
         for file in plan.files:

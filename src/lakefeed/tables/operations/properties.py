@@ -67,7 +67,7 @@ _NEEDS = {"delta.appendOnly": "appendOnly", "delta.enableChangeDataFeed": "chang
 
 
 @dataclass(frozen=True)
-class Plan:
+class PropertiesPlan:
     """Which properties would change; nothing has been changed."""
 
     version: int
@@ -81,7 +81,7 @@ class Plan:
         return not self.changed and not self.unset
 
 
-def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ()) -> Plan:
+def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ()) -> PropertiesPlan:
     """Compare with what the table has. Raises UsageError for a property that cannot be set or read here."""
     refuse_unkept(table, "properties")
     table.refresh()
@@ -95,13 +95,13 @@ def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ())
     if gone and not _local(table):
         raise UsageError(f"--unset {gone[0]}: only on a local disk; on an object store, --set another value.")
     changed = {name: value for name, value in wanted.items() if have.get(name) != value}
-    found = Plan(table.version, have, changed, gone)
+    found = PropertiesPlan(table.version, have, changed, gone)
     if changed and table.delta.protocol().min_reader_version > 2:
         _refuse_unasked_features(table, found)
     return found
 
 
-def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: PropertiesPlan, commit_info: Account) -> Report:
     """Change the properties in one commit."""
     whole = extent(data_files(table.delta))
     told = {**commit_info, "set": dict(plan.changed), "unset": list(plan.unset)}
@@ -115,7 +115,7 @@ def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
     return Report("properties", whole, whole, made)
 
 
-def _refuse_unasked_features(table: LakeTable, plan: Plan) -> None:
+def _refuse_unasked_features(table: LakeTable, plan: PropertiesPlan) -> None:
     if _lacking(table, plan) or not _local(table):
         raise TableError(
             f"{place(table)}: delta-rs would add features to it that nobody asked for.\n"
@@ -127,7 +127,7 @@ def _local(table: LakeTable) -> bool:
     return isinstance(table.store, pafs.SubTreeFileSystem)
 
 
-def _lacking(table: LakeTable, plan: Plan) -> bool:
+def _lacking(table: LakeTable, plan: PropertiesPlan) -> bool:
     """Whether a feature has to be added to the protocol, which delta-rs does."""
     have = features(table.delta)
     wanted = [feature for name, feature in _NEEDS.items() if plan.changed.get(name, "").lower() == "true"]
@@ -159,7 +159,7 @@ def _check(name: str, value: str) -> None:
         raise UsageError(f"--set {name}={value}: {error}") from error
 
 
-def _alter(table: LakeTable, plan: Plan, commit_info: Account) -> int:
+def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: Account) -> int:
     """Commit the table's metadata with other properties, and nothing else.
 
     delta-rs has no operation that takes a property away, and the one that sets them adds features of its own

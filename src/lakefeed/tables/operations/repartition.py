@@ -24,7 +24,7 @@ Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @dataclass(frozen=True)
-class Plan:
+class RepartitionPlan:
     """What a change of the layout would do; nothing has been changed."""
 
     version: int
@@ -44,7 +44,9 @@ class Plan:
         return self.partition_by == self.was
 
 
-def plan(table: LakeTable, partition_by: Sequence[str], added_columns: pa.Schema | None = None) -> Plan:
+def plan(
+    table: LakeTable, partition_by: Sequence[str], added_columns: pa.Schema | None = None
+) -> RepartitionPlan:
     """Look at what has to be written: everything. An empty list makes a table without partitions."""
     refuse_unkept(table, "layout")
     refuse_append_only(table, "layout")
@@ -58,7 +60,7 @@ def plan(table: LakeTable, partition_by: Sequence[str], added_columns: pa.Schema
         raise UsageError("--partition-by names every column; at least one must be left for the files.")
     files = data_files(table.delta)
     refuse_respelled(table, files)
-    return Plan(
+    return RepartitionPlan(
         table.version,
         tuple(partition_by),
         tuple(table.partition_columns),
@@ -69,7 +71,9 @@ def plan(table: LakeTable, partition_by: Sequence[str], added_columns: pa.Schema
     )
 
 
-def run(table: LakeTable, plan: Plan, commit_info: Account, shape: Shape = lambda rows: rows) -> Report:
+def run(
+    table: LakeTable, plan: RepartitionPlan, commit_info: Account, shape: Shape = lambda rows: rows
+) -> Report:
     """Write every row again, in one commit. Raises Conflict when anything has landed meanwhile."""
     before = extent(data_files(table.delta))
     other = {one.name: one for one in plan.retyped}

@@ -81,7 +81,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplacePlan:
     """What a replacement would do; nothing has been changed."""
 
     version: int
@@ -93,7 +93,7 @@ class Plan:
     codec: str
 
 
-def plan(table: LakeTable, where: str, source: Rows) -> Plan:
+def plan(table: LakeTable, where: str, source: Rows) -> ReplacePlan:
     """Count the rows that would go and those that would come. Raises UsageError when columns differ."""
     refuse_unkept(table, "replace")
     refuse_append_only(table, "replace")
@@ -105,10 +105,12 @@ def plan(table: LakeTable, where: str, source: Rows) -> Plan:
     _check_columns(table, source)
     removed = count_rows(table, where)
     whole = extent(data_files(table.delta))
-    return Plan(table.version, where, removed, source, extent(touched), whole, codec_of(table.store, touched))
+    return ReplacePlan(
+        table.version, where, removed, source, extent(touched), whole, codec_of(table.store, touched)
+    )
 
 
-def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: ReplacePlan, commit_info: Account) -> Report:
     """Replace in one commit. Raises TableError, and changes nothing, when a new row does not meet `where`."""
     before = extent(data_files(table.delta))
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]

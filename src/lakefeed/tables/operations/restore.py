@@ -22,7 +22,7 @@ from lakefeed.tables.table import LakeTable
 
 
 @dataclass(frozen=True)
-class Plan:
+class RestorePlan:
     """What a restore would do; nothing has been changed."""
 
     version: int
@@ -34,7 +34,7 @@ class Plan:
     """Positions by application id: what the old version held (None: nothing), and what the log holds now."""
 
 
-def plan(table: LakeTable, to: int | dt.datetime) -> Plan:
+def plan(table: LakeTable, to: int | dt.datetime) -> RestorePlan:
     """Compare the newest version with the one to go back to, by number or as of a moment.
 
     Raises TableError when a file of that version is no longer in the store.
@@ -49,7 +49,7 @@ def plan(table: LakeTable, to: int | dt.datetime) -> Plan:
     away = [file for path, file in now.items() if path not in then]
     refuse_respelled(table, [*back, *away])
     _refuse_missing(table, old.version(), [file.path for file in back])
-    return Plan(
+    return RestorePlan(
         table.version,
         old.version(),
         extent(back),
@@ -59,7 +59,7 @@ def plan(table: LakeTable, to: int | dt.datetime) -> Plan:
     )
 
 
-def refuse_moved(table: LakeTable, plan: Plan, file: str = "FILE") -> None:
+def refuse_moved(table: LakeTable, plan: RestorePlan, file: str = "FILE") -> None:
     """Raise TableError when positions have moved since: a restore takes back the rows and not the positions.
 
     The events between would be in no version, and would never be read again. `file` is the pipeline file, as
@@ -77,7 +77,7 @@ def refuse_moved(table: LakeTable, plan: Plan, file: str = "FILE") -> None:
     )
 
 
-def run(table: LakeTable, plan: Plan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: RestorePlan, commit_info: Account) -> Report:
     """Restore in one commit; the positions in the log stay as they are (see `refuse_moved`)."""
     before = extent(data_files(table.delta))
 

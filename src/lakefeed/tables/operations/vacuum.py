@@ -32,7 +32,7 @@ _ORPHAN_AGE = DAY
 
 
 @dataclass(frozen=True)
-class Plan:
+class VacuumPlan:
     """What a vacuum would delete; nothing has been changed."""
 
     version: int
@@ -51,7 +51,7 @@ class Plan:
 
 def plan(
     table: LakeTable, *, retain: float | None = None, allow_short: bool = False, now: float | None = None
-) -> Plan:
+) -> VacuumPlan:
     """Look for files that were unneeded for `retain` seconds, by default for as long as the table says.
 
     Raises TableError when that is shorter than the table's own retention, or than seven days, unless
@@ -72,7 +72,7 @@ def plan(
     candidates = [file for file in [*found.data, *found.changes] if file.path not in needed]
     old = tuple(file for file in candidates if _is_old(file, file.path in known, now, seconds))
     young = [file for file in candidates if file not in set(old)]
-    return Plan(
+    return VacuumPlan(
         table.version,
         seconds,
         old,
@@ -82,7 +82,7 @@ def plan(
 
 
 def run(
-    table: LakeTable, plan: Plan, commit_info: Account, *, on_file: Callable[[], None] = lambda: None
+    table: LakeTable, plan: VacuumPlan, commit_info: Account, *, on_file: Callable[[], None] = lambda: None
 ) -> Report:
     """Delete the files of the plan, except those that have come to be needed since.
 

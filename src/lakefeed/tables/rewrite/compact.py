@@ -52,7 +52,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompactPlan:
     """What a compaction would do; nothing has been changed."""
 
     version: int
@@ -79,7 +79,7 @@ def plan(
     target_size: int | None = None,
     min_size: int | None = None,
     min_files: int = 2,
-) -> Plan:
+) -> CompactPlan:
     """Find the small files of each partition, oldest partition first.
 
     A file is small below `min_size`, by default half of the target; a partition is left alone unless it has
@@ -102,12 +102,12 @@ def plan(
         if len(group) >= max(2, min_files) and (expected := _expected(group, target)) < len(group)
     )
     whole = extent(files if where is None else data_files(table.delta))
-    return Plan(table.version, target, steps, whole, codec_of(table.store, files))
+    return CompactPlan(table.version, target, steps, whole, codec_of(table.store, files))
 
 
 def run(
     table: LakeTable,
-    plan: Plan,
+    plan: CompactPlan,
     commit_info: Account,
     writers: Writers,
     on_step: Callable[[Step], None] = lambda step: None,
@@ -120,7 +120,7 @@ def run(
     return Report("compact", plan.table, extent(data_files(table.delta)), tuple(made))
 
 
-def run_step(table: LakeTable, plan: Plan, step: Step, commit_info: Account, writers: Writers) -> int:
+def run_step(table: LakeTable, plan: CompactPlan, step: Step, commit_info: Account, writers: Writers) -> int:
     """Rewrite the small files of one partition in one commit that says it changes no data; its version.
 
     Appends that land meanwhile are no conflict; their files are left for the next time.

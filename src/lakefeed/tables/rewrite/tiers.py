@@ -14,7 +14,7 @@ _PARTS = (1, 8, 64)
 """The tiers, as parts of the target size."""
 _ROOM = 1.15
 
-Due = tuple[compact.Plan, compact.Step]
+Due = tuple[compact.CompactPlan, compact.Step]
 
 
 def due_for_compaction(
@@ -50,7 +50,7 @@ def even_size(total: int, target: int) -> int:
     return max(2, int(total / max(1, round(total / target)) * _ROOM))
 
 
-def _final(plan: compact.Plan, partition: Partition, files: list[DataFile]) -> list[Due]:
+def _final(plan: compact.CompactPlan, partition: Partition, files: list[DataFile]) -> list[Due]:
     """The steps that leave no small file behind; the smallest of the large ones may have to take it up."""
     by_size = sorted(files, key=lambda file: file.size)
     small = [file for file in by_size if file.size < plan.target_size * compact.SMALL_SHARE]
@@ -64,14 +64,14 @@ def _final(plan: compact.Plan, partition: Partition, files: list[DataFile]) -> l
     return [(replace(plan, target_size=size), part) for part in _small_steps(step, size)]
 
 
-def _plan(table: LakeTable, size: int, min_files: int, where: str | None) -> compact.Plan:
+def _plan(table: LakeTable, size: int, min_files: int, where: str | None) -> compact.CompactPlan:
     try:
         return compact.plan(table, where=where, target_size=size, min_size=size // 2, min_files=min_files)
     except UsageError as error:
         raise TableError(str(error).replace("--where", "upkeep.compact.where")) from error
 
 
-def _of(plan: compact.Plan, partition: Partition) -> Due | None:
+def _of(plan: compact.CompactPlan, partition: Partition) -> Due | None:
     return next(((plan, step) for step in plan.steps if step.partition == partition), None)
 
 

@@ -49,7 +49,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ZOrderPlan:
     """What clustering would do; nothing has been changed."""
 
     version: int
@@ -72,7 +72,7 @@ def plan(
     where: str | None = None,
     target_size: int | None = None,
     first_entry: int = 0,
-) -> Plan:
+) -> ZOrderPlan:
     """Find the partitions with files that no clustering by the same columns has written, oldest first.
 
     So a second run has nothing to do. Which files a clustering wrote is in the log; once the log is cleaned
@@ -95,12 +95,12 @@ def plan(
             steps.append(Step(partition, tuple(group), extent(new)))
     whole = extent(files if where is None else data_files(table.delta))
     target, codec = target_size or target_of(table), codec_of(table.store, files)
-    return Plan(table.version, tuple(columns), target, tuple(steps), whole, codec)
+    return ZOrderPlan(table.version, tuple(columns), target, tuple(steps), whole, codec)
 
 
 def run(
     table: LakeTable,
-    plan: Plan,
+    plan: ZOrderPlan,
     commit_info: Account,
     writers: Writers,
     on_step: Callable[[Step], None] = lambda step: None,
@@ -113,7 +113,7 @@ def run(
     return Report("cluster", plan.table, extent(data_files(table.delta)), tuple(made))
 
 
-def run_step(table: LakeTable, plan: Plan, step: Step, commit_info: Account, writers: Writers) -> int:
+def run_step(table: LakeTable, plan: ZOrderPlan, step: Step, commit_info: Account, writers: Writers) -> int:
     """Rewrite one partition in one commit that says it changes no data; its version.
 
     Its rows are sorted in memory, all at once.

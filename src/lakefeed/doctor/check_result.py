@@ -9,7 +9,7 @@ from lakefeed.errors import LakefeedError
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What was looked at, how it is, and what to do about it. A run fails where the state is `fail`."""
 
     check: str
@@ -18,7 +18,7 @@ class Finding:
     remedy: str = ""
 
     @classmethod
-    def of(cls, check: str, error: LakefeedError) -> Finding:
+    def of(cls, check: str, error: LakefeedError) -> CheckResult:
         """An error that a run would end with. What to do is in its last line, if it has several."""
         text, _, remedy = str(error).partition("\n")
         return cls(check, "fail", text.removeprefix(f"{check}: "), remedy)
