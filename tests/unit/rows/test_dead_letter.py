@@ -3,9 +3,10 @@ from __future__ import annotations
 import datetime as dt
 
 import pyarrow as pa
+import pytest
 
 from lakefeed.formats import Refused
-from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA, dead_letters
+from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA, dead_letters, preview
 from lakefeed.sources import ORIGIN
 
 
@@ -66,3 +67,21 @@ def test_the_dead_letter_table_has_the_columns_that_are_documented() -> None:
     ]
     assert DEAD_LETTER_SCHEMA.field("partition").type == pa.int32()
     assert DEAD_LETTER_SCHEMA.field("dead_at").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (None, "(no payload)"),
+        (b"", ""),
+        (b'{"a": 1}\n', '{"a": 1}\n'),
+        ("größe".encode(), "größe"),
+        (b"a\x00b", "a\ufffdb"),
+        (b"\x00\xff\x10", "00 ff 10"),
+        (b"x" * 2500, "x" * 2000 + "\n(2,000 of 2,500 bytes)"),
+        (b"x" + "ö".encode() * 1500, "x" + "ö" * 999 + "\n(2,000 of 3,001 bytes)"),
+        (b"\xff" * 501, " ".join(["ff"] * 500) + "\n(500 of 501 bytes)"),
+    ],
+)
+def test_text_is_shown_as_text_and_bytes_as_numbers(payload: bytes | None, text: str) -> None:
+    assert preview(payload) == text
