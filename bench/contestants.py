@@ -22,19 +22,20 @@ Done = list[tuple[float, int]]
 def lakefeed(work: Workload, brokers: str, rows: int, batch: int, folder: Path) -> Done:
     """The product, with nothing set but the size of a batch."""
     from lakefeed import Pipeline
-    from lakefeed.engine.report import BatchDone, Quiet
+    from lakefeed.engine.run_events import BatchDone, RunEvent
     from lakefeed.run import run
 
-    class Times(Quiet):
+    class Times:
         def __init__(self) -> None:
             self.done: Done = []
 
-        def batch_done(self, event: BatchDone) -> None:
-            self.done.append((time.time(), event.read))
+        def __call__(self, event: RunEvent) -> None:
+            if isinstance(event, BatchDone):
+                self.done.append((time.time(), event.read))
 
     watcher = Times()
     pipeline = Pipeline.model_validate(work.pipeline(brokers, batch, folder))
-    run(pipeline, once=True, watcher=watcher)
+    run(pipeline, once=True, watch=watcher)
     return watcher.done
 
 

@@ -90,29 +90,30 @@ def _cpu() -> float:
 
 def _run(told: str, warmup: int, batches: int, rest: float) -> None:
     from lakefeed import Pipeline
-    from lakefeed.engine.report import BatchDone, Committed, Quiet
+    from lakefeed.engine.run_events import BatchDone, Committed, RunEvent
     from lakefeed.run import run
 
     stop = threading.Event()
 
-    class Watch(Quiet):
+    class Watch:
         def __init__(self) -> None:
             self.done: list[float] = []
             self.commits: list[float] = []
             self.slowest = 0.0
             self.cpu: list[float] = []
 
-        def committed(self, event: Committed) -> None:
-            self.slowest = max(self.slowest, event.seconds)
-
-        def batch_done(self, event: BatchDone) -> None:
-            self.done.append(time.monotonic())
-            self.commits.append(self.slowest)
-            self.slowest = 0.0
-            if len(self.done) in (warmup, warmup + batches):
-                self.cpu.append(_cpu())
-            if len(self.done) == warmup + batches:
-                over.set()
+        def __call__(self, event: RunEvent) -> None:
+            match event:
+                case Committed():
+                    self.slowest = max(self.slowest, event.seconds)
+                case BatchDone():
+                    self.done.append(time.monotonic())
+                    self.commits.append(self.slowest)
+                    self.slowest = 0.0
+                    if len(self.done) in (warmup, warmup + batches):
+                        self.cpu.append(_cpu())
+                    if len(self.done) == warmup + batches:
+                        over.set()
 
     over, watch = threading.Event(), Watch()
     idle = 0.0
@@ -127,7 +128,7 @@ def _run(told: str, warmup: int, batches: int, rest: float) -> None:
         stop.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    run(Pipeline.model_validate(json.loads(told)), watcher=watch, stop=stop)
+    run(Pipeline.model_validate(json.loads(told)), watch=watch, stop=stop)
     times = [later - sooner for sooner, later in zip(watch.done, watch.done[1:], strict=False)]
     answer = {
         "batches": times[warmup - 1 : warmup - 1 + batches],

@@ -133,30 +133,29 @@ flush: {{rows: {rows}, interval: 50ms}}
 def child(file: Path, end: int) -> None:
     from lakefeed import Pipeline
     from lakefeed.engine.faultpoints import UPKEEP_POINTS
-    from lakefeed.engine.report import Committed, Quiet, Upkept
+    from lakefeed.engine.run_events import BatchDone, Committed, RunEvent, UpkeepDone
     from lakefeed.run import run as run_engine
 
     killing = os.environ.get("LAKEFEED_KILL_AT", "").partition(":")[0] in UPKEEP_POINTS
     stop = threading.Event()
 
-    class Counting(Quiet):
+    class Counting:
         commits: list[tuple[float, float]] = []  # noqa: RUF012
         steps: list[str] = []  # noqa: RUF012
         seen = 0
 
-        def committed(self, event: Committed) -> None:
-            self.commits.append((time.monotonic(), cpu_seconds()))
-            self.seen += event.rows
-
-        def upkept(self, event: Upkept) -> None:
-            self.steps.append(event.operation)
-
-        def lag(self, source: str, records: int) -> None:
-            if records == 0 and not killing:
-                stop.set()
+        def __call__(self, event: RunEvent) -> None:
+            match event:
+                case Committed():
+                    self.commits.append((time.monotonic(), cpu_seconds()))
+                    self.seen += event.rows
+                case UpkeepDone():
+                    self.steps.append(event.operation)
+                case BatchDone(lag=0) if not killing:
+                    stop.set()
 
     told = Counting()
-    run_engine(Pipeline.from_file(file), watcher=told, stop=stop)
+    run_engine(Pipeline.from_file(file), watch=told, stop=stop)
     # The first commits of a process pay for its start.
     first = min(20, len(told.commits) - 1)
     scale = len(told.commits) / (len(told.commits) - first)

@@ -22,7 +22,7 @@ import psutil
 from figure import Asked, Figure, say
 
 from lakefeed import Pipeline
-from lakefeed.engine.report import BatchDone, Quiet
+from lakefeed.engine.run_events import BatchDone, RunEvent
 from lakefeed.run import run
 
 TABLES = 50
@@ -146,24 +146,25 @@ def _p95(times: list[float]) -> float:
     return sorted(times)[int(len(times) * 0.95)]
 
 
-class _Times(Quiet):
+class _Times:
     """When batches were done, and the CPU time of the server's thread by then."""
 
     def __init__(self) -> None:
         self.done: list[tuple[float, int]] = []
         self.serving = 0.0
 
-    def batch_done(self, event: BatchDone) -> None:
-        self.done.append((time.monotonic(), event.read))
-        ids = {thread.native_id for thread in threading.enumerate() if thread.name == "http"}
-        for one in psutil.Process().threads():
-            if one.id in ids:
-                self.serving = one.user_time + one.system_time
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, BatchDone):
+            self.done.append((time.monotonic(), event.read))
+            ids = {thread.native_id for thread in threading.enumerate() if thread.name == "http"}
+            for one in psutil.Process().threads():
+                if one.id in ids:
+                    self.serving = one.user_time + one.system_time
 
 
 def _run(told: str) -> None:
     watcher = _Times()
-    run(Pipeline.model_validate(json.loads(told)), once=True, watcher=watcher)
+    run(Pipeline.model_validate(json.loads(told)), once=True, watch=watcher)
     first, last = watcher.done[SOURCES - 1][0], watcher.done[-1][0]
     rate = sum(read for _, read in watcher.done[SOURCES:]) / (last - first)
     print(json.dumps({"rate": rate, "serving": watcher.serving}))

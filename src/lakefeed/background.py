@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from lakefeed.engine.report import Committed, Quiet
+from lakefeed.engine.run_events import Committed, RunEvent, Watcher, all_of
 from lakefeed.engine.spark.session import existing_session
 from lakefeed.handles.tables import DEAD_LETTERS
 from lakefeed.pipeline.background import Run
@@ -16,7 +16,6 @@ from lakefeed.run import run
 from lakefeed.watch.log import log_by_default
 from lakefeed.watch.log_lines import LogLines
 from lakefeed.watch.state import RunState
-from lakefeed.watch.together import Together
 from lakefeed.watch.view import RunView
 
 
@@ -29,38 +28,34 @@ def start(
 ) -> Run:
     """Start a run, and come back at once. Raises UsageError where another run is in the way."""
     log_by_default()
-    logbook = RunState(pipeline)
+    state = RunState(pipeline)
     ended: list[RunView] = []
 
     def work(stop: threading.Event) -> None:
         try:
-            with Redactor.of(pipeline).guarding(), LogLines(logbook, stop=stop, waits=not once) as lines:
-                told = Together(lines, *([_Callback(on_commit)] if on_commit else []))
-                run(pipeline, once=once, master=master, watcher=told, state=logbook, stop=stop)
+            with Redactor.of(pipeline).guarding(), LogLines(state, stop=stop, waits=not once) as lines:
+                told = all_of(lines.watch, *([_telling(on_commit)] if on_commit else []))
+                run(pipeline, once=once, master=master, watch=told, state=state, stop=stop)
         finally:
-            ended.append(logbook.view())
+            ended.append(state.view())
 
     started = Run(
         pipeline.name,
         pipeline.state,
         work,
-        lambda: _result(ended[0] if ended else logbook.view()),
+        lambda: _result(ended[0] if ended else state.view()),
         has_own_spark=existing_session() is None,
     )
     started.begin()
     return started
 
 
-class _Callback(Quiet):
-    """Calls what the user gave for each commit to a table of theirs."""
+def _telling(on_commit: Callable[[Commit], None]) -> Watcher:
+    """Call what the user gave for each commit to a table of theirs."""
 
-    def __init__(self, on_commit: Callable[[Commit], None]) -> None:
-        self._on_commit = on_commit
-
-    def committed(self, event: Committed) -> None:
-        """Tell the user."""
-        if event.table != DEAD_LETTERS:
-            self._on_commit(
+    def watch(event: RunEvent) -> None:
+        if isinstance(event, Committed) and event.table != DEAD_LETTERS:
+            on_commit(
                 Commit(
                     table=event.table,
                     source=event.source,
@@ -72,6 +67,8 @@ class _Callback(Quiet):
                     seconds=event.seconds,
                 )
             )
+
+    return watch
 
 
 def _result(view: RunView) -> RunResult:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
-from lakefeed.engine.report import Watcher
+from lakefeed.engine.run_events import Started, Starting, Watcher, all_of
 from lakefeed.engine.spark.delta import delta_settings, needs_delta
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.engine.spark.session import spark_session
@@ -24,7 +24,6 @@ from lakefeed.upkeep.jobs import UpkeepJob, UpkeepJobs
 from lakefeed.upkeep.schedule import Schedule
 from lakefeed.upkeep.scheduler import Scheduler, beside
 from lakefeed.watch.state import RunState
-from lakefeed.watch.together import Together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +36,7 @@ def run(
     *,
     once: bool = False,
     master: str | None = None,
-    watcher: Watcher | None = None,
+    watch: Watcher | None = None,
     state: RunState | None = None,
     stop: threading.Event | None = None,
 ) -> None:
@@ -53,20 +52,20 @@ def run(
     # The lock comes first: a second instance must not hear that its port is taken.
     with (
         only_instance(pipeline),
-        _watched(pipeline, state, watcher) as watch,
-        _spark(pipeline, once, master, folder / "spark.log", watch) as session,
+        _watched(pipeline, state, watch) as tell,
+        _spark(pipeline, once, master, folder / "spark.log", tell) as session,
     ):
         # Positions come from the tables, so what an earlier run left here has nothing to say.
         checkpoints = folder / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
         tables = Tables(pipeline)
-        flows = [Flow(tables, name, session, checkpoints, watch, once=once) for name in pipeline.sources]
+        flows = [Flow(tables, name, session, checkpoints, tell, once=once) for name in pipeline.sources]
         # A run that ends by itself is over before anything is due.
         jobs: UpkeepJobs | list[UpkeepJob] = [] if once else UpkeepJobs(tables, session, stop.is_set)
-        upkeep = Scheduler(jobs, Schedule(folder / "upkeep.json"), watch, stop)
-        counting = count_files(tables, watch) if pipeline.http else nullcontext()
+        upkeep = Scheduler(jobs, Schedule(folder / "upkeep.json"), tell, stop)
+        counting = count_files(tables, tell) if pipeline.http else nullcontext()
         with beside(upkeep, pipeline.stop_timeout), counting:
-            Supervisor(pipeline, flows, watch, stop).run()
+            Supervisor(pipeline, flows, tell, stop).run()
 
 
 @contextmanager
@@ -77,19 +76,23 @@ def _spark(
     conf = pipeline.spark.conf
     if needs_delta(pipeline) and not once:
         conf = delta_settings(conf)
-    with spark_session(pipeline.name, master or pipeline.spark.master, conf, log, watch.starting) as session:
+
+    def starting() -> None:
+        watch(Starting())
+
+    with spark_session(pipeline.name, master or pipeline.spark.master, conf, log, starting) as session:
         # A program may have brought a session with another master.
         refuse_unshared_disks(pipeline, str(session.sparkContext.master))
-        watch.started()
+        watch(Started())
         yield session
 
 
 @contextmanager
-def _watched(pipeline: Pipeline, state: RunState | None, watcher: Watcher | None) -> Iterator[Watcher]:
+def _watched(pipeline: Pipeline, state: RunState | None, watch: Watcher | None) -> Iterator[Watcher]:
     """All who watch as one, for the length of a run; the page is served meanwhile."""
-    watchers = [one for one in (state, watcher) if one is not None]
+    watchers = ([state.watch] if state else []) + ([watch] if watch else [])
     with _served(pipeline, state) as serving:
-        yield Together(*serving, *watchers)
+        yield all_of(*serving, *watchers)
 
 
 @contextmanager
@@ -105,4 +108,4 @@ def _served(pipeline: Pipeline, state: RunState | None) -> Iterator[list[Watcher
     metrics = Metrics(kept)
     with serving(pipeline, kept, metrics) as address:
         _log.info("the page is at %s", address)
-        yield [metrics] if state else [kept, metrics]
+        yield [metrics.watch] if state else [kept.watch, metrics.watch]

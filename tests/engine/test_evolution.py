@@ -15,7 +15,7 @@ from conftest import TopicFactory
 from lakefeed import Pipeline, TableError
 from lakefeed.engine import flow_run
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.report import Committed, Quiet
+from lakefeed.engine.run_events import Committed, RunEvent, SourceTrouble
 from support.kafka import Broker
 from support.ledger import assert_each_once, dead_letters, table_ids
 
@@ -172,19 +172,22 @@ def test_table_altered_from_outside_while_the_stream_runs_gets_every_row_once(
     broker.produce(name, [b'{"event_id": %d}' % i for i in range(300)])
     tables = "  events: {path: events, from: clicks, schema: {event_id: long}}"
 
-    class Meddler(Quiet):
+    class Meddler:
         """Adds a column from outside between two batches."""
 
         def __init__(self) -> None:
             self.troubles: list[str] = []
 
-        def committed(self, event: Committed) -> None:
-            if event.rows and event.version < 3:
-                delta = DeltaTable(tmp_path / "events")
-                delta.alter.add_columns([Field(f"from_outside_{event.version}", PrimitiveType("string"))])
-
-        def trouble(self, source: str, text: str) -> None:
-            self.troubles.append(text)
+        def __call__(self, event: RunEvent) -> None:
+            match event:
+                case Committed():
+                    if event.rows and event.version < 3:
+                        delta = DeltaTable(tmp_path / "events")
+                        delta.alter.add_columns(
+                            [Field(f"from_outside_{event.version}", PrimitiveType("string"))]
+                        )
+                case SourceTrouble(text=text):
+                    self.troubles.append(text)
 
     meddler = Meddler()
     shop = pipeline(tmp_path, broker, name, tables, "flush: {rows: 100}")

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
-from lakefeed.engine.report import Quiet, Upkept
+from lakefeed.engine.run_events import RunEvent, UpkeepDone
 from lakefeed.run import run
 from support.ledger import assert_each_once, table_ids
 
@@ -21,14 +21,15 @@ pytestmark = pytest.mark.usefixtures("spark")
 WAIT_SECONDS = 120
 
 
-class Told(Quiet):
+class Told:
     """Remembers which tables were looked after, and how."""
 
     def __init__(self) -> None:
-        self.steps: list[Upkept] = []
+        self.steps: list[UpkeepDone] = []
 
-    def upkept(self, event: Upkept) -> None:
-        self.steps.append(event)
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, UpkeepDone):
+            self.steps.append(event)
 
     @property
     def done(self) -> set[tuple[str, str]]:
@@ -56,7 +57,7 @@ def run_until(pipeline: Pipeline, told: Told, wanted: set[tuple[str, str]]) -> N
 
     def go() -> None:
         try:
-            run(pipeline, watcher=told, stop=stop)
+            run(pipeline, watch=told, stop=stop)
         except BaseException as error:
             failures.append(error)
 
@@ -106,9 +107,9 @@ def test_run_that_drains_and_ends_does_no_upkeep(tmp_path: Path) -> None:
     told = Told()
     shop = pipeline(tmp_path, "{compact: {every: 1ms, min_files: 2}}").model_copy()
 
-    run(shop, once=True, watcher=told)
+    run(shop, once=True, watch=told)
     time.sleep(0.01)
-    run(shop, once=True, watcher=told)
+    run(shop, once=True, watch=told)
 
     assert told.steps == []
     assert not (tmp_path / ".lakefeed" / "shop" / "upkeep.json").exists()

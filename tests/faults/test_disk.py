@@ -15,7 +15,7 @@ from textwrap import dedent
 import pytest
 
 from lakefeed import Pipeline, TableError, UsageError
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import RunEvent, SourceTrouble, TableDelayed
 from lakefeed.run import run
 from support.ledger import assert_each_once, dead_letters, table_ids
 
@@ -70,21 +70,20 @@ def fill(ballast: Path) -> None:
             return
 
 
-class Tidier(Quiet):
+class Tidier:
     """Somebody who frees the disk that a message names."""
 
     def __init__(self, ballasts: dict[str, Path]) -> None:
         self.ballasts = ballasts
         self.messages: list[str] = []
 
-    def trouble(self, source: str, text: str) -> None:
-        for name, ballast in self.ballasts.items():
-            if name in text and ballast.exists():
-                self.messages.append(text)
-                ballast.unlink()
-
-    def delayed(self, table: str, source: str, text: str) -> None:
-        self.trouble(source, text)
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case SourceTrouble(text=text) | TableDelayed(text=text):
+                for name, ballast in self.ballasts.items():
+                    if name in text and ballast.exists():
+                        self.messages.append(text)
+                        ballast.unlink()
 
 
 @pytest.mark.usefixtures("spark")
@@ -107,7 +106,7 @@ def test_disk_that_is_full_at_each_step_is_waited_out_and_nothing_is_lost(tmp_pa
             fill(ballast)
         tidier = Tidier(ballasts)
 
-        run(Pipeline.from_file(file, ["sources.clicks.rows=2000"]), once=True, watcher=tidier)
+        run(Pipeline.from_file(file, ["sources.clicks.rows=2000"]), once=True, watch=tidier)
 
         check(tmp_path, 2000)
     assert len(tidier.messages) == len(places), tidier.messages
@@ -228,7 +227,7 @@ def test_driver_out_of_file_descriptors_tries_again_and_then_says_so(
     tidier = Tidier({})
     tidier.trouble = lambda source, text: tidier.messages.append(text)  # type: ignore[method-assign]
 
-    run(Pipeline.from_file(file), once=True, watcher=tidier)
+    run(Pipeline.from_file(file), once=True, watch=tidier)
 
     told = "a batch could not be run on this machine: [Errno 24] Too many open files"
     assert [message for message in tidier.messages if message] == [told]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from lakefeed.engine.report import Counted
+from lakefeed.engine.run_events import FilesCounted
 from support.watched import Site, WatchedRun, served, shop
 
 PHONE: Any = {"viewport": {"width": 390, "height": 844}}
@@ -222,8 +222,8 @@ def test_dead_letters_open_without_a_script(browser: Browser, run: WatchedRun) -
 def test_a_table_opens_to_its_columns_its_partitions_its_versions_and_its_positions(
     browser: Browser, run: WatchedRun
 ) -> None:
-    run.tell.counted(
-        Counted(
+    run.tell(
+        FilesCounted(
             "clicks",
             version=1,
             rows=100,

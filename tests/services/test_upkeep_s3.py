@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import unwatched
 from lakefeed.handles.tables import Tables
 from lakefeed.upkeep.jobs import jobs_of
 from lakefeed.upkeep.schedule import Schedule
@@ -45,7 +45,7 @@ upkeep:
         rows = pa.table({"id": [number], "country": ["a b/ü"]})
         write_deltalake(handle.path, rows, mode="append", storage_options=s3.storage)
     job = next(jobs_of(lake, None))
-    caretaker = Scheduler([job], Schedule(tmp_path / "upkeep.json"), Quiet(), threading.Event())
+    caretaker = Scheduler([job], Schedule(tmp_path / "upkeep.json"), unwatched, threading.Event())
 
     caretaker.perform(job, "compact")
     time.sleep(1.1)

@@ -14,7 +14,7 @@ from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.plan import spans
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import unwatched
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import Offsets, source_of
 from lakefeed.sources.kafka import fetch
@@ -31,7 +31,7 @@ def drain(file: Path, batch: int = 1_000_000, *, keep_consumers: bool = False) -
     pipeline = Pipeline.from_file(file)
     lake = Tables(pipeline)
     for source in pipeline.sources:
-        flow = Flow(lake, source, _SPARK, file.parent / "state", Quiet(), once=True)
+        flow = Flow(lake, source, _SPARK, file.parent / "state", unwatched, once=True)
         while not _live(flow, lake, pipeline, source, batch):
             pass
         for error in flow.failures.values():
@@ -51,7 +51,7 @@ def _live(flow: Flow, lake: Tables, pipeline: Pipeline, source: str, batch: int)
     """One life; False when a table was changed and the rest must be read with its new schema."""
     client = source_of(pipeline, source).client(pipeline.name, source)
     reaches = flow._reaches(client)
-    landing = Committer(lake, source, client.marks(), reaches, Quiet())
+    landing = Committer(lake, source, client.marks(), reaches, unwatched)
     try:
         flow._record_beginnings(reaches, landing)
         plan = flow._plan(reaches)

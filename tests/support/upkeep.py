@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
-from lakefeed.engine.report import Quiet, Upkept
+from lakefeed.engine.run_events import RunEvent, UpkeepDone
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.tables.write.append import Append, NewFile, append
 from lakefeed.upkeep.jobs import UpkeepJob, jobs_of
@@ -32,14 +32,15 @@ _SCHEMA = pa.schema(
 )
 
 
-class Told(Quiet):
+class Told:
     """Remembers what upkeep reports."""
 
     def __init__(self) -> None:
-        self.steps: list[Upkept] = []
+        self.steps: list[UpkeepDone] = []
 
-    def upkept(self, event: Upkept) -> None:
-        self.steps.append(event)
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, UpkeepDone):
+            self.steps.append(event)
 
 
 class Kept:
@@ -104,7 +105,7 @@ upkeep: {upkeep}
             with self.handle.lock:
                 append(self.handle.table, Append([file], {key: at + 9}, {key: at - 1}, {}), retries=5)
 
-    def perform(self, operation: str) -> list[Upkept]:
+    def perform(self, operation: str) -> list[UpkeepDone]:
         """Do an operation now; answer its steps."""
         self.told.steps.clear()
         self.caretaker.perform(self.job, operation)

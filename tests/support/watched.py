@@ -1,4 +1,4 @@
-"""A run without an engine: a logbook that a test tells what happened, and a server of what it knows."""
+"""A run without an engine: a state that a test tells what happened, and a server of what it knows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakefeed import Pipeline
-from lakefeed.engine.report import BatchDone, Committed, DeadLetterSample, DeadLettersFound, Refusing, Upkept
+from lakefeed.engine.run_events import (
+    BatchDone,
+    CommitFailed,
+    Committed,
+    DeadLetterSample,
+    DeadLettersWritten,
+    RefusingMany,
+    SourceSeen,
+    SourceTrouble,
+    TableChanged,
+    TableReached,
+    TableStopped,
+    UpkeepDone,
+    all_of,
+)
 from lakefeed.watch.metrics import Metrics
 from lakefeed.watch.state import RunState
-from lakefeed.watch.together import Together
 from lakefeed.watch.web.server import serving
 
 NOON = 1_794_744_000.0
@@ -63,13 +76,13 @@ class WatchedRun:
     def __init__(self, pipeline: Pipeline | None = None) -> None:
         self.pipeline = pipeline or shop()
         self.clock = Clock()
-        self.logbook = RunState(self.pipeline, self.clock)
-        self.metrics = Metrics(self.logbook)
-        self.tell = Together(self.logbook, self.metrics)
+        self.state = RunState(self.pipeline, self.clock)
+        self.metrics = Metrics(self.state)
+        self.tell = all_of(self.state.watch, self.metrics.watch)
 
     def commit(self, table: str, source: str, rows: int = 100, **more: Any) -> None:
         told = {"version": 1, "files": 1, "size": 4000, "letters": 0, "seconds": 0.02, "retries": 0} | more
-        self.tell.committed(Committed(table=table, source=source, rows=rows, **told))
+        self.tell(Committed(table=table, source=source, rows=rows, **told))
 
     def letters(
         self,
@@ -81,17 +94,17 @@ class WatchedRun:
         payload: str = "{broken",
     ) -> None:
         sample = DeadLetterSample(f"{source}-0", 17, "decode", code, error, payload)
-        self.tell.lettered(DeadLettersFound(table, source, {("decode", code): count}, (sample,)))
+        self.tell(DeadLettersWritten(table, source, {("decode", code): count}, (sample,)))
         self.commit("dead letters", source, count)
 
     def all_is_well(self) -> None:
         """Every source has answered, every table has a hundred rows and is at the end."""
         for source in self.pipeline.sources:
-            self.tell.seen(source, {"0": 100})
-            self.tell.batch_done(BatchDone(source, 100, 20_000, 0.5, 0))
+            self.tell(SourceSeen(source, {"0": 100}))
+            self.tell(BatchDone(source, 100, 20_000, 0.5, 0))
         for name, table in self.pipeline.tables.items():
             for source in table.from_:
-                self.tell.reached(name, source, {"0": 100})
+                self.tell(TableReached(name, source, {"0": 100}))
                 self.commit(name, source, newest=self.clock.now - 1)
 
     def trouble_everywhere(self) -> None:
@@ -100,16 +113,18 @@ class WatchedRun:
         self.letters("clicks", "clicks", 1, error="the text ends inside a string at byte 93")
         share = "25 of the last 125 events (20.0%) became dead letters"
         why = "most often bad_json: the text ends inside a string"
-        self.tell.refusing(Refusing("clicks", "clicks", share, why))
-        self.tell.trouble("orders", "source orders: broker:9092 does not answer: Connection refused")
-        self.tell.stopped(
-            "table refunds",
-            "table refunds: /lake/refunds is partitioned by ['day'], the pipeline file says nothing.\n"
-            "Change `partition_by` or choose another path.",
+        self.tell(RefusingMany("clicks", "clicks", share, why))
+        self.tell(SourceTrouble("orders", "source orders: broker:9092 does not answer: Connection refused"))
+        self.tell(
+            TableStopped(
+                "refunds",
+                "table refunds: /lake/refunds is partitioned by ['day'], the pipeline file says nothing.\n"
+                "Change `partition_by` or choose another path.",
+            )
         )
-        self.tell.failed("orders", "orders", "/lake/orders: the store does not answer")
-        self.tell.changed("clicks", "new column referrer string")
-        self.tell.upkept(Upkept("clicks", "compact", 40, 2, 4_000_000, 3_000_000, 1.5))
+        self.tell(CommitFailed("orders", "orders", "/lake/orders: the store does not answer"))
+        self.tell(TableChanged("clicks", "new column referrer string"))
+        self.tell(UpkeepDone("clicks", "compact", 40, 2, 4_000_000, 3_000_000, 1.5))
 
 
 @dataclass(frozen=True)
@@ -141,5 +156,5 @@ class Site:
 
 @contextmanager
 def served(run: WatchedRun) -> Iterator[Site]:
-    with serving(run.pipeline, run.logbook, run.metrics) as address:
+    with serving(run.pipeline, run.state, run.metrics) as address:
         yield Site(address)

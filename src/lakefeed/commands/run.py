@@ -100,9 +100,9 @@ def run_pipeline(
     with (
         _ending_in_json() if in_json else nullcontext(),
         redactor.guarding(),
-        _progress(pipeline, logbook, redactor, stop, called, lines=lines, waits=not once) as watcher,
+        _progress(pipeline, logbook, redactor, stop, called, lines=lines, waits=not once) as progress,
     ):
-        run_watched(pipeline, once=once, master=master, watcher=watcher, state=logbook, stop=stop)
+        run_watched(pipeline, once=once, master=master, watch=progress.watch, state=logbook, stop=stop)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from lakefeed.engine.batch.refusals import Refusals
 from lakefeed.engine.event_counter import EventCounter
-from lakefeed.engine.report import Watcher
+from lakefeed.engine.run_events import SourceTrouble, TableDelayed, Watcher
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.table_plan import group_of
@@ -37,11 +37,11 @@ class Assignment:
     Only the flow that has a table may give it away, and only while it does not live with it.
     """
 
-    def __init__(self, lake: Tables, source: str, watcher: Watcher) -> None:
+    def __init__(self, lake: Tables, source: str, watch: Watcher) -> None:
         tables = lake.pipeline.tables_of(source)
         flush = lake.pipeline.flush_for(source)
         self.source = source
-        self.watcher = watcher
+        self.watch = watch
         self.failures: dict[str, LakefeedError] = {}
         """Tables that cannot be written; the flows go on without them."""
         self.begins: dict[str, Offsets] = {}
@@ -244,10 +244,10 @@ class Seat:
         """Tell what is being retried: of the source, or of tables that have a flow of their own."""
         told = self.assignment
         if self.is_main:
-            told.watcher.trouble(told.source, text)
+            told.watch(SourceTrouble(told.source, text))
         else:
             for name in self.tables:
-                told.watcher.delayed(name, told.source, text)
+                told.watch(TableDelayed(name, told.source, text))
 
     def committed(self, positions: Mapping[str, Offsets]) -> Offsets:
         """Take note of what logs hold, and answer what the logs of all tables of the source hold."""

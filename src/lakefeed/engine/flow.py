@@ -26,7 +26,14 @@ from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.flow_run import FlowRun, spark_errors
-from lakefeed.engine.report import Watcher
+from lakefeed.engine.run_events import (
+    SchemaInferred,
+    TableChanged,
+    TableDelayed,
+    TableMoved,
+    TableStopped,
+    Watcher,
+)
 from lakefeed.engine.spark.session import has_ended
 from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import BatchFailed, LakefeedError, TableError
@@ -61,13 +68,13 @@ class Flow:
         source: str,
         spark: SparkSession,
         state: Path,
-        watcher: Watcher,
+        watch: Watcher,
         *,
         once: bool,
         seat: Seat | None = None,
     ) -> None:
         self.source = source
-        self.seat = seat or Assignment(lake, source, watcher).main()
+        self.seat = seat or Assignment(lake, source, watch).main()
         self.stop = threading.Event()
         self.launch: Callable[[Flow], None] | None = None
         """Starts one more flow; without it, tables stay together whatever happens."""
@@ -76,11 +83,11 @@ class Flow:
         self._pipeline = lake.pipeline
         self._spark = spark
         self._state = state
-        self._watcher = watcher
+        self._watch = watch
         self._once = once
         self._shaken = self.seat.failing_since is not None
         self._pace = BatchLimits(self._pipeline.flush_for(source), hurry=once)
-        self._beginnings = StartPositions(lake, self._assignment, watcher)
+        self._beginnings = StartPositions(lake, self._assignment, watch)
         self._routes = self._assignment.routes
         self._refusals = self._assignment.refusals
         self._tables: list[str] = []
@@ -145,15 +152,13 @@ class Flow:
             return None
         life = self.life_kind(
             client=client,
-            landing=Committer(
-                self._lake, self.source, client.marks(), reaches, self._watcher, self._refusals
-            ),
+            landing=Committer(self._lake, self.source, client.marks(), reaches, self._watch, self._refusals),
             plan=self._plan(reaches),
             start=lowest(reach.rows_from for reach in reaches),
             until=self._until(reaches),
             pace=self._pace,
             stop=self.stop,
-            watcher=self._watcher,
+            watch=self._watch,
             seat=self.seat,
             counter=self._assignment.counter,
             shaken=self._shaken,
@@ -190,7 +195,7 @@ class Flow:
             raise next(iter(away.values()))
         flow = self._part(away, failing_since=time.monotonic())
         for name, error in away.items():
-            self._watcher.delayed(name, self.source, str(error))
+            self._watch(TableDelayed(name, self.source, str(error)))
         self.launch(flow)
 
     def _without_far(self, reaches: list[TableProgress]) -> list[TableProgress]:
@@ -207,7 +212,7 @@ class Flow:
                 f"{events:,} events behind the other tables of {self.source}: catches up in a query of "
                 f"its own"
             )
-            self._watcher.moved(name, self.source, text, apart=True)
+            self._watch(TableMoved(name, self.source, text, apart=True))
         self.launch(self._part(far))
         return [reach for reach in reaches if group_of(reach.handle.name) not in far]
 
@@ -220,7 +225,7 @@ class Flow:
 
     def _beside(self, seat: Seat) -> Flow:
         return Flow(
-            self._lake, self.source, self._spark, self._state, self._watcher, once=self._once, seat=seat
+            self._lake, self.source, self._spark, self._state, self._watch, once=self._once, seat=seat
         )
 
     def _give_back(self) -> bool:
@@ -232,7 +237,7 @@ class Flow:
         passing("tables_joined")
         for name in tables:
             text = f"has caught up with the other tables of {self.source}"
-            self._watcher.moved(name, self.source, text, apart=False)
+            self._watch(TableMoved(name, self.source, text, apart=False))
         return True
 
     def _reaches(self, client: SourceClient) -> list[TableProgress]:
@@ -367,13 +372,13 @@ class Flow:
         commit_info = {"pipeline": self._pipeline.name, "source": self.source, "kind": "evolve"}
         before = handle.table.schema
         for text in additions(before, handle.add(proposal, commit_info)):
-            self._watcher.changed(handle.name, text)
+            self._watch(TableChanged(handle.name, text))
         self._tell_inferred(handle, proposal)
 
     def _tell_inferred(self, handle: TableHandle, proposal: pa.Schema) -> None:
         assert handle.spec is not None
         if lines := sighting_lines(proposal, handle.spec.evolve.type_change):
-            self._watcher.inferred(handle.name, lines, events_seen(proposal))
+            self._watch(SchemaInferred(handle.name, lines, events_seen(proposal)))
 
     def _folder(self) -> Path:
         """A checkpoint directory for one life.
@@ -394,4 +399,4 @@ class Flow:
         """Go on without a table that cannot be written."""
         self.failures[table] = error
         error.told = True
-        self._watcher.stopped(f"table {table}", str(error))
+        self._watch(TableStopped(table, str(error)))

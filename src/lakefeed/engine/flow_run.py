@@ -19,7 +19,7 @@ from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan, spans
 from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.report import BatchDone, Watcher
+from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
 from lakefeed.engine.spark.offset_channel import OffsetChannel
 from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
 from lakefeed.sources import OffsetRange, Offsets, SourceClient
@@ -46,7 +46,7 @@ class FlowRun:
     until: Offsets | None
     pace: BatchLimits
     stop: threading.Event
-    watcher: Watcher
+    watch: Watcher
     seat: Seat
     counter: EventCounter = field(default_factory=EventCounter)
     shaken: bool = False
@@ -143,7 +143,7 @@ class FlowRun:
 
     def _tell(self, ends: Offsets) -> None:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""
-        self.watcher.seen(self.plan.source_name, ends)
+        self.watch(SourceSeen(self.plan.source_name, ends))
         if not self._calm and (not self.shaken or not distance(self._position, ends)):
             self._calm = True
             self.seat.trouble("")
@@ -202,7 +202,7 @@ class FlowRun:
     def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
         """Tell what was read, also by a batch that must run again for a table."""
         read, lag = sum(outcome.read.values()), distance(self._position, ends)
-        self.watcher.batch_done(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
+        self.watch(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
 
     def _rest(self) -> Outcome:
         """Wait a little for events."""

@@ -17,7 +17,7 @@ from lakefeed.engine.batch.plan import FlowPlan, split
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
-from lakefeed.engine.report import Quiet, Watcher
+from lakefeed.engine.run_events import Watcher, unwatched
 from lakefeed.engine.spark.offset_channel import OffsetChannel
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def run_inline(pipeline: Pipeline, watcher: Watcher | None = None) -> None:
+def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
     """Read what is there now and land it, without a JVM. Raises what a run would raise."""
-    lake, told = Tables(pipeline), watcher or Quiet()
+    lake, told = Tables(pipeline), watch or unwatched
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
     flows: list[Flow] = [InlineFlow(lake, name, checkpoints, told) for name in pipeline.sources]
     Supervisor(pipeline, flows, told, threading.Event()).run()
@@ -58,13 +58,13 @@ class InlineFlow(Flow):
         lake: Tables,
         source: str,
         state: Path,
-        watcher: Watcher,
+        watch: Watcher,
         *,
         once: bool = True,
         seat: Seat | None = None,
     ) -> None:
         no_session: Any = None
-        super().__init__(lake, source, no_session, state, watcher, once=once, seat=seat)
+        super().__init__(lake, source, no_session, state, watch, once=once, seat=seat)
 
     @property
     def cores(self) -> int:
@@ -72,8 +72,8 @@ class InlineFlow(Flow):
         return 1
 
     def _beside(self, seat: Seat) -> Flow:
-        state, watcher = self._state, self._watcher
-        return type(self)(self._lake, self.source, state, watcher, once=self._once, seat=seat)
+        state, watch = self._state, self._watch
+        return type(self)(self._lake, self.source, state, watch, once=self._once, seat=seat)
 
     @property
     def is_stranded(self) -> bool:

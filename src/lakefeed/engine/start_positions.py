@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakefeed.dead_letters.pending import standing, told_of_new
 from lakefeed.dead_letters.reconcile import settle
 from lakefeed.engine.assignment import Assignment
-from lakefeed.engine.report import Watcher
+from lakefeed.engine.run_events import TableChanged, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
@@ -26,11 +26,11 @@ _log = logging.getLogger("lakefeed")
 class StartPositions:
     """Opens the tables of a source, creates those whose schema is declared, and tells how far each is."""
 
-    def __init__(self, lake: Tables, assignment: Assignment, watcher: Watcher) -> None:
+    def __init__(self, lake: Tables, assignment: Assignment, watch: Watcher) -> None:
         self._lake = lake
         self._assignment = assignment
         self._source = assignment.source
-        self._watcher = watcher
+        self._watch = watch
 
     def find(
         self, client: SourceClient, tables: Iterable[str]
@@ -71,7 +71,7 @@ class StartPositions:
         transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
         transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
         table = handle.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})
-        self._watcher.changed(handle.name, f"created at {handle.path}")
+        self._watch(TableChanged(handle.name, f"created at {handle.path}"))
         return table
 
     def _reach(self, client: SourceClient, handle: TableHandle, letters: Offsets) -> TableProgress:
@@ -99,7 +99,7 @@ class StartPositions:
         told = self._assignment.told
         if is_new and handle.name not in told and (text := told_of_new(handle.file, handle.name, lettered)):
             told.add(handle.name)
-            self._watcher.changed(handle.name, text)
+            self._watch(TableChanged(handle.name, text))
         return TableProgress(
             handle,
             rows_from,
@@ -153,8 +153,8 @@ class StartPositions:
         """Finish a replay or rewind that was killed; nothing that the flow reads depends on it."""
         try:
             if settle(self._lake, handle):
-                self._watcher.changed(
-                    handle.name, "dead letters settled after a replay or rewind was cut short"
+                self._watch(
+                    TableChanged(handle.name, "dead letters settled after a replay or rewind was cut short")
                 )
         except TableError as error:
             if error.retryable:

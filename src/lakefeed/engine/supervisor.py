@@ -8,8 +8,8 @@ import time
 
 from lakefeed.engine.defects import defect_of, kept
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.report import Watcher
 from lakefeed.engine.retries import Retries
+from lakefeed.engine.run_events import SourceStopped, Watcher
 from lakefeed.errors import Defect, Fenced, GaveUp, LakefeedError, SourceError, TableError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.units import format_duration
@@ -20,12 +20,10 @@ _log = logging.getLogger("lakefeed")
 class Supervisor:
     """Runs each flow in a thread of its own."""
 
-    def __init__(
-        self, pipeline: Pipeline, flows: list[Flow], watcher: Watcher, stop: threading.Event
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, flows: list[Flow], watch: Watcher, stop: threading.Event) -> None:
         self._pipeline = pipeline
         self._flows = flows
-        self._watcher = watcher
+        self._watch = watch
         self._stop = stop
         self._errors: list[BaseException] = []
         self._lock = threading.Lock()
@@ -96,7 +94,7 @@ class Supervisor:
             if flow.seat.is_beside:
                 flow.give_up(error)
                 return
-            self._watcher.stopped(f"source {flow.source}", str(error))
+            self._watch(SourceStopped(flow.source, str(error)))
             error.told = True
             self._errors.append(error)
             self._stop_source(flow.source)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.report import Watcher
+from lakefeed.engine.run_events import Watcher
 from lakefeed.pipeline.options.route import Route
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline, Table
 from lakefeed.pipeline.test_file import Sample
@@ -62,12 +62,12 @@ def run_samples(
     folder: Path,
     *,
     spark: bool = False,
-    watcher: Watcher | None = None,
+    watch: Watcher | None = None,
 ) -> Landed:
     """Send events through a pipeline, given by source, as if they were all that its sources hold.
 
     Every table is made anew in `folder`, whatever its path in the file. With `spark` the run is one of
-    Structured Streaming, some seconds slower; else its tasks run in this process, without a JVM. `watcher` is
+    Structured Streaming, some seconds slower; else its tasks run in this process, without a JVM. `watch` is
     told what happens. Raises what a run would raise.
     """
     chosen = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_file(pipeline)
@@ -76,9 +76,9 @@ def run_samples(
         raise ValueError(f"the pipeline has no source {unknown[0]!r}; it has {', '.join(chosen.sources)}")
     moved = _moved(chosen, events, folder)
     if not spark:
-        run_inline(moved, watcher)
-    elif watcher:
-        run_watched(moved, once=True, watcher=watcher)
+        run_inline(moved, watch)
+    elif watch:
+        run_watched(moved, once=True, watch=watch)
     else:
         moved.run(once=True)
     return Landed.of(chosen, folder)

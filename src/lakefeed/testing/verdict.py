@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import RunEvent, SchemaInferred
 from lakefeed.errors import LakefeedError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.test_file import Case, ExpectedLetter, ExpectedTable
@@ -68,9 +68,9 @@ def _session(pipeline: Pipeline, spark: bool, folder: Path) -> Any:
 
 
 def _verdict(pipeline: Pipeline, name: str, case: Case, folder: Path, spark: bool) -> Verdict:
-    error, ears = None, _Ears()
+    error, inferred = None, _Inferred()
     try:
-        run_samples(pipeline, case.events, folder, spark=spark, watcher=ears)
+        run_samples(pipeline, case.events, folder, spark=spark, watch=inferred.watch)
     except LakefeedError as failed:
         error = str(failed)
     landed = Landed.of(pipeline, folder)
@@ -79,17 +79,18 @@ def _verdict(pipeline: Pipeline, name: str, case: Case, folder: Path, spark: boo
         for table, expected in case.tables.items()
         for difference in _compared(landed, table, expected)
     ]
-    return Verdict(name, tuple(found), error, ears.columns)
+    return Verdict(name, tuple(found), error, inferred.columns)
 
 
-class _Ears(Quiet):
+class _Inferred:
     """Keeps what was seen of columns that nobody declared."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[str]] = {}
 
-    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
-        self.columns.setdefault(table, []).extend(lines)
+    def watch(self, event: RunEvent) -> None:
+        if isinstance(event, SchemaInferred):
+            self.columns.setdefault(event.table, []).extend(event.lines)
 
 
 def _compared(landed: Landed, table: str, expected: ExpectedTable) -> Iterator[Difference]:

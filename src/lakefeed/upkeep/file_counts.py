@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
-from lakefeed.engine.report import Counted, Watcher
+from lakefeed.engine.run_events import FilesCounted, Watcher
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.tables.detail.contents import contents_of
 
@@ -20,10 +20,10 @@ _log = logging.getLogger("lakefeed")
 
 
 @contextmanager
-def count_files(lake: Tables, watcher: Watcher, every: float = _EVERY) -> Iterator[None]:
+def count_files(lake: Tables, watch: Watcher, every: float = _EVERY) -> Iterator[None]:
     """Count in a thread of its own while the run lasts; commits tell what changes in between."""
     over = threading.Event()
-    thread = threading.Thread(target=_count_on, args=(lake, watcher, every, over), name="census", daemon=True)
+    thread = threading.Thread(target=_count_on, args=(lake, watch, every, over), name="census", daemon=True)
     thread.start()
     try:
         yield
@@ -31,7 +31,7 @@ def count_files(lake: Tables, watcher: Watcher, every: float = _EVERY) -> Iterat
         over.set()
 
 
-def _count_on(lake: Tables, watcher: Watcher, every: float, over: threading.Event) -> None:
+def _count_on(lake: Tables, watch: Watcher, every: float, over: threading.Event) -> None:
     """Tables that have just been opened are counted soon, all of them again at every turn."""
     known: set[str] = set()
     waited = every
@@ -44,16 +44,16 @@ def _count_on(lake: Tables, watcher: Watcher, every: float, over: threading.Even
                 return
             if handle.exists and (everyone or handle.name not in known):
                 known.add(handle.name)
-                _count(handle, watcher)
+                _count(handle, watch)
 
 
-def _count(handle: TableHandle, watcher: Watcher) -> None:
+def _count(handle: TableHandle, watch: Watcher) -> None:
     try:
         # Nobody commits meanwhile: a table is used by one thread at a time.
         with handle.lock:
             found = contents_of(handle.table, handle.spec.target_file_size if handle.spec else 0)
-            watcher.counted(
-                Counted(
+            watch(
+                FilesCounted(
                     table=handle.name,
                     version=found.version,
                     rows=found.rows,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.report import Upkept, Watcher
+from lakefeed.engine.run_events import UpkeepDone, Watcher
 from lakefeed.errors import Conflict, LakefeedError, TableError
 from lakefeed.pipeline.upkeep import Compact, DeleteAfter, Vacuum
 from lakefeed.tables.log.snapshot import Partition, by_partition, data_files, extent, partition_text
@@ -63,14 +63,14 @@ class Scheduler:
         self,
         charges: Sequence[UpkeepJob] | Callable[[], Sequence[UpkeepJob]],
         agenda: Schedule,
-        watcher: Watcher,
+        watch: Watcher,
         stop: threading.Event,
         clock: SteadyClock | None = None,
     ) -> None:
         self._look = charges if callable(charges) else lambda: charges
         self._charges: Sequence[UpkeepJob] = ()
         self._agenda = agenda
-        self._watcher = watcher
+        self._watch = watch
         self._stop = stop
         self._ended = threading.Event()
         self._clock = clock or SteadyClock()
@@ -164,8 +164,8 @@ class Scheduler:
                 job.handle.table.refresh()
             seconds = time.monotonic() - began
             if change != Change():
-                self._watcher.upkept(
-                    Upkept(
+                self._watch(
+                    UpkeepDone(
                         job.handle.name,
                         operation,
                         change.files_before,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lakefeed.engine.report import DeadLettersFound
+from lakefeed.engine.run_events import DeadLettersWritten
 from lakefeed.watch.view import LetterGroup, LetterView
 
 _MOST_GROUPS = 200
@@ -22,13 +22,13 @@ class _Group:
 
 
 class LetterGroups:
-    """Changed by the logbook only, under its lock. The group that is longest without a letter goes first."""
+    """Changed by the state of the run, under its lock. The group that is longest without one goes first."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._groups: dict[tuple[str, str, str], _Group] = {}
 
-    def add(self, event: DeadLettersFound, now: float) -> None:
+    def add(self, event: DeadLettersWritten, now: float) -> None:
         """Count dead letters, and keep those that are told word for word."""
         for (stage, code), many in event.counts.items():
             group = self._groups.pop((event.table, stage, code), None) or _Group(first=now)

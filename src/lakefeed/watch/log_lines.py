@@ -5,12 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import TracebackType
 
 from lakefeed.columns.sightings import inferred_from
-from lakefeed.engine.report import Committed, Quiet, Refusing, Upkept
+from lakefeed.engine.run_events import (
+    Committed,
+    RefusingMany,
+    RunEvent,
+    SchemaInferred,
+    SourceSeen,
+    SourceStopped,
+    SourceTrouble,
+    Starting,
+    TableChanged,
+    TableDelayed,
+    TableMoved,
+    TableStopped,
+    UpkeepDone,
+)
 from lakefeed.figures import trying_again
 from lakefeed.text import counted
 from lakefeed.units import readable_seconds, readable_size
@@ -33,17 +47,17 @@ class _Trouble:
     say_again_at: float
 
 
-class LogLines(Quiet):
+class LogLines:
     """Writes what happens to the log; where lines are JSON, with the figures as fields of their own.
 
-    Used as a context manager, it tells the beginning and the end of a run as well: what the logbook has
+    Used as a context manager, it tells the beginning and the end of a run as well: what `state` has
     counted by then, and with `called` where to look further. `stop` is set when the run is told to end, and
     `waits` is false for a run that ends by itself.
     """
 
     def __init__(
         self,
-        logbook: RunState | None = None,
+        state: RunState | None = None,
         called: str = "",
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -53,7 +67,7 @@ class LogLines(Quiet):
         """Nothing has happened yet."""
         self._trouble: dict[str, _Trouble] = {}
         self._clock = clock
-        self._logbook = logbook
+        self._state = state
         self._called = called
         self._stop = stop
         self._over = False
@@ -66,78 +80,80 @@ class LogLines(Quiet):
             threading.Thread(target=self._tell_stop, name="stop", daemon=True).start()
         return self
 
-    def starting(self) -> None:
-        """Say that Spark is being started."""
-        _log.info("starting Spark", extra={"fields": {"event": "starting"}})
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Say what was done."""
         self._over = True
-        view = self._logbook.view() if self._logbook else None
+        view = self._state.view() if self._state else None
         if view is None or (kind is not None and not view.started):
             return
         commands = [command for command, _ in where_to_look(view, self._called)] if self._called else []
         look = f"; look further with {' and '.join(f'`{one}`' for one in commands)}" if commands else ""
-        fields = {
-            "event": "ended",
-            "rows": view.rows,
-            "dead_letters": view.dead_letters,
-            "commits": view.commits,
-            "seconds": round(view.now - view.began, 3),
-        }
-        _log.info("%s%s", summary(view), look, extra={"fields": fields})
+        _info(
+            f"{summary(view)}{look}",
+            "ended",
+            rows=view.rows,
+            dead_letters=view.dead_letters,
+            commits=view.commits,
+            seconds=round(view.now - view.began, 3),
+        )
 
     def _tell_stop(self) -> None:
         assert self._stop is not None
         self._stop.wait()
         if not self._over:
-            _log.info("stopping, waiting for the running batch", extra={"fields": {"event": "stopping"}})
+            _info("stopping, waiting for the running batch", "stopping")
 
-    def committed(self, event: Committed) -> None:
-        """One line for a version of a table."""
-        letters = f", {counted(event.letters, 'new dead letter')}" if event.letters else ""
-        retries = f", {counted(event.retries, 'retry', 'retries')}" if event.retries else ""
-        _log.info(
-            "%s: version %d: %s in %s, %s, from %s%s, committed in %.0f ms%s",
-            event.table,
-            event.version,
-            counted(event.rows, "row"),
-            counted(event.files, "file"),
-            readable_size(event.size),
-            event.source,
-            letters,
-            event.seconds * 1000,
-            retries,
-            extra={"fields": {"event": "committed", **asdict(event)}},
-        )
+    def watch(self, event: RunEvent) -> None:
+        """Write the line of an event, where it has one."""
+        match event:
+            case Starting():
+                _info("starting Spark", "starting")
+            case Committed():
+                _info(_commit_line(event), "committed", **asdict(event))
+            case SourceSeen(source=source):
+                self._tell_waiting(source)
+            case SourceTrouble(source=source, text=text):
+                self._retry("source", source, text)
+            case TableDelayed(table=table, text=text):
+                self._retry("table", table, text)
+            case TableMoved(table=table, source=source, text=text):
+                _info(f"{table}: {text}", "moved", table=table, source=source)
+            case SourceStopped(source=source, text=text):
+                _tell_stopped("source", source, text)
+            case TableStopped(table=table, text=text):
+                _tell_stopped("table", table, text)
+            case TableChanged(table=table, text=text):
+                _info(f"{table}: {text}", "changed", table=table)
+            case RefusingMany(table=table, source=source, text=text):
+                said = f"table {table}: {text or 'events are accepted again'}"
+                _tell(logging.WARNING if text else logging.INFO, said, "refusing", table=table, source=source)
+            case SchemaInferred(table=table, lines=lines, events=events):
+                said = "\n  ".join([f"{table}: columns {inferred_from(events)}:", *lines])
+                _info(said, "inferred", table=table, columns=list(lines), events=events)
+            case UpkeepDone():
+                files = f"{counted(event.files_before, 'file')} to {counted(event.files_after, 'file')}"
+                took = readable_seconds(event.seconds)
+                _info(f"{event.table}: {event.operation}: {files} in {took}", "upkept", **asdict(event))
 
-    def seen(self, source: str, ends: Mapping[str, int]) -> None:
+    def _tell_waiting(self, source: str) -> None:
         """Say once that a run has begun with nothing to read, so that a quiet log is not taken for a hang."""
-        if source in self._seen or self._logbook is None:
+        if source in self._seen or self._state is None:
             return
-        lag = next((one.lag for one in self._logbook.view().sources if one.name == source), None)
+        lag = next((one.lag for one in self._state.view().sources if one.name == source), None)
         if lag is not None:
             self._seen.add(source)
         if self._waits and lag == 0:
-            fields = {"event": "waiting", "source": source}
-            _log.info("source %s: nothing to read, waiting for events", source, extra={"fields": fields})
-
-    def trouble(self, source: str, text: str) -> None:
-        """Say what is being retried and for how long, again now and then, and when it is over."""
-        self._retry("source", source, text)
-
-    def delayed(self, table: str, source: str, text: str) -> None:
-        """The same for one table."""
-        self._retry("table", table, text)
+            _info(f"source {source}: nothing to read, waiting for events", "waiting", source=source)
 
     def _retry(self, kind: str, name: str, text: str) -> None:
+        """Say what is being retried and for how long, again now and then, and when it is over."""
         key = f"{kind} {name}"
         known, now = self._trouble.get(key), self._clock()
         if not text:
             if self._trouble.pop(key, None):
-                _log.info("%s: continues", key, extra={"fields": {"event": "over", kind: name}})
+                _info(f"{key}: continues", "over", **{kind: name})
             return
         if known and known.text == text and now < known.say_again_at:
             return
@@ -146,49 +162,28 @@ class LogLines(Quiet):
         self._trouble[key] = _Trouble(text, since, pause, now + pause)
         what, _, remedy = text.partition("\n")
         named = "" if kind == "source" or what.startswith(key) else f"{key}: "
-        most = self._logbook.give_up_after if self._logbook else None
+        most = self._state.give_up_after if self._state else None
         again = f"{trying_again(now - since, most)} (give_up_after)" if most else "trying again"
         said = f"{named}{what.rstrip('.')}; {again}" + (f"\n{remedy}" if remedy else "")
-        _log.warning("%s", said, extra={"fields": {"event": "trouble", kind: name}})
+        _tell(logging.WARNING, said, "trouble", **{kind: name})
 
-    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
-        """A table goes its own way, or comes back."""
-        _log.info(
-            "%s: %s", table, text, extra={"fields": {"event": "moved", "table": table, "source": source}}
-        )
 
-    def stopped(self, what: str, text: str) -> None:
-        """An error that ends a part of the run."""
-        kind, _, name = what.partition(" ")
-        said = text.removeprefix(f"{what}: ")
-        _log.error("%s stopped: %s", what, said, extra={"fields": {"event": "stopped", kind: name}})
+def _commit_line(event: Committed) -> str:
+    letters = f", {counted(event.letters, 'new dead letter')}" if event.letters else ""
+    retries = f", {counted(event.retries, 'retry', 'retries')}" if event.retries else ""
+    wrote = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}, {readable_size(event.size)}"
+    took = f"committed in {event.seconds * 1000:.0f} ms"
+    return f"{event.table}: version {event.version}: {wrote}, from {event.source}{letters}, {took}{retries}"
 
-    def changed(self, table: str, text: str) -> None:
-        """A table was created or changed."""
-        _log.info("%s: %s", table, text, extra={"fields": {"event": "changed", "table": table}})
 
-    def refusing(self, event: Refusing) -> None:
-        """A table refuses many of its events, or no longer."""
-        fields = {"event": "refusing", "table": event.table, "source": event.source}
-        if event.text:
-            _log.warning("table %s: %s", event.table, event.text, extra={"fields": fields})
-        else:
-            _log.info("table %s: events are accepted again", event.table, extra={"fields": fields})
+def _tell_stopped(kind: str, name: str, text: str) -> None:
+    what = f"{kind} {name}"
+    _tell(logging.ERROR, f"{what} stopped: {text.removeprefix(f'{what}: ')}", "stopped", **{kind: name})
 
-    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
-        """What was seen of new columns."""
-        fields = {"event": "inferred", "table": table, "columns": list(lines), "events": events}
-        said = "\n  ".join([f"columns {inferred_from(events)}:", *lines])
-        _log.info("%s: %s", table, said, extra={"fields": fields})
 
-    def upkept(self, event: Upkept) -> None:
-        """One line for an operation of upkeep."""
-        _log.info(
-            "%s: %s: %s to %s in %s",
-            event.table,
-            event.operation,
-            counted(event.files_before, "file"),
-            counted(event.files_after, "file"),
-            readable_seconds(event.seconds),
-            extra={"fields": {"event": "upkept", **asdict(event)}},
-        )
+def _info(line: str, event: str, **fields: object) -> None:
+    _tell(logging.INFO, line, event, **fields)
+
+
+def _tell(level: int, line: str, event: str, **fields: object) -> None:
+    _log.log(level, "%s", line, extra={"fields": {"event": event, **fields}})

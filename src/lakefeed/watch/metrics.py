@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counters and histograms from what happens, gauges from the logbook when asked."""
+"""Metrics for Prometheus: counters and histograms from events, gauges from the state of the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lakefeed.engine.report import BatchDone, Committed, DeadLettersFound, Quiet, Upkept
+from lakefeed.engine.run_events import (
+    BatchDone,
+    CommitFailed,
+    Committed,
+    DeadLettersWritten,
+    RunEvent,
+    TableChanged,
+    UpkeepDone,
+)
 from lakefeed.watch.state import RunState
 from lakefeed.watch.view import RunView
 
@@ -23,11 +31,11 @@ _BATCH_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _BATCH_RECORDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 
 
-class Metrics(Quiet):
-    """A watcher with a registry of its own, so that two runs in one program do not mix."""
+class Metrics:
+    """Metrics in a registry of its own, so that two runs in one program do not mix."""
 
-    def __init__(self, logbook: RunState) -> None:
-        self._pipeline = logbook.view().pipeline
+    def __init__(self, state: RunState) -> None:
+        self._pipeline = state.view().pipeline
         self._registry = CollectorRegistry()
         count, histogram = self._counter, self._histogram
         self._read = count("records_read", "Events read from a source, each counted once.", _SOURCE)
@@ -50,7 +58,7 @@ class Metrics(Quiet):
             _BATCH_SECONDS,
         )
         self._batch_records = histogram("batch_records", "Events in a batch.", _SOURCE, _BATCH_RECORDS)
-        self._registry.register(_Gauges(logbook))
+        self._registry.register(_Gauges(state))
 
     def _counter(self, name: str, about: str, labels: tuple[str, ...] = _TABLE) -> Counter:
         return Counter(f"lakefeed_{name}", about, labels, registry=self._registry)
@@ -64,8 +72,27 @@ class Metrics(Quiet):
         """Everything in Prometheus's text format."""
         return generate_latest(_Plain(self._registry))
 
-    def committed(self, event: Committed) -> None:
-        """Count a commit."""
+    def watch(self, event: RunEvent) -> None:
+        """Count what happens."""
+        name = self._pipeline
+        match event:
+            case Committed():
+                self._count_commit(event)
+            case CommitFailed(table=table, source=source):
+                self._failures.labels(name, source, table).inc()
+            case DeadLettersWritten(table=table, source=source, counts=counts):
+                for (stage, _), count in counts.items():
+                    self._letters.labels(name, source, table, stage).inc(count)
+            case BatchDone(source=source):
+                self._read.labels(name, source).inc(event.new)
+                self._batch_seconds.labels(name, source).observe(event.seconds)
+                self._batch_records.labels(name, source).observe(event.read)
+            case TableChanged(table=table):
+                self._changes.labels(name, table).inc()
+            case UpkeepDone(table=table, operation=operation):
+                self._upkeep.labels(name, table, operation).inc()
+
+    def _count_commit(self, event: Committed) -> None:
         labels = (self._pipeline, event.source, event.table)
         self._commits.labels(*labels).inc()
         self._written.labels(*labels).inc(event.rows)
@@ -73,30 +100,6 @@ class Metrics(Quiet):
         self._files.labels(*labels).inc(event.files)
         self._retries.labels(*labels).inc(event.retries)
         self._commit_seconds.labels(*labels).observe(event.seconds)
-
-    def failed(self, table: str, source: str, text: str) -> None:
-        """Count a commit that did not land."""
-        self._failures.labels(self._pipeline, source, table).inc()
-
-    def lettered(self, event: DeadLettersFound) -> None:
-        """Count dead letters."""
-        for (stage, _), count in event.counts.items():
-            self._letters.labels(self._pipeline, event.source, event.table, stage).inc(count)
-
-    def batch_done(self, event: BatchDone) -> None:
-        """Count a batch."""
-        labels = (self._pipeline, event.source)
-        self._read.labels(*labels).inc(event.new)
-        self._batch_seconds.labels(*labels).observe(event.seconds)
-        self._batch_records.labels(*labels).observe(event.read)
-
-    def changed(self, table: str, text: str) -> None:
-        """Count a change of a table."""
-        self._changes.labels(self._pipeline, table).inc()
-
-    def upkept(self, event: Upkept) -> None:
-        """Count an operation of upkeep."""
-        self._upkeep.labels(self._pipeline, event.table, event.operation).inc()
 
 
 class _Plain(CollectorRegistry):
@@ -113,16 +116,16 @@ class _Plain(CollectorRegistry):
 
 
 class _Gauges(Collector):
-    """What is true now, asked of the logbook at each scrape; nothing is read from a table's log for it."""
+    """What is true now, asked of the state at each scrape; nothing is read from a table's log for it."""
 
-    def __init__(self, logbook: RunState) -> None:
-        self._logbook = logbook
+    def __init__(self, state: RunState) -> None:
+        self._state = state
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return ()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        view = self._logbook.view()
+        view = self._state.view()
         yield _up(view)
         yield _lag(view)
         yield _freshness(view)

@@ -1,18 +1,38 @@
-"""The logbook of a run: listens to everything, and answers at any time what the run looks like."""
+"""The state of a run: kept from its events, and shown at any time."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 
 from lakefeed.columns.sightings import inferred_from
-from lakefeed.engine.report import BatchDone, Committed, Counted, DeadLettersFound, Refusing, Upkept
+from lakefeed.engine.run_events import (
+    BatchDone,
+    CommitFailed,
+    Committed,
+    DeadLettersWritten,
+    FilesCounted,
+    RefusingMany,
+    RunEvent,
+    SchemaInferred,
+    SourceSeen,
+    SourceStopped,
+    SourceTrouble,
+    Started,
+    Starting,
+    TableChanged,
+    TableDelayed,
+    TableMoved,
+    TableReached,
+    TableStopped,
+    UpkeepDone,
+)
 from lakefeed.handles.tables import DEAD_LETTERS
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
-from lakefeed.text import counted as count_of
+from lakefeed.text import counted
 from lakefeed.units import readable_seconds, readable_size
 from lakefeed.watch.dead_letters import LetterGroups
 from lakefeed.watch.series import HOUR, Rate, Series
@@ -24,7 +44,7 @@ _HAPPENINGS_KEPT = 40
 
 
 class RunState:
-    """A watcher that remembers, within bounds. Whatever it is told, it keeps without secrets."""
+    """What is known of a run, within bounds and without secrets."""
 
     def __init__(self, pipeline: Pipeline, clock: Callable[[], float] = time.time) -> None:
         self._pipeline = pipeline
@@ -38,7 +58,9 @@ class RunState:
             name: self._new_table(name, table.route or table.path, table.from_)
             for name, table in pipeline.tables.items()
         }
-        self._letters = self._new_table(DEAD_LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources))
+        self._dead_letters = self._new_table(
+            DEAD_LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources)
+        )
         self._groups = LetterGroups(self._redact)
         self._happenings: deque[Happening] = deque(maxlen=_HAPPENINGS_KEPT)
         self._rate = Series()
@@ -63,9 +85,9 @@ class RunState:
         return self._pipeline.give_up_after
 
     def _table(self, name: str) -> TableState:
-        """The notes of a table; one of a route is met here when it is first told of."""
+        """The state of a table; that of a routed table begins with its first event."""
         if name == DEAD_LETTERS:
-            return self._letters
+            return self._dead_letters
         if name not in self._tables:
             table, *key = name.split("/")
             spec = self._pipeline.tables[table]
@@ -73,142 +95,108 @@ class RunState:
             self._tables[name] = self._new_table(name, path, spec.from_)
         return self._tables[name]
 
-    def starting(self) -> None:
-        """Nothing to keep: a run begins with it."""
-
-    def started(self) -> None:
-        """Keep that Spark runs."""
-        self._started = True
-
-    def committed(self, event: Committed) -> None:
-        """Count a commit."""
+    def watch(self, event: RunEvent) -> None:
+        """Keep what an event tells."""
         with self._lock:
-            now = self._clock()
-            self._table(event.table).add(event, now)
-            if event.table != DEAD_LETTERS:
-                self._rate.add(now, event.rows)
+            match event:
+                case SourceSeen() | SourceTrouble() | SourceStopped() | BatchDone():
+                    self._watch_source(self._sources[event.source], event)
+                case Started():
+                    self._started = True
+                case Starting():
+                    pass
+                case _:
+                    self._watch_table(self._table(event.table), event)
 
-    def failed(self, table: str, source: str, text: str) -> None:
-        """Keep what a commit failed with."""
-        self._happen("failed", table, f"a commit failed: {text}")
+    def _watch_source(self, source: SourceState, event: RunEvent) -> None:
+        match event:
+            case SourceSeen(ends=ends):
+                source.ends, source.seen_at = dict(ends), self._clock()
+                source.behind = sum(self._lags(source).values())
+                source.lag.add(source.seen_at, source.behind)
+                self._lag.add(source.seen_at, sum(one.behind for one in self._sources.values()))
+            case BatchDone():
+                source.read += event.new
+                source.rate.add(self._clock(), event.new)
+            case SourceTrouble(text=text):
+                self._retry(source, text)
+            case SourceStopped(text=text):
+                self._stop(source, text)
 
-    def lettered(self, event: DeadLettersFound) -> None:
-        """Count dead letters, and keep the samples."""
-        with self._lock:
-            now, many = self._clock(), sum(event.counts.values())
-            table, source = self._table(event.table), self._sources[event.source]
-            table.letters += many
-            source.letters += many
-            source.letter_rate.add(now, many)
-            for (_, code), count in event.counts.items():
-                table.codes[code] = table.codes.get(code, 0) + count
-            self._groups.add(event, now)
+    def _watch_table(self, table: TableState, event: RunEvent) -> None:
+        match event:
+            case Committed():
+                now = self._clock()
+                table.add(event, now)
+                if table is not self._dead_letters:
+                    self._rate.add(now, event.rows)
+            case CommitFailed(text=text):
+                self._happen("failed", table, f"a commit failed: {text}")
+            case DeadLettersWritten():
+                self._count_dead_letters(table, event)
+            case RefusingMany():
+                self._refuse(table, event)
+            case TableReached(source=source, positions=positions):
+                table.positions[source] = dict(positions)
+            case TableDelayed(text=text):
+                self._retry(table, text)
+            case TableMoved(source=source, text=text, apart=apart):
+                table.apart = {*table.apart, source} if apart else table.apart - {source}
+                self._happen("moved", table, text)
+            case TableStopped(text=text):
+                self._stop(table, text)
+            case SchemaInferred(lines=lines, events=events):
+                seen = "; ".join(" ".join(one.split()) for one in lines)
+                self._happen("changed", table, f"columns {inferred_from(events)}: {seen}")
+            case TableChanged(text=text):
+                self._happen("changed", table, text)
+            case FilesCounted():
+                table.count(event)
+            case UpkeepDone():
+                table.keep_up(event)
+                files = f"{event.files_before:,} to {counted(event.files_after, 'file')}"
+                sizes = f"{readable_size(event.bytes_before)} to {readable_size(event.bytes_after)}"
+                took = readable_seconds(event.seconds)
+                self._happen("upkeep", table, f"{event.operation}: {files}, {sizes}, in {took}")
 
-    def refusing(self, event: Refusing) -> None:
-        """Keep that a table refuses many of its events, or no longer."""
+    def _count_dead_letters(self, table: TableState, event: DeadLettersWritten) -> None:
+        now, many, source = self._clock(), sum(event.counts.values()), self._sources[event.source]
+        table.letters += many
+        source.letters += many
+        source.letter_rate.add(now, many)
+        for (_, code), count in event.counts.items():
+            table.codes[code] = table.codes.get(code, 0) + count
+        self._groups.add(event, now)
+
+    def _refuse(self, table: TableState, event: RefusingMany) -> None:
         text = self._redact(event.text)
-        with self._lock:
-            notes = self._table(event.table)
-            notes.refusing.pop(event.source, None)
-            if text:
-                notes.refusing_since = notes.refusing_since if notes.refusing else self._clock()
-                notes.refusing[event.source] = text
-        self._happen("refusing" if text else "over", event.table, text or "events are accepted again")
+        table.refusing.pop(event.source, None)
+        if text:
+            table.refusing_since = table.refusing_since if table.refusing else self._clock()
+            table.refusing[event.source] = text
+        self._happen("refusing" if text else "over", table, text or "events are accepted again")
 
-    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
-        """Keep what was seen of new columns."""
-        self._happen(
-            "changed",
-            table,
-            f"columns {inferred_from(events)}: " + "; ".join(" ".join(one.split()) for one in lines),
-        )
+    def _retry(self, retried: SourceState | TableState, text: str) -> None:
+        before, retried.trouble = retried.trouble, self._redact(text)
+        if bool(before) == bool(text):
+            return
+        if text:
+            retried.trouble_since = self._clock()
+        self._happen("trouble" if text else "over", retried, text or "continues")
 
-    def batch_done(self, event: BatchDone) -> None:
-        """Count what was read."""
-        with self._lock:
-            source = self._sources[event.source]
-            source.read += event.new
-            source.rate.add(self._clock(), event.new)
+    def _stop(self, stopped: SourceState | TableState, text: str) -> None:
+        stopped.stopped, stopped.stopped_at = self._redact(text), self._clock()
+        stopped.trouble = ""
+        self._happen("stopped", stopped, text)
 
-    def seen(self, source: str, ends: Mapping[str, int]) -> None:
-        """Keep where a source ends."""
-        with self._lock:
-            notes = self._sources[source]
-            notes.ends, notes.seen_at = dict(ends), self._clock()
-            notes.behind = sum(self._lags(notes).values())
-            notes.lag.add(notes.seen_at, notes.behind)
-            self._lag.add(notes.seen_at, sum(one.behind for one in self._sources.values()))
-
-    def reached(self, table: str, source: str, positions: Mapping[str, int]) -> None:
-        """Keep how far a table is."""
-        with self._lock:
-            self._table(table).positions[source] = dict(positions)
-
-    def counted(self, event: Counted) -> None:
-        """Keep what a table holds."""
-        with self._lock:
-            self._table(event.table).count(event)
-
-    def trouble(self, source: str, text: str) -> None:
-        """Keep what is being retried, and since when."""
-        self._retry(self._sources[source], text)
-
-    def delayed(self, table: str, source: str, text: str) -> None:
-        """Keep what is being retried for a table, and since when."""
-        with self._lock:
-            notes = self._table(table)
-        self._retry(notes, text)
-
-    def _retry(self, notes: SourceState | TableState, text: str) -> None:
-        text = self._redact(text)
-        with self._lock:
-            if text and not notes.trouble:
-                notes.trouble_since = self._clock()
-            news = "over" if notes.trouble and not text else "trouble" if text and not notes.trouble else ""
-            notes.trouble = text
-        if news:
-            self._happen(news, notes.name, text or "continues")
-
-    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
-        """Keep that a table goes its own way, or comes back."""
-        with self._lock:
-            notes = self._table(table)
-            notes.apart = {*notes.apart, source} if apart else notes.apart - {source}
-        self._happen("moved", table, text)
-
-    def stopped(self, what: str, text: str) -> None:
-        """Keep what has stopped for good."""
-        kind, _, name = what.partition(" ")
-        with self._lock:
-            notes: SourceState | TableState = self._sources[name] if kind == "source" else self._tables[name]
-            notes.stopped, notes.stopped_at = self._redact(text), self._clock()
-            notes.trouble = ""
-        self._happen("stopped", name, text)
-
-    def changed(self, table: str, text: str) -> None:
-        """Keep a change of a table."""
-        self._happen("changed", table, text)
-
-    def upkept(self, event: Upkept) -> None:
-        """Keep what upkeep did; the files that it changed are counted at the next census."""
-        with self._lock:
-            table = self._table(event.table)
-            table.files = max(0, table.files + event.files_after - event.files_before)
-            table.small_files = min(table.small_files, table.files)
-            table.size = max(0, table.size + event.bytes_after - event.bytes_before)
-        files = f"{event.files_before:,} to {count_of(event.files_after, 'file')}"
-        sizes = f"{readable_size(event.bytes_before)} to {readable_size(event.bytes_after)}"
-        self._happen(
-            "upkeep",
-            event.table,
-            f"{event.operation}: {files}, {sizes}, in {readable_seconds(event.seconds)}",
-        )
+    def _happen(self, kind: str, what: SourceState | TableState, text: str) -> None:
+        self._happenings.appendleft(Happening(self._clock(), kind, what.name, self._redact(text)))
 
     def view(self, span: float = HOUR) -> RunView:
         """What the run looks like now, its charts over the last `span` seconds; the caller may keep it."""
         with self._lock:
             now, began = self._clock(), self._began
-            ends = {name: notes.ends for name, notes in self._sources.items() if notes.answers}
+            ends = {name: one.ends for name, one in self._sources.items() if one.answers}
             return RunView(
                 pipeline=self._pipeline.name,
                 now=now,
@@ -219,14 +207,14 @@ class RunState:
                     for one in self._sources.values()
                 ),
                 tables=tuple(one.view(now, began, span, ends) for one in self._tables.values()),
-                letters=self._letters.view(now, began, span, {}),
+                letters=self._dead_letters.view(now, began, span, {}),
                 flows=tuple(self._flows(now)),
                 letter_groups=self._groups.view(),
                 happenings=tuple(self._happenings),
                 span=span,
                 rate_points=self._rate.points(now, began, span),
                 lag_points=self._lag.points(now, began, span),
-                letter_points=self._letters.rows_hour.points(now, began, span),
+                letter_points=self._dead_letters.rows_hour.points(now, began, span),
             )
 
     def _flows(self, now: float) -> list[FlowView]:
@@ -255,7 +243,3 @@ class RunState:
             partition: max(0, end - min((at.get(partition, end) for at in fed), default=end))
             for partition, end in source.ends.items()
         }
-
-    def _happen(self, kind: str, what: str, text: str) -> None:
-        with self._lock:
-            self._happenings.appendleft(Happening(self._clock(), kind, what, self._redact(text)))

@@ -1,11 +1,11 @@
-"""What the logbook keeps about each source and each table while a run lasts."""
+"""What is known of each source and each table while a run lasts."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
 
-from lakefeed.engine.report import Committed, Counted
+from lakefeed.engine.run_events import Committed, FilesCounted, UpkeepDone
 from lakefeed.watch.series import Rate, Series
 from lakefeed.watch.view import CommitView, PartitionView, SourceView, TableView
 
@@ -14,7 +14,7 @@ _COMMITS_KEPT = 8
 
 @dataclass
 class SourceState:
-    """One source. Changed by the logbook only, under its lock."""
+    """One source. Changed by the state of the run only, under its lock."""
 
     name: str
     kind: str
@@ -59,7 +59,7 @@ class SourceState:
 
 @dataclass
 class TableState:
-    """One table. Changed by the logbook only, under its lock."""
+    """One table. Changed by the state of the run only, under its lock."""
 
     name: str
     path: str
@@ -116,7 +116,7 @@ class TableState:
         if event.source in self.rates:
             self.rates[event.source].add(now, event.rows)
 
-    def count(self, event: Counted) -> None:
+    def count(self, event: FilesCounted) -> None:
         """Take what was counted in place of what was added up."""
         if self.version is not None and event.version < self.version:
             return
@@ -125,6 +125,12 @@ class TableState:
         self.last_commit = event.last_commit or self.last_commit
         self.columns, self.partition_by = event.columns, event.partition_by
         self.partition_values = event.partitions
+
+    def keep_up(self, event: UpkeepDone) -> None:
+        """Take over the files that upkeep has changed, until they are counted again."""
+        self.files = max(0, self.files + event.files_after - event.files_before)
+        self.small_files = min(self.small_files, self.files)
+        self.size = max(0, self.size + event.bytes_after - event.bytes_before)
 
     def view(self, now: float, began: float, span: float, ends: dict[str, dict[str, int]]) -> TableView:
         """The table as it is now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -12,7 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from lakefeed.columns.sightings import inferred_from
-from lakefeed.engine.report import Quiet, Refusing, Upkept
+from lakefeed.engine.run_events import (
+    RefusingMany,
+    RunEvent,
+    SchemaInferred,
+    SourceStopped,
+    TableChanged,
+    TableMoved,
+    TableStopped,
+    UpkeepDone,
+)
 from lakefeed.figures import ago, trying_again
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.text import counted
@@ -24,8 +32,8 @@ _LINES_BESIDE = 6
 """Lines of the terminal that are left to headings, the sum and troubles."""
 
 
-class LiveProgress(Quiet):
-    """A table that is redrawn while the run goes on, from the logbook. Use it as a context manager.
+class LiveProgress:
+    """A table that is redrawn while the run goes on, from its state. Use it as a context manager.
 
     At the end it gives way to what the run has done. `called` is the pipeline as its user called it, and
     `stop` is set when the run has been told to end, for which it has `patience`. `waits` is false for a run
@@ -34,7 +42,7 @@ class LiveProgress(Quiet):
 
     def __init__(
         self,
-        logbook: RunState,
+        state: RunState,
         redactor: Redactor,
         console: Console | None = None,
         *,
@@ -43,7 +51,7 @@ class LiveProgress(Quiet):
         patience: str = "",
         waits: bool = True,
     ) -> None:
-        self._logbook = logbook
+        self._state = state
         self._redact = redactor.redact
         self._console = console or Console(stderr=True)
         self._called = called
@@ -64,7 +72,7 @@ class LiveProgress(Quiet):
     ) -> None:
         """Erase what was drawn, and say what was done."""
         self._live.stop()
-        view = self._logbook.view()
+        view = self._state.view()
         if kind is not None and not view.started:
             return
         self._console.print(Text(summary(view), style="bold"), soft_wrap=True)
@@ -74,44 +82,34 @@ class LiveProgress(Quiet):
             shown = self._redact(f"  {command:<{widest}}  ")
             self._console.print(Text.assemble(shown, (about, "dim")), soft_wrap=True)
 
-    def stopped(self, what: str, text: str) -> None:
-        """Print an error above the table."""
-        self._console.print(
-            Text(self._redact(f"{what} stopped: {text.removeprefix(f'{what}: ')}"), style="red")
-        )
+    def watch(self, event: RunEvent) -> None:
+        """Print above the table what should be read later as well."""
+        match event:
+            case SourceStopped(source=name, text=text):
+                self._print(f"source {name} stopped: {text.removeprefix(f'source {name}: ')}", "red")
+            case TableStopped(table=name, text=text):
+                self._print(f"table {name} stopped: {text.removeprefix(f'table {name}: ')}", "red")
+            case TableChanged(table=name, text=text) | TableMoved(table=name, text=text):
+                self._print(f"{name}: {text}", "dim")
+            case RefusingMany(table=name, text=text):
+                self._print(f"table {name}: {text or 'events are accepted again'}", "yellow", soft_wrap=True)
+            case SchemaInferred(table=name, lines=lines, events=events):
+                said = "\n  ".join([f"{name}: columns {inferred_from(events)}:", *lines])
+                self._print(said, "dim", soft_wrap=True)
+            case UpkeepDone(table=name, operation=operation):
+                files = f"{event.files_before:,} to {counted(event.files_after, 'file')}"
+                self._print(f"{name}: {operation}: {files}", "dim")
 
-    def changed(self, table: str, text: str) -> None:
-        """Print a change above the table."""
-        self._console.print(Text(self._redact(f"{table}: {text}"), style="dim"))
-
-    def refusing(self, event: Refusing) -> None:
-        """Print above the table that events are refused, or no longer."""
-        said = event.text or "events are accepted again"
-        self._console.print(
-            Text(self._redact(f"table {event.table}: {said}"), style="yellow"), soft_wrap=True
-        )
-
-    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
-        """Print above the table what was seen of new columns."""
-        said = "\n  ".join([f"{table}: columns {inferred_from(events)}:", *lines])
-        self._console.print(Text(self._redact(said), style="dim"), soft_wrap=True)
-
-    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
-        """Print above the table that one goes its own way, or comes back."""
-        self._console.print(Text(self._redact(f"{table}: {text}"), style="dim"))
-
-    def upkept(self, event: Upkept) -> None:
-        """Print what upkeep did above the table."""
-        files = f"{event.files_before:,} to {counted(event.files_after, 'file')}"
-        self._console.print(Text(f"{event.table}: {event.operation}: {files}", style="dim"))
+    def _print(self, text: str, style: str, *, soft_wrap: bool = False) -> None:
+        self._console.print(Text(self._redact(text), style=style), soft_wrap=soft_wrap)
 
     def _draw(self) -> RenderableType:
-        view = self._logbook.view()
+        view = self._state.view()
         if not view.started:
             stopping = "stopping as soon as Spark has started; Ctrl-C ends it at once"
             said = stopping if self._stop.is_set() else "starting Spark"
             return _beside(view.pipeline, said, view.now - view.began)
-        most = self._logbook.give_up_after
+        most = self._state.give_up_after
         found = [(one.trouble, one.trouble_since) for one in view.sources if one.trouble]
         found += [(f"{one.name}: {one.trouble}", one.trouble_since) for one in view.tables if one.trouble]
         troubles = [

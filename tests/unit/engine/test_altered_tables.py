@@ -13,7 +13,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 
 from lakefeed import Pipeline, TableError
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.report import Committed, Quiet
+from lakefeed.engine.run_events import Committed, RunEvent, SourceTrouble
 
 ROWS = 100
 
@@ -34,20 +34,21 @@ flush: {{rows: 10}}
     return Pipeline.from_file(file)
 
 
-class Meddler(Quiet):
+class Meddler:
     """Alters the table `events` as soon as its third version is there, and keeps what is told."""
 
     def __init__(self, alter: Callable[[], object]) -> None:
         self._alter: Callable[[], object] | None = alter
         self.troubles: list[str] = []
 
-    def committed(self, commit: Committed) -> None:
-        if commit.table == "events" and commit.version == 3 and self._alter:
-            alter, self._alter = self._alter, None
-            alter()
-
-    def trouble(self, source: str, text: str) -> None:
-        self.troubles += [text] if text else []
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case Committed():
+                if event.table == "events" and event.version == 3 and self._alter:
+                    alter, self._alter = self._alter, None
+                    alter()
+            case SourceTrouble(text=text):
+                self.troubles += [text] if text else []
 
 
 def ids(path: Path) -> list[int]:

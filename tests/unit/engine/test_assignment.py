@@ -8,7 +8,7 @@ import pytest
 
 from lakefeed import Pipeline
 from lakefeed.engine.assignment import MAIN, Assignment
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import unwatched
 from lakefeed.errors import TableError
 from lakefeed.handles.tables import Tables
 
@@ -27,7 +27,7 @@ tables:
 flush: {rows: 100}
 """
     )
-    return Assignment(Tables(Pipeline.from_file(file)), "clicks", Quiet())
+    return Assignment(Tables(Pipeline.from_file(file)), "clicks", unwatched)
 
 
 def test_table_is_never_fed_by_two_flows(assignment: Assignment) -> None:

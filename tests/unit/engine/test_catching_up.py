@@ -21,7 +21,16 @@ from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import InlineFlow
-from lakefeed.engine.report import BatchDone, Quiet
+from lakefeed.engine.run_events import (
+    BatchDone,
+    RunEvent,
+    SourceStopped,
+    SourceTrouble,
+    TableDelayed,
+    TableMoved,
+    TableStopped,
+    unwatched,
+)
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.errors import SourceError, StoreUnavailable
 from lakefeed.handles.tables import Tables
@@ -36,7 +45,7 @@ from support.processes import wait_until
 IGNORE = "evolve: {new_column: ignore}"
 
 
-class Ears(Quiet):
+class Ears:
     """Keeps what is told about tables."""
 
     def __init__(self) -> None:
@@ -47,20 +56,20 @@ class Ears(Quiet):
         self.acknowledged: list[Offsets] = []
         self.read = 0
 
-    def batch_done(self, event: BatchDone) -> None:
-        self.read += event.new
-
-    def moved(self, table: str, source: str, text: str, apart: bool) -> None:
-        self.moves.append((table, text))
-
-    def delayed(self, table: str, source: str, text: str) -> None:
-        self.delays.append((table, text))
-
-    def trouble(self, source: str, text: str) -> None:
-        self.troubles.append(text)
-
-    def stopped(self, what: str, text: str) -> None:
-        self.stops.append(what)
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case BatchDone():
+                self.read += event.new
+            case TableMoved(table=table, text=text):
+                self.moves.append((table, text))
+            case TableDelayed(table=table, text=text):
+                self.delays.append((table, text))
+            case SourceTrouble(text=text):
+                self.troubles.append(text)
+            case SourceStopped(source=source):
+                self.stops.append(f"source {source}")
+            case TableStopped(table=table):
+                self.stops.append(f"table {table}")
 
 
 class Shop:
@@ -478,9 +487,9 @@ def test_idle_table_records_its_position_ever_less_often(shop: Shop) -> None:
     shop.drain()
     pipeline = Pipeline.from_file(shop.file)
     lake = Tables(pipeline)
-    flow = InlineFlow(lake, "clicks", shop.folder / "state", Quiet())
+    flow = InlineFlow(lake, "clicks", shop.folder / "state", unwatched)
     (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100, bad_ratio=0.01), "clicks"))
-    landing = Committer(lake, "clicks", {}, [reach], Quiet())
+    landing = Committer(lake, "clicks", {}, [reach], unwatched)
 
     for offset in range(60):
         reach.extend(OffsetRange("0", offset, offset + 1), 0, 0)

@@ -15,14 +15,13 @@ from lakefeed.engine.assignment import Assignment, Seat
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import RunEvent, SourceStopped, SourceTrouble, TableStopped, all_of
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.errors import Defect, LakefeedError, TableError
 from lakefeed.formats.text import TextFormat
 from lakefeed.handles.tables import Tables
 from lakefeed.watch.health import reasons
 from lakefeed.watch.state import RunState
-from lakefeed.watch.together import Together
 
 
 @pytest.fixture(autouse=True)
@@ -46,18 +45,21 @@ tables:
     return Pipeline.from_file(file)
 
 
-class Ears(Quiet):
+class Ears:
     """Remembers trouble and what has stopped."""
 
     def __init__(self) -> None:
         self.troubles: list[str] = []
         self.ended: dict[str, str] = {}
 
-    def trouble(self, source: str, text: str) -> None:
-        self.troubles += [text] if text else []
-
-    def stopped(self, what: str, text: str) -> None:
-        self.ended[what] = text
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case SourceTrouble(text=text):
+                self.troubles += [text] if text else []
+            case SourceStopped(source=source, text=text):
+                self.ended[f"source {source}"] = text
+            case TableStopped(table=table, text=text):
+                self.ended[f"table {table}"] = text
 
 
 class Staged:
@@ -101,11 +103,11 @@ def test_defect_in_one_source_is_told_as_what_it_is_and_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline, ears = shop(tmp_path), Ears()
-    logbook = RunState(pipeline)
+    state = RunState(pipeline)
     monkeypatch.setattr(TextFormat, "decoder", lambda *given: Broken())
 
     with pytest.raises(Defect) as ended:
-        run_inline(pipeline, Together(ears, logbook))
+        run_inline(pipeline, all_of(ears, state.watch))
 
     log = tmp_path / ".lakefeed" / "shop" / "defects.log"
     text = (
@@ -119,7 +121,7 @@ def test_defect_in_one_source_is_told_as_what_it_is_and_leaves_the_others_alone(
     assert DeltaTable(tmp_path / "clicks").to_pyarrow_table().num_rows == 100
     assert not DeltaTable.is_deltatable(str(tmp_path / "orders"))
     assert log.read_text().count("Traceback (most recent call last)") == 6
-    (reason,) = [one for one in reasons(logbook.view(), pipeline) if "orders" in one]
+    (reason,) = [one for one in reasons(state.view(), pipeline) if "orders" in one]
     assert reason.startswith("source orders: has stopped: a defect in Lakefeed")
 
 

@@ -7,16 +7,17 @@ from pathlib import Path
 from lakefeed import Pipeline
 from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.report import BatchDone, Quiet
+from lakefeed.engine.run_events import BatchDone, RunEvent
 from lakefeed.sources import OffsetRange
 
 
-class Batches(Quiet):
+class Batches:
     def __init__(self) -> None:
         self.done: list[BatchDone] = []
 
-    def batch_done(self, event: BatchDone) -> None:
-        self.done.append(event)
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, BatchDone):
+            self.done.append(event)
 
 
 def test_a_batch_that_ran_twice_for_its_columns_counts_its_events_once(tmp_path: Path) -> None:

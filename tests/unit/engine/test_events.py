@@ -20,7 +20,16 @@ from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
-from lakefeed.engine.report import Committed, Counted, DeadLettersFound, Quiet
+from lakefeed.engine.run_events import (
+    CommitFailed,
+    Committed,
+    DeadLettersWritten,
+    FilesCounted,
+    RunEvent,
+    SourceTrouble,
+    TableReached,
+    unwatched,
+)
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
@@ -29,29 +38,14 @@ from lakefeed.sources.generate.source import GenerateClient, GenerateSource, Sho
 from lakefeed.upkeep.file_counts import count_files
 
 
-class Ears(Quiet):
+class Ears:
     """Keeps what it is told, in order."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.heard: list[RunEvent] = []
 
-    def committed(self, event: Committed) -> None:
+    def __call__(self, event: RunEvent) -> None:
         self.heard.append(event)
-
-    def lettered(self, event: DeadLettersFound) -> None:
-        self.heard.append(event)
-
-    def counted(self, event: Counted) -> None:
-        self.heard.append(event)
-
-    def reached(self, table: str, source: str, positions: Any) -> None:
-        self.heard.append(("reached", table, source, positions))
-
-    def failed(self, table: str, source: str, text: str) -> None:
-        self.heard.append(("failed", table, source, text))
-
-    def trouble(self, source: str, text: str) -> None:
-        self.heard.append(("trouble", source, text))
 
     def of(self, kind: type) -> list[Any]:
         return [one for one in self.heard if isinstance(one, kind)]
@@ -104,9 +98,9 @@ def test_a_batch_tells_its_commits_its_dead_letters_and_how_far_each_table_is(tm
     assert (letters.table, letters.rows) == ("dead letters", 10)
     assert (events.table, events.source, events.rows, events.letters) == ("events", "clicks", 90, 10)
     assert (events.files, events.small_files) == (1, 1)
-    (told,) = flowing.ears.of(DeadLettersFound)
+    (told,) = flowing.ears.of(DeadLettersWritten)
     assert (told.table, told.source, dict(told.counts)) == ("events", "clicks", {("decode", "bad_json"): 10})
-    assert flowing.ears.heard[-1] == ("reached", "events", "clicks", {"0": 100})
+    assert flowing.ears.heard[-1] == TableReached("events", "clicks", {"0": 100})
 
 
 def test_only_a_few_dead_letters_come_back_word_for_word(tmp_path: Path) -> None:
@@ -114,7 +108,7 @@ def test_only_a_few_dead_letters_come_back_word_for_word(tmp_path: Path) -> None
 
     flowing.land(0, 500)
 
-    (told,) = flowing.ears.of(DeadLettersFound)
+    (told,) = flowing.ears.of(DeadLettersWritten)
     assert sum(told.counts.values()) == 50
     assert len(told.samples) == 3 <= MOST_SAMPLES
     first = told.samples[0]
@@ -151,12 +145,12 @@ def test_a_commit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("lakefeed.tables.write.append._FIRST_WAIT", 0)
     flowing.land(0, 9)
 
-    (failed,) = [one for one in flowing.ears.heard if one[0] == "failed"]
-    assert failed[1:3] == ("events", "clicks")
-    assert "the commit failed 6 times" in failed[3]
+    (failed,) = flowing.ears.of(CommitFailed)
+    assert (failed.table, failed.source) == ("events", "clicks")
+    assert "the commit failed 6 times" in failed.text
 
 
-def test_the_census_counts_tables_without_being_asked_and_stops_with_the_run(
+def test_files_are_counted_without_being_asked_until_the_run_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flowing = Flowing(tmp_path)
@@ -166,11 +160,11 @@ def test_the_census_counts_tables_without_being_asked_and_stops_with_the_run(
 
     with count_files(flowing.lake, flowing.ears, every=0.05):
         deadline = time.monotonic() + 30
-        while len(flowing.ears.of(Counted)) < 4 and time.monotonic() < deadline:
+        while len(flowing.ears.of(FilesCounted)) < 4 and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    events = next(one for one in flowing.ears.of(Counted) if one.table == "events")
-    letters = next(one for one in flowing.ears.of(Counted) if one.table == "dead letters")
+    events = next(one for one in flowing.ears.of(FilesCounted) if one.table == "events")
+    letters = next(one for one in flowing.ears.of(FilesCounted) if one.table == "dead letters")
     assert (events.rows, events.files, events.small_files) == (90, 1, 1)
     assert events.size == sum(file.stat().st_size for file in (tmp_path / "events").glob("*.parquet"))
     assert abs(time.time() - events.last_commit) < 60
@@ -200,7 +194,7 @@ def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> FlowRun:
         until=None,
         pace=pace,
         stop=threading.Event(),
-        watcher=ears,
+        watch=ears,
         seat=Assignment(Tables(one_table(folder)), "clicks", ears).main(),
         shaken=shaken,
     )
@@ -227,7 +221,7 @@ def test_a_trouble_is_over_when_the_source_answers_unless_a_batch_that_failed_st
     life.run()
     life.close()
 
-    assert (("trouble", "clicks", "") in ears.heard) == over
+    assert (SourceTrouble("clicks", "") in ears.heard) == over
 
 
 def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path: Path) -> None:
@@ -241,9 +235,9 @@ def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path:
             },
         }
     )
-    flow = Flow(Tables(pipeline), "clicks", None, tmp_path, Quiet(), once=True)  # type: ignore[arg-type]
+    flow = Flow(Tables(pipeline), "clicks", None, tmp_path, unwatched, once=True)  # type: ignore[arg-type]
     fast, slow = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
-    landing = Committer(Tables(pipeline), "clicks", {}, [fast, slow], Quiet())
+    landing = Committer(Tables(pipeline), "clicks", {}, [fast, slow], unwatched)
     fast.logged, slow.logged = {"0": 79}, {"0": 9}
     slow.extend(OffsetRange("0", 10, 60), 50, 0)
 
@@ -259,7 +253,7 @@ class Doomed:
 
     def __init__(self, pipeline: Pipeline, source: str, error: Exception, after: float) -> None:
         self.source, self.landed, self.is_stranded = source, 0, False
-        self.seat = Assignment(Tables(pipeline), "clicks", Quiet()).main()
+        self.seat = Assignment(Tables(pipeline), "clicks", unwatched).main()
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
         self._error, self._after = error, after
 
@@ -276,7 +270,7 @@ def test_an_error_that_was_told_when_it_happened_does_not_hide_the_one_that_ends
         Doomed(shop, "clicks", SourceError("topic 'clicks' does not exist"), after=0),
         Doomed(shop, "orders", Fenced("another instance has written"), after=0.2),
     ]
-    supervisor = Supervisor(shop, flows, Quiet(), threading.Event())
+    supervisor = Supervisor(shop, flows, unwatched, threading.Event())
 
     with pytest.raises(Fenced) as ended:
         supervisor.run()

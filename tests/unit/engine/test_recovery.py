@@ -19,7 +19,7 @@ from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest, TableManifest
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import RunEvent, SourceTrouble, unwatched
 from lakefeed.files import DataFile
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
@@ -66,7 +66,7 @@ def test_instance_that_was_overtaken_while_creating_the_table_begins_where_the_o
 ) -> None:
     pipeline = shop(tmp_path)
     spark: Any = None
-    flow = Flow(Tables(pipeline), "clicks", spark, tmp_path / "state", Quiet(), once=True)
+    flow = Flow(Tables(pipeline), "clicks", spark, tmp_path / "state", unwatched, once=True)
 
     (reach,) = flow._reaches(Overtaken(Tables(pipeline)))
 
@@ -76,11 +76,14 @@ def test_instance_that_was_overtaken_while_creating_the_table_begins_where_the_o
 
 def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path) -> None:
     troubles: list[str] = []
-    watcher: Any = Quiet()
-    watcher.trouble = lambda source, text: troubles.append(text)
+
+    def watch(event: RunEvent) -> None:
+        if isinstance(event, SourceTrouble):
+            troubles.append(event.text)
+
     failed = Outcome(failures={"events": StoreUnavailable("the store does not answer")})
     landing: Any = SimpleNamespace(
-        blank=Blank(Quiet()),
+        blank=Blank(unwatched),
         committed=dict,
         land=lambda spans, manifests, confirm: failed,
         record_positions=lambda at_least: {},
@@ -97,8 +100,8 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
         until=None,
         pace=BatchLimits(Flush(), hurry=True),
         stop=threading.Event(),
-        watcher=watcher,
-        seat=Assignment(Tables(shop(tmp_path)), "clicks", watcher).main(),
+        watch=watch,
+        seat=Assignment(Tables(shop(tmp_path)), "clicks", watch).main(),
         shaken=True,
     )
     life.channel.open_to = lambda end: life.take(frame, 0)  # type: ignore[method-assign]
@@ -130,9 +133,9 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     pipeline = shop(tmp_path)
     lake = Tables(pipeline)
     spark: Any = None
-    flow = Flow(lake, "clicks", spark, tmp_path / "state", Quiet(), once=True)
+    flow = Flow(lake, "clicks", spark, tmp_path / "state", unwatched, once=True)
     (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
-    landing = Committer(lake, "clicks", {}, [reach], Quiet())
+    landing = Committer(lake, "clicks", {}, [reach], unwatched)
     (tmp_path / "events" / "a.parquet").write_bytes(b"x")
     file = DataFile("a.parquet", 1, 10, {}, '{"numRecords": 10}')
     batch = Manifest([OffsetRange("0", 0, 10)], {"events": TableManifest("events", [file])}, {"0": 10})

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from lakefeed import GaveUp, Pipeline
 from lakefeed.commands.app import app
 from lakefeed.engine.inline import run_inline
+from lakefeed.engine.run_events import SourceTrouble
 from lakefeed.reports import asking
 from lakefeed.reports.status import status
 from lakefeed.watch.log_lines import LogLines
@@ -111,7 +112,7 @@ def test_run_without_a_broker_says_at_once_what_it_tries_and_for_how_long(
     pipeline = Pipeline.from_file(write(tmp_path, closed, more="give_up_after: 4s\n"))
 
     with caplog.at_level(logging.INFO, "lakefeed"), pytest.raises(GaveUp) as gave_up:
-        run_inline(pipeline, LogLines(RunState(pipeline)))
+        run_inline(pipeline, LogLines(RunState(pipeline)).watch)
 
     refused = f"source events0: {closed} does not answer: Connect to ipv4#{closed} failed: Connection refused"
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -132,9 +133,9 @@ def test_trouble_is_told_again_with_the_time_that_is_left(
 
     with caplog.at_level(logging.INFO, "lakefeed"):
         for _ in tries:
-            lines.trouble("made", "source made: nobody answers")
-        lines.trouble("made", "")
-        lines.trouble("made", "")
+            lines.watch(SourceTrouble("made", "source made: nobody answers"))
+        lines.watch(SourceTrouble("made", ""))
+        lines.watch(SourceTrouble("made", ""))
 
     said = [record.getMessage() for record in caplog.records]
     assert said == [

@@ -14,7 +14,7 @@ from lakefeed import Fenced, LakefeedError, Pipeline
 from lakefeed.dead_letters.discard import discard
 from lakefeed.dead_letters.find import LetterFilter, newest_letters, summaries
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import RunEvent, TableChanged
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan import forecast
 from lakefeed.reports.verify import verify
@@ -188,11 +188,13 @@ def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: 
     shop.fill()
     shop.file.write_text(shop.file.read_text().replace("path: events", "path: events_v2"))
     told: list[str] = []
-    watcher: Any = Quiet()
-    watcher.changed = lambda table, text: told.append(text)
+
+    def watch(event: RunEvent) -> None:
+        if isinstance(event, TableChanged):
+            told.append(event.text)
 
     (planned,) = forecast(shop.pipeline).tables
-    run_inline(shop.pipeline, watcher)
+    run_inline(shop.pipeline, watch)
     (report,) = replay(shop.pipeline, ALL)
 
     (warned,) = [text for text in planned.warnings if "has no position yet" in text]

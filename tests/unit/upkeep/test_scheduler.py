@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.engine.faultpoints import UPKEEP_POINTS
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import unwatched
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.jobs import UpkeepJob
@@ -465,7 +465,7 @@ def test_tables_that_cannot_be_looked_for_now_are_looked_for_again(
         return []
 
     with caplog.at_level(logging.WARNING, "lakefeed"):
-        Scheduler(look, Schedule(tmp_path / "upkeep.json"), Quiet(), threading.Event()).run()
+        Scheduler(look, Schedule(tmp_path / "upkeep.json"), unwatched, threading.Event()).run()
 
     assert looks == [0, 1, 2]
     assert caplog.messages == [

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from lakefeed.engine.report import Refusing
+from lakefeed.engine.run_events import (
+    RefusingMany,
+    SourceSeen,
+    SourceStopped,
+    SourceTrouble,
+    TableMoved,
+    TableReached,
+)
 from lakefeed.watch.health import concerns, reasons, remarks
 from support.watched import NOON, WatchedRun, shop
 
@@ -12,7 +19,7 @@ from support.watched import NOON, WatchedRun, shop
 def test_a_run_is_not_ready_before_its_sources_have_answered() -> None:
     run = WatchedRun()
 
-    said = reasons(run.logbook.view(), run.pipeline)
+    said = reasons(run.state.view(), run.pipeline)
 
     assert said == [
         "starting: source clicks has not been read yet",
@@ -24,15 +31,15 @@ def test_a_run_in_which_all_is_well_is_ready() -> None:
     run = WatchedRun()
     run.all_is_well()
 
-    assert reasons(run.logbook.view(), run.pipeline) == []
-    assert concerns(run.logbook.view(), run.pipeline) == []
+    assert reasons(run.state.view(), run.pipeline) == []
+    assert concerns(run.state.view(), run.pipeline) == []
 
 
 def test_a_stopped_broker_a_refused_table_and_many_bad_records_each_say_what_to_do() -> None:
     run = WatchedRun()
     run.trouble_everywhere()
 
-    broker, table, letters = concerns(run.logbook.view(), run.pipeline)
+    broker, table, letters = concerns(run.state.view(), run.pipeline)
 
     assert (broker.level, broker.what, broker.since) == ("down", "source orders", NOON)
     assert broker.text == "broker:9092 does not answer: Connection refused"
@@ -59,7 +66,7 @@ def test_dead_letters_are_no_concern_before_the_run_tells_that_they_are_many() -
     run = WatchedRun()
     run.all_is_well()
     run.letters("clicks", "clicks", 50)
-    view = run.logbook.view()
+    view = run.state.view()
 
     assert reasons(view, run.pipeline) == []
     assert (concerns(view, run.pipeline), remarks(view)) == ([], [])
@@ -72,25 +79,23 @@ def test_what_is_refused_alike_by_several_tables_is_one_concern(count: int, what
     run = WatchedRun(shop(sources={"clicks": {"type": "generate"}}, tables=tables))
     run.all_is_well()
     for name in tables:
-        run.tell.refusing(
-            Refusing(name, "clicks", "9 of the last 90 events (10.0%) became dead letters", "no")
-        )
+        run.tell(RefusingMany(name, "clicks", "9 of the last 90 events (10.0%) became dead letters", "no"))
 
-    (letters,) = concerns(run.logbook.view(), run.pipeline)
+    (letters,) = concerns(run.state.view(), run.pipeline)
 
     assert (letters.what, letters.since) == (what, NOON)
     assert letters.text == "9 of the last 90 events (10.0%) became dead letters, no"
-    assert len(remarks(run.logbook.view())) == count
+    assert len(remarks(run.state.view())) == count
 
 
 def test_a_source_that_has_stopped_and_a_batch_that_was_lost_are_told() -> None:
     run = WatchedRun()
     run.all_is_well()
 
-    run.tell.stopped("source orders", "source orders: topic 'orders' does not exist.\nCreate the topic.")
-    run.tell.trouble("clicks", "Spark lost a batch: a worker died")
+    run.tell(SourceStopped("orders", "source orders: topic 'orders' does not exist.\nCreate the topic."))
+    run.tell(SourceTrouble("clicks", "Spark lost a batch: a worker died"))
 
-    assert reasons(run.logbook.view(), run.pipeline) == [
+    assert reasons(run.state.view(), run.pipeline) == [
         "source clicks: Spark lost a batch: a worker died",
         "source orders: has stopped: topic 'orders' does not exist",
     ]
@@ -100,12 +105,12 @@ def test_lag_beyond_max_lag_makes_a_run_not_ready() -> None:
     run = WatchedRun(shop(ready={"max_lag": 50}))
     run.all_is_well()
 
-    run.tell.seen("clicks", {"0": 150})
-    at_the_limit = reasons(run.logbook.view(), run.pipeline)
-    run.tell.seen("clicks", {"0": 151})
+    run.tell(SourceSeen("clicks", {"0": 150}))
+    at_the_limit = reasons(run.state.view(), run.pipeline)
+    run.tell(SourceSeen("clicks", {"0": 151}))
 
     assert at_the_limit == []
-    assert reasons(run.logbook.view(), run.pipeline) == [
+    assert reasons(run.state.view(), run.pipeline) == [
         "source clicks: 51 events are waiting, more than ready.max_lag: 50"
     ]
 
@@ -113,14 +118,16 @@ def test_lag_beyond_max_lag_makes_a_run_not_ready() -> None:
 def test_a_table_that_catches_up_by_itself_does_not_make_a_run_not_ready() -> None:
     run = WatchedRun(shop(ready={"max_lag": 50}))
     run.all_is_well()
-    run.tell.seen("orders", {"0": 1_000_000})
-    run.tell.reached("orders", "orders", {"0": 999_990})
-    run.tell.reached("refunds", "orders", {"0": 0})
+    run.tell(SourceSeen("orders", {"0": 1_000_000}))
+    run.tell(TableReached("orders", "orders", {"0": 999_990}))
+    run.tell(TableReached("refunds", "orders", {"0": 0}))
 
-    run.tell.moved("refunds", "orders", "1,000,000 events behind the other tables of orders", apart=True)
-    apart = run.logbook.view()
-    run.tell.moved("refunds", "orders", "has caught up with the other tables of orders", apart=False)
-    together = run.logbook.view()
+    run.tell(
+        TableMoved("refunds", "orders", "1,000,000 events behind the other tables of orders", apart=True)
+    )
+    apart = run.state.view()
+    run.tell(TableMoved("refunds", "orders", "has caught up with the other tables of orders", apart=False))
+    together = run.state.view()
 
     assert reasons(apart, run.pipeline) == []
     assert remarks(apart) == ["table refunds: catching up with source orders, 1,000,000 events behind"]
@@ -136,16 +143,16 @@ def test_a_table_that_refuses_many_events_is_a_warning_with_its_reason_until_it_
     run.all_is_well()
     run.letters("orders", "orders", 20)
     share, reason = "20 of 120 events (16.7%) became dead letters", "most often bad_json: no"
-    run.tell.refusing(Refusing("orders", "orders", share, reason, "Declare `schema: {total: json}`."))
+    run.tell(RefusingMany("orders", "orders", share, reason, "Declare `schema: {total: json}`."))
 
-    (concern,) = concerns(run.logbook.view(), run.pipeline)
-    said = remarks(run.logbook.view())
-    states = {table.name: table.state for table in run.logbook.view().tables}
-    run.tell.refusing(Refusing("orders", "orders"))
+    (concern,) = concerns(run.state.view(), run.pipeline)
+    said = remarks(run.state.view())
+    states = {table.name: table.state for table in run.state.view().tables}
+    run.tell(RefusingMany("orders", "orders"))
 
     assert (concern.level, concern.what, concern.text) == ("warn", "table orders", f"{share}, {reason}")
     assert concern.remedy.endswith("Declare `schema: {total: json}`.")
     assert said == [f"table orders: {share}, {reason}"]
     assert states == {"clicks": "up", "orders": "warn", "refunds": "up"}
-    assert reasons(run.logbook.view(), run.pipeline) == remarks(run.logbook.view()) == []
-    assert {table.state for table in run.logbook.view().tables} == {"up"}
+    assert reasons(run.state.view(), run.pipeline) == remarks(run.state.view()) == []
+    assert {table.state for table in run.state.view().tables} == {"up"}

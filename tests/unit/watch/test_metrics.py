@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from lakefeed.engine.run_events import SourceSeen, TableReached
 from support.debian import promtool
 from support.watched import WatchedRun, shop
 
@@ -90,9 +91,9 @@ def test_counters_and_gauges_tell_what_happened() -> None:
 
 def test_a_source_with_very_many_partitions_has_one_series() -> None:
     run = WatchedRun()
-    run.tell.reached("clicks", "clicks", {str(number): 0 for number in range(501)})
+    run.tell(TableReached("clicks", "clicks", {str(number): 0 for number in range(501)}))
 
-    run.tell.seen("clicks", {str(number): 2 for number in range(501)})
+    run.tell(SourceSeen("clicks", {str(number): 2 for number in range(501)}))
 
     assert run.metrics.text().count(b"lakefeed_source_lag_records{") == 1
     assert value(run, "lakefeed_source_lag_records", source="clicks", partition="all") == 1002

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from lakefeed.engine.report import BatchDone, Counted, DeadLetterSample, DeadLettersFound, Upkept
-from lakefeed.watch.together import Together
+from lakefeed.engine.run_events import (
+    BatchDone,
+    CommitFailed,
+    DeadLetterSample,
+    DeadLettersWritten,
+    FilesCounted,
+    SourceSeen,
+    SourceTrouble,
+    TableChanged,
+    TableReached,
+    TableStopped,
+    UpkeepDone,
+    all_of,
+)
 from support.watched import NOON, WatchedRun, shop
 
 
 def test_the_lag_of_a_source_is_that_of_its_slowest_table_that_is_still_fed() -> None:
     run = WatchedRun()
-    run.tell.seen("clicks", {"0": 100, "1": 100})
-    run.tell.reached("clicks", "clicks", {"0": 90, "1": 100})
-    run.tell.reached("refunds", "clicks", {"0": 40, "1": 100})
+    run.tell(SourceSeen("clicks", {"0": 100, "1": 100}))
+    run.tell(TableReached("clicks", "clicks", {"0": 90, "1": 100}))
+    run.tell(TableReached("refunds", "clicks", {"0": 40, "1": 100}))
 
-    before = run.logbook.view().sources[0]
-    run.tell.stopped("table refunds", "refused")
-    after = run.logbook.view().sources[0]
+    before = run.state.view().sources[0]
+    run.tell(TableStopped("refunds", "refused"))
+    after = run.state.view().sources[0]
 
     assert (before.lags, before.lag) == ({"0": 60, "1": 0}, 60)
     assert (after.lags, after.lag) == ({"0": 10, "1": 0}, 10)
 
 
 def test_lag_is_unknown_until_a_source_has_answered() -> None:
-    view = WatchedRun().logbook.view()
+    view = WatchedRun().state.view()
 
     assert view.lag is None
     assert [one.lag for one in view.sources] == [None, None]
@@ -31,14 +43,14 @@ def test_lag_is_unknown_until_a_source_has_answered() -> None:
 
 def test_files_are_added_up_from_commits_until_the_next_count_and_an_old_count_is_not_taken() -> None:
     run = WatchedRun()
-    run.tell.counted(Counted("clicks", version=7, rows=1000, files=40, small_files=30, size=9000))
+    run.tell(FilesCounted("clicks", version=7, rows=1000, files=40, small_files=30, size=9000))
     run.commit("clicks", "clicks", rows=10, version=8, files=3, size=100, small_files=2)
 
-    added = run.logbook.view().tables[0]
-    run.tell.counted(Counted("clicks", version=7, rows=1, files=1, small_files=1, size=1))
-    still = run.logbook.view().tables[0]
-    run.tell.upkept(Upkept("clicks", "compact", 43, 2, 9100, 8000, 1.0))
-    compacted = run.logbook.view().tables[0]
+    added = run.state.view().tables[0]
+    run.tell(FilesCounted("clicks", version=7, rows=1, files=1, small_files=1, size=1))
+    still = run.state.view().tables[0]
+    run.tell(UpkeepDone("clicks", "compact", 43, 2, 9100, 8000, 1.0))
+    compacted = run.state.view().tables[0]
 
     assert (added.rows, added.files, added.small_files, added.size) == (1010, 43, 32, 9100)
     assert (still.rows, still.files) == (1010, 43)
@@ -51,7 +63,7 @@ def test_a_table_is_as_fresh_as_its_newest_event_or_its_commit_where_events_have
     run.commit("clicks", "clicks", newest=NOON - 30)
     run.commit("clicks", "clicks", newest=NOON - 90)
     run.commit("orders", "orders")
-    view = run.logbook.view()
+    view = run.state.view()
 
     assert [one.newest for one in view.tables] == [NOON - 30, NOON, None]
 
@@ -59,13 +71,13 @@ def test_a_table_is_as_fresh_as_its_newest_event_or_its_commit_where_events_have
 def test_a_trouble_is_known_since_it_began_and_its_end_is_told_once() -> None:
     run = WatchedRun()
 
-    run.tell.trouble("orders", "broker:9092 does not answer")
+    run.tell(SourceTrouble("orders", "broker:9092 does not answer"))
     run.clock.now += 60
-    run.tell.trouble("orders", "broker:9092 still does not answer")
-    during = run.logbook.view().sources[1]
-    run.tell.trouble("orders", "")
-    run.tell.trouble("orders", "")
-    view = run.logbook.view()
+    run.tell(SourceTrouble("orders", "broker:9092 still does not answer"))
+    during = run.state.view().sources[1]
+    run.tell(SourceTrouble("orders", ""))
+    run.tell(SourceTrouble("orders", ""))
+    view = run.state.view()
 
     assert (during.trouble, during.trouble_since) == ("broker:9092 still does not answer", NOON)
     assert view.sources[1].trouble == ""
@@ -82,9 +94,9 @@ def test_what_is_kept_is_bounded_however_long_a_run_lasts() -> None:
         run.clock.now += 10
         run.commit("clicks", "clicks", version=number)
         run.letters("clicks", "clicks", 1)
-        run.tell.changed("clicks", f"new column c{number}")
-        run.tell.batch_done(BatchDone("clicks", 100, 1, 1, 0))
-    view = run.logbook.view()
+        run.tell(TableChanged("clicks", f"new column c{number}"))
+        run.tell(BatchDone("clicks", 100, 1, 1, 0))
+    view = run.state.view()
 
     assert (len(view.recent_letters), len(view.happenings), len(view.tables[0].history)) == (8, 40, 8)
     assert view.tables[0].history[0].version == 299
@@ -96,22 +108,22 @@ def test_nothing_that_is_kept_holds_a_secret() -> None:
         "orders-0", 1, "decode", "bad_json", "found hunter22", '{"password": "hunter22"}'
     )
 
-    run.tell.trouble("orders", "password hunter22 is wrong")
-    run.tell.stopped("table orders", "s3://me:hunter22@store refuses hunter22")
-    run.tell.changed("orders", "hunter22")
-    run.tell.failed("orders", "orders", "hunter22")
-    run.tell.lettered(DeadLettersFound("orders", "orders", {("decode", "bad_json"): 1}, (secret,)))
+    run.tell(SourceTrouble("orders", "password hunter22 is wrong"))
+    run.tell(TableStopped("orders", "s3://me:hunter22@store refuses hunter22"))
+    run.tell(TableChanged("orders", "hunter22"))
+    run.tell(CommitFailed("orders", "orders", "hunter22"))
+    run.tell(DeadLettersWritten("orders", "orders", {("decode", "bad_json"): 1}, (secret,)))
 
-    assert "hunter22" not in repr(run.logbook.view())
+    assert "hunter22" not in repr(run.state.view())
 
 
 def test_a_watcher_that_fails_keeps_neither_the_run_nor_the_others_from_going_on() -> None:
     run = WatchedRun()
     broken: object = object()
 
-    Together(broken, run.logbook).changed("clicks", "created")  # type: ignore[arg-type]
+    all_of(broken, run.state.watch)(TableChanged("clicks", "created"))  # type: ignore[arg-type]
 
-    assert run.logbook.view().happenings[0].text == "created"
+    assert run.state.view().happenings[0].text == "created"
 
 
 def test_dead_letters_are_kept_by_table_and_reason_the_most_frequent_first() -> None:
@@ -121,7 +133,7 @@ def test_dead_letters_are_kept_by_table_and_reason_the_most_frequent_first() -> 
     run.letters("clicks", "clicks", 3, code="bad_json", error="second")
     run.letters("orders", "orders", 9, code="wrong_type")
 
-    groups = run.logbook.view().letter_groups
+    groups = run.state.view().letter_groups
 
     assert [(one.table, one.stage, one.code, one.letters) for one in groups] == [
         ("orders", "decode", "wrong_type", 9),
@@ -137,7 +149,7 @@ def test_reasons_without_end_do_not_fill_the_memory() -> None:
     for number in range(500):
         run.letters("clicks", "clicks", 1, code=f"rule_{number}")
     run.letters("clicks", "clicks", 1, code="rule_300")
-    groups = run.logbook.view().letter_groups
+    groups = run.state.view().letter_groups
 
     assert len(groups) == 200
     assert {"rule_499", "rule_300"} <= {one.code for one in groups}

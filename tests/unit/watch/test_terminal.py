@@ -12,11 +12,21 @@ from rich.console import Console
 
 from lakefeed.commands.options import called
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
-from lakefeed.engine.report import Counted, Upkept
+from lakefeed.engine.run_events import (
+    FilesCounted,
+    SourceSeen,
+    SourceStopped,
+    SourceTrouble,
+    Started,
+    TableChanged,
+    TableReached,
+    TableStopped,
+    UpkeepDone,
+    all_of,
+)
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.watch.log_lines import LogLines
 from lakefeed.watch.terminal import LiveProgress
-from lakefeed.watch.together import Together
 from support.screen import shown_by
 from support.watched import WatchedRun, served, shop
 
@@ -30,9 +40,7 @@ def drawn(
 ) -> str:
     screen = io.StringIO()
     console = Console(file=screen, width=100, height=height, force_terminal=True, _environ=env or {})
-    live = LiveProgress(
-        run.logbook, Redactor.of(run.pipeline), console, stop=stop, patience="30s", waits=waits
-    )
+    live = LiveProgress(run.state, Redactor.of(run.pipeline), console, stop=stop, patience="30s", waits=waits)
     console.print(live._draw())
     return screen.getvalue()
 
@@ -61,9 +69,9 @@ def test_fifty_tables_fit_a_small_terminal_the_broken_and_the_late_first() -> No
     tables = {f"t{number:02}": {"path": f"/lake/t{number}", "from": "clicks"} for number in range(50)}
     run = WatchedRun(shop(sources={"clicks": {"type": "generate"}}, tables=tables))
     run.all_is_well()
-    run.tell.seen("clicks", {"0": 100})
-    run.tell.reached("t33", "clicks", {"0": 1})
-    run.tell.stopped("table t44", "refused")
+    run.tell(SourceSeen("clicks", {"0": 100}))
+    run.tell(TableReached("t33", "clicks", {"0": 1}))
+    run.tell(TableStopped("t44", "refused"))
 
     lines = plain(drawn(run, height=24)).splitlines()
 
@@ -87,10 +95,10 @@ def test_what_stops_or_changes_stays_above_the_table_without_secrets() -> None:
     run, screen = WatchedRun(), io.StringIO()
     console = Console(file=screen, width=120, force_terminal=True)
 
-    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console) as live:
-        live.stopped("source orders", "the password hunter22 is wrong")
-        live.changed("clicks", "new column referrer string")
-        live.upkept(Upkept("clicks", "compact", 40, 2, 1, 1, 1))
+    with LiveProgress(run.state, Redactor.of(run.pipeline), console) as live:
+        live.watch(SourceStopped("orders", "the password hunter22 is wrong"))
+        live.watch(TableChanged("clicks", "new column referrer string"))
+        live.watch(UpkeepDone("clicks", "compact", 40, 2, 1, 1, 1))
 
     said = plain(screen.getvalue())
     assert "source orders stopped: the password *** is wrong" in said
@@ -103,7 +111,7 @@ def test_while_spark_starts_that_is_all_that_is_said() -> None:
     run.clock.now += 4
 
     before = plain(drawn(run))
-    run.tell.started()
+    run.tell(Started())
     after = plain(drawn(run))
 
     assert before == "shop  starting Spark  4 s\n"
@@ -125,14 +133,14 @@ def test_a_run_that_is_told_to_stop_says_what_it_waits_for() -> None:
 
 def test_a_run_that_has_read_everything_says_that_it_waits_for_events() -> None:
     run = WatchedRun()
-    run.tell.started()
+    run.tell(Started())
     unknown = plain(drawn(run))
     for name, table in run.pipeline.tables.items():
         for source in table.from_:
-            run.tell.reached(name, source, {"0": 100})
-            run.tell.seen(source, {"0": 100})
+            run.tell(TableReached(name, source, {"0": 100}))
+            run.tell(SourceSeen(source, {"0": 100}))
     quiet, once = plain(drawn(run)), plain(drawn(run, waits=False))
-    run.tell.seen("clicks", {"0": 101})
+    run.tell(SourceSeen("clicks", {"0": 101}))
     one_waits = plain(drawn(run))
 
     assert quiet.splitlines()[-2] == "waiting for events"
@@ -144,18 +152,18 @@ def test_the_log_says_once_that_a_run_begins_with_nothing_to_read(
     end: int, waits: bool, said: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = WatchedRun()
-    everyone = Together(run.logbook, LogLines(run.logbook, waits=waits))
+    everyone = all_of(run.state.watch, LogLines(run.state, waits=waits).watch)
     with caplog.at_level("INFO", "lakefeed"):
-        everyone.reached("clicks", "clicks", {"0": 100})
+        everyone(TableReached("clicks", "clicks", {"0": 100}))
         for at in (end, 100, 100):
-            everyone.seen("clicks", {"0": at})
+            everyone(SourceSeen("clicks", {"0": at}))
 
     assert caplog.text.count("source clicks: nothing to read, waiting for events") == said
 
 
 def test_one_of_anything_is_not_called_by_its_plural() -> None:
     run = WatchedRun()
-    run.tell.started()
+    run.tell(Started())
     run.commit("clicks", "clicks", rows=1)
     run.letters("clicks", "clicks", 1)
     run.clock.now += 10
@@ -167,11 +175,11 @@ def test_the_last_frame_gives_way_to_what_was_done_and_where_to_look() -> None:
     run, screen = WatchedRun(), io.StringIO()
     console = Console(file=screen, width=120, force_terminal=True)
 
-    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console, called="shop.yaml") as live:
+    with LiveProgress(run.state, Redactor.of(run.pipeline), console, called="shop.yaml") as live:
         run.all_is_well()
         run.letters("clicks", "clicks", 1)
         live._live.refresh()
-        live.changed("clicks", "new column referrer string")
+        live.watch(TableChanged("clicks", "new column referrer string"))
         run.clock.now += 13
 
     assert "rows/s" in screen.getvalue()
@@ -215,12 +223,12 @@ def test_terminal_log_page_dot_and_readyz_speak_of_refusals_by_one_rule(
     said = []
     console = Console(file=screen, width=200, force_terminal=True)
     with caplog.at_level("INFO", "lakefeed"), served(run) as site:
-        live = LiveProgress(run.logbook, Redactor.of(run.pipeline), console)
-        everyone = Together(run.logbook, live, LogLines(run.logbook))
+        live = LiveProgress(run.state, Redactor.of(run.pipeline), console)
+        everyone = all_of(run.state.watch, live.watch, LogLines(run.state).watch)
         for refused in (6, 12):
             run.letters("clicks", "clicks", refused)
             if told := rule.add("clicks", RefusedShare(refused + 3, refused, {"decode/bad_json": refused})):
-                everyone.refusing(told)
+                everyone(told)
             page = site.get().text
             dot = re.search(r'<i class="mark (\w+)"></i><b>clicks</b>', page)
             heard = (plain(screen.getvalue()), caplog.text, page, site.get("readyz").text)
@@ -233,7 +241,7 @@ def test_terminal_log_page_dot_and_readyz_speak_of_refusals_by_one_rule(
 def test_the_lag_of_a_silent_source_is_unknown_on_terminal_page_status_and_metrics_until_it_answers() -> None:
     run = WatchedRun()
     run.all_is_well()
-    run.tell.seen("orders", {"0": 140})
+    run.tell(SourceSeen("orders", {"0": 140}))
 
     def lags() -> tuple[str, list[str], object, int]:
         terminal = plain(drawn(run)).splitlines()[-1].split("lag ")[1].split()[0]
@@ -245,9 +253,9 @@ def test_the_lag_of_a_silent_source_is_unknown_on_terminal_page_status_and_metri
         return terminal, [figure or cell for figure, cell in shown], orders["lag"], series
 
     before = lags()
-    run.tell.trouble("orders", "source orders: broker:9092 does not answer")
+    run.tell(SourceTrouble("orders", "source orders: broker:9092 does not answer"))
     silent = lags()
-    run.tell.trouble("orders", "")
+    run.tell(SourceTrouble("orders", ""))
 
     assert before == ("40", ["40", "0", "40", "40"], 40, 1)
     assert silent == ("?", ["?", "0", "?", "?"], None, 0)
@@ -256,8 +264,8 @@ def test_the_lag_of_a_silent_source_is_unknown_on_terminal_page_status_and_metri
 
 def test_creation_of_a_table_is_no_commit() -> None:
     run = WatchedRun()
-    run.tell.started()
-    run.tell.counted(Counted("clicks", 0, 0, 0, 0, 0, run.clock.now))
+    run.tell(Started())
+    run.tell(FilesCounted("clicks", 0, 0, 0, 0, 0, run.clock.now))
     run.clock.now += 18
 
     (line,) = [line for line in plain(drawn(run)).splitlines() if line.startswith("clicks ")]
@@ -272,8 +280,8 @@ def test_what_has_stopped_is_named_once_and_commands_repeat_the_file_and_what_wa
     console = Console(file=screen, width=200)
     asked = called(Path("my shop.yaml"), ["tables.clicks.path=/my lake", "sources.orders.options=hunter22"])
 
-    with LiveProgress(run.logbook, Redactor.of(run.pipeline), console, called=asked) as live:
-        live.stopped("source orders", "source orders: gone")
+    with LiveProgress(run.state, Redactor.of(run.pipeline), console, called=asked) as live:
+        live.watch(SourceStopped("orders", "source orders: gone"))
 
     assert "source orders stopped: gone" in plain(screen.getvalue())
     assert (

@@ -26,7 +26,7 @@ from lakefeed.engine.batch.manifest import (
 )
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.report import Committed, DeadLettersFound, Watcher
+from lakefeed.engine.run_events import CommitFailed, Committed, DeadLettersWritten, TableReached, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files import DataFile
 from lakefeed.handles.progress import TableProgress
@@ -65,16 +65,16 @@ class Committer:
         source: str,
         marks: dict[str, int],
         reaches: Iterable[TableProgress],
-        watcher: Watcher,
+        watch: Watcher,
         refusals: Refusals | None = None,
     ) -> None:
         self._lake = lake
         self._source = source
         self._marks = marks
         self._reaches = {reach.handle.name: reach for reach in reaches}
-        self._watcher = watcher
+        self._watch = watch
         self._refusals = refusals or Refusals(source, lake.pipeline.dead_letters.stop_above)
-        self.blank = Blank(watcher)
+        self.blank = Blank(watch)
         self._pipeline = lake.pipeline.name
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="commit")
 
@@ -128,14 +128,14 @@ class Committer:
         outcome.failures |= self._commit_tables(with_rows)
         for name in landing.keys() - outcome.failures.keys():
             if told := self._refusals.add(name, self._portion(name, spans, read, landing[name])):
-                self._watcher.refusing(told)
+                self._watch(told)
         self.tell_positions()
         return outcome
 
     def tell_positions(self) -> None:
         """Tell those who watch how far each table has come."""
         for name, reach in self._reaches.items():
-            self._watcher.reached(name, self._source, reach.read_to)
+            self._watch(TableReached(name, self._source, reach.read_to))
 
     @property
     def is_kept(self) -> bool:
@@ -218,7 +218,7 @@ class Committer:
             if result.refusals:
                 counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
                 samples = tuple(various(result.samples)[:MOST_SAMPLES])
-                self._watcher.lettered(DeadLettersFound(name, self._source, counts_by_reason, samples))
+                self._watch(DeadLettersWritten(name, self._source, counts_by_reason, samples))
         passing("letters_committed")
 
     def _commit_tables(self, results: dict[str, TableManifest]) -> dict[str, LakefeedError]:
@@ -297,10 +297,10 @@ class Committer:
         try:
             version = append(table, change, retries=limit, on_retry=count)
         except LakefeedError as error:
-            self._watcher.failed(handle.name, self._source, str(error))
+            self._watch(CommitFailed(handle.name, self._source, str(error)))
             raise
         small = small_below(handle.spec.target_file_size) if handle.spec else 0
-        self._watcher.committed(
+        self._watch(
             Committed(
                 table=handle.name,
                 source=self._source,

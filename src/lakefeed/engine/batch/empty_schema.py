@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefeed.engine.report import Watcher
+from lakefeed.engine.run_events import TableChanged, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.handles.tables import TableHandle
 from lakefeed.text import counted
@@ -15,17 +15,19 @@ class Blank:
     they are read again then, and are rows of nulls.
     """
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def __init__(self, watch: Watcher) -> None:
+        self._watch = watch
         self._events: dict[str, int] = {}
         self._places: dict[str, TableHandle] = {}
 
     def add(self, handle: TableHandle, events: int) -> None:
         """Note events without a column; the first of them are told."""
         if events and handle.name not in self._events:
-            self._watcher.changed(
-                handle.name,
-                f"has no columns yet: no field has a value in {counted(events, 'event')} so far",
+            self._watch(
+                TableChanged(
+                    handle.name,
+                    f"has no columns yet: no field has a value in {counted(events, 'event')} so far",
+                )
             )
         if events:
             self._places[handle.name] = handle

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakefeed import errors
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.report import DeadLetterSample
+from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import BatchFailed
 from lakefeed.files import DataFile
 from lakefeed.sources import OffsetRange

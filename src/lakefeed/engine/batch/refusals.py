@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakefeed.columns.sightings import to_declare
 from lakefeed.engine.batch.manifest import TableManifest
-from lakefeed.engine.report import DeadLetterSample, Refusing
+from lakefeed.engine.run_events import DeadLetterSample, RefusingMany
 from lakefeed.errors import TableError
 from lakefeed.units import format_share
 
@@ -81,7 +81,7 @@ class Refusals:
             "start again."
         )
 
-    def add(self, table: str, batch: RefusedShare) -> Refusing | None:
+    def add(self, table: str, batch: RefusedShare) -> RefusingMany | None:
         """Count a batch that has landed; answers what is to be told about the table, if anything."""
         recent = self._recent.setdefault(table, deque())
         recent.append(batch)
@@ -96,10 +96,10 @@ class Refusals:
             loud = fresh is not None and batch.refused >= _LOUD_ABOVE * batch.read
             advice = _advice(fresh, batch) if loud and fresh is not None else ""
             share = f"{_share(window, 'of the last')} became dead letters"
-            return Refusing(table, self._source, share, _most_often(window), advice)
+            return RefusingMany(table, self._source, share, _most_often(window), advice)
         if table in self._told:
             self._told.discard(table)
-            return Refusing(table, self._source)
+            return RefusingMany(table, self._source)
         return None
 
 

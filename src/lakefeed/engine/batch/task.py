@@ -20,7 +20,7 @@ from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.routed_writers import RoutedWriters
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.report import DeadLetterSample
+from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.files.partitions import without_place

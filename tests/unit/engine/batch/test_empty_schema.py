@@ -15,19 +15,21 @@ from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.report import Quiet
+from lakefeed.engine.run_events import RunEvent, TableChanged
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
 from lakefeed.testing import Sample
 from support.ledger import dead_letters
 
 
-class Ears(Quiet):
+class Ears:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def changed(self, table: str, text: str) -> None:
-        self.heard.append(f"{table}: {text}")
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case TableChanged(table=table, text=text):
+                self.heard.append(f"{table}: {text}")
 
 
 def run(folder: Path, payloads: list[str]) -> list[str]:
@@ -142,13 +144,15 @@ tables: {both: {path: both, from: [a, b], metadata: true}}
             assert waiting.wait(30)
         return run_task(plan, ranges)
 
-    class Between(Quiet):
-        def changed(self, table: str, text: str) -> None:
-            if "no columns yet" in text:
-                waiting.set()
-                assert made.wait(30)
-            elif "created" in text:
-                made.set()
+    class Between:
+        def __call__(self, event: RunEvent) -> None:
+            match event:
+                case TableChanged(text=text):
+                    if "no columns yet" in text:
+                        waiting.set()
+                        assert made.wait(30)
+                    elif "created" in text:
+                        made.set()
 
     monkeypatch.setattr(inline, "run_task", task)
     run_inline(pipeline.model_copy(update={"sources": sources, "give_up_after": 5.0}), Between())

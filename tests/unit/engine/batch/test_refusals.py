@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,16 @@ from lakefeed.columns.sightings import inferred_from
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.report import Committed, Quiet, Refusing
-from lakefeed.engine.report import DeadLetterSample as Letter
+from lakefeed.engine.run_events import (
+    Committed,
+    DeadLetterSample,
+    RefusingMany,
+    RunEvent,
+    SchemaInferred,
+    SourceStopped,
+    TableStopped,
+    unwatched,
+)
 from lakefeed.testing import Sample
 from lakefeed.testing.landed import _moved
 from lakefeed.watch.log_lines import LogLines
@@ -27,7 +34,7 @@ tables:
   orders: {path: lake/orders, from: orders}
   copies: {path: lake/copies, from: orders, schema: {id: long}, evolve: ignore}
 """
-ODD = Letter("0", 7, "schema", "wrong_type", 'total: expected double, got "n/a"')
+ODD = DeadLetterSample("0", 7, "schema", "wrong_type", 'total: expected double, got "n/a"')
 
 
 def bad(read: int, refused: int) -> RefusedShare:
@@ -42,7 +49,7 @@ def test_more_than_a_twentieth_is_told_once_and_again_when_it_is_over() -> None:
     ]
 
     assert told[0] is None and told[2] is None
-    assert told[1] == Refusing(
+    assert told[1] == RefusingMany(
         "t",
         "orders",
         "11 of the last 200 events (5.5%) became dead letters",
@@ -98,27 +105,26 @@ def test_a_batch_that_passes_the_limit_is_stopped_and_one_below_it_never() -> No
     assert not error.retryable
 
 
-class Ears(Quiet):
+class Ears:
     def __init__(self) -> None:
-        self.refusals: list[Refusing] = []
+        self.refusals: list[RefusingMany] = []
         self.letters: list[tuple[str, int]] = []
         self.stops: list[str] = []
         self.columns: dict[str, list[str]] = {}
         self.seen_in: list[int] = []
 
-    def refusing(self, event: Refusing) -> None:
-        self.refusals.append(event)
-
-    def committed(self, event: Committed) -> None:
-        if event.letters:
-            self.letters.append((event.table, event.letters))
-
-    def stopped(self, what: str, text: str) -> None:
-        self.stops.append(text)
-
-    def inferred(self, table: str, lines: Sequence[str], events: int) -> None:
-        self.columns[table] = list(lines)
-        self.seen_in.append(events)
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case RefusingMany():
+                self.refusals.append(event)
+            case Committed():
+                if event.letters:
+                    self.letters.append((event.table, event.letters))
+            case SourceStopped(text=text) | TableStopped(text=text):
+                self.stops.append(text)
+            case SchemaInferred(table=table, lines=lines, events=events):
+                self.columns[table] = list(lines)
+                self.seen_in.append(events)
 
 
 def shop(folder: Path, events: list[object], more: str = "") -> Pipeline:
@@ -191,7 +197,7 @@ def test_a_table_stops_before_the_batch_that_passes_the_limit_and_stops_again_at
     allowed = pipeline.model_copy(
         update={"dead_letters": pipeline.dead_letters.model_copy(update={"stop_above": 0.7})}
     )
-    run_inline(allowed, Quiet())
+    run_inline(allowed, unwatched)
 
     assert DeltaTable(pipeline.tables["copies"].path).to_pyarrow_table().num_rows == 30
     assert DeltaTable(pipeline.dead_letters_path).to_pyarrow_table().num_rows == 60
@@ -202,7 +208,7 @@ def test_columns_of_a_single_event_come_with_a_caution(
 ) -> None:
     caplog.set_level("INFO", "lakefeed")
 
-    run_inline(shop(tmp_path, [{"id": 1}]), LogLines())
+    run_inline(shop(tmp_path, [{"id": 1}]), LogLines().watch)
 
     told = [record.getMessage() for record in caplog.records if "inferred" in record.getMessage()]
     assert told == [

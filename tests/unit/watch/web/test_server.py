@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakefeed import UsageError
+from lakefeed.engine.run_events import SourceTrouble
 from lakefeed.reports.status import PipelineStatus, TableStatus, status
 from support.watched import Site, WatchedRun, served, shop
 
@@ -138,7 +139,7 @@ def test_what_is_in_the_data_cannot_become_part_of_the_page() -> None:
     run = WatchedRun()
     run.all_is_well()
     run.letters("clicks", "clicks", 1, error="</main><script>alert(1)</script>")
-    run.tell.trouble("orders", '"><img src=x onerror=alert(1)>')
+    run.tell(SourceTrouble("orders", '"><img src=x onerror=alert(1)>'))
 
     with served(run) as site:
         text = site.get().text

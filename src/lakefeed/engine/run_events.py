@@ -1,0 +1,260 @@
+"""What happens in a run: small events, told to whoever watches.
+
+A watcher is a function of an event. It is called from several threads, must be quick, and takes from the
+events what it needs with `match`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+_log = logging.getLogger("lakefeed")
+
+
+@dataclass(frozen=True)
+class Starting:
+    """Spark is being started, which takes seconds."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Spark runs, and the sources are asked now."""
+
+
+@dataclass(frozen=True)
+class SourceSeen:
+    """A source has said where each of its partitions ends."""
+
+    source: str
+    ends: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class SourceTrouble:
+    """Something is being retried for a source; an empty text says that it is over."""
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SourceStopped:
+    """A source has stopped for good while others go on."""
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """A batch of a source has been read, and is committed to the tables that could take it."""
+
+    source: str
+    read: int
+    size: int
+    seconds: float
+    lag: int
+    again: int = 0
+    """Of the events read, those that an earlier batch of this run had read already."""
+
+    @property
+    def new(self) -> int:
+        """Events that were read for the first time."""
+        return self.read - self.again
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A table has a new version."""
+
+    table: str
+    source: str
+    version: int
+    rows: int
+    files: int
+    size: int
+    letters: int
+    """Records of its ranges that the table has refused, without those that were dead letters already."""
+    seconds: float
+    retries: int
+    small_files: int = 0
+    newest: float | None = None
+    """The time of a newest event among those that the commit adds, in seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class CommitFailed:
+    """A commit failed, after all its retries."""
+
+    table: str
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class DeadLetterSample:
+    """One record among those that became dead letters."""
+
+    partition: str
+    offset: int
+    stage: str
+    code: str
+    error: str
+    payload: str = ""
+    """The beginning of its bytes, as people read them."""
+
+
+@dataclass(frozen=True)
+class DeadLettersWritten:
+    """Dead letters of one table are in the dead-letter table."""
+
+    table: str
+    source: str
+    counts: Mapping[tuple[str, str], int]
+    """How many, by stage and code."""
+    samples: tuple[DeadLetterSample, ...] = ()
+
+
+@dataclass(frozen=True)
+class RefusingMany:
+    """More than 5% of a table's recent events became dead letters; without `share`, no longer."""
+
+    table: str
+    source: str
+    share: str = ""
+    """`6,000 of the last 50,000 events (12.0%) became dead letters`."""
+    reason: str = ""
+    advice: str = ""
+
+    @property
+    def text(self) -> str:
+        """What to tell, in a line or two; empty when it is over."""
+        told = f"{self.share}, {self.reason}" if self.share else ""
+        return f"{told}\n{self.advice}" if self.advice else told
+
+
+@dataclass(frozen=True)
+class TableReached:
+    """A table has every event of a source before these positions."""
+
+    table: str
+    source: str
+    positions: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TableDelayed:
+    """A table is retried while the others of its source go on; an empty text says that it is over."""
+
+    table: str
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class TableMoved:
+    """A table is fed `apart` from now on, by a flow of its own, or with the others again."""
+
+    table: str
+    source: str
+    text: str
+    apart: bool
+
+
+@dataclass(frozen=True)
+class TableStopped:
+    """A table has stopped for good while others go on."""
+
+    table: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SchemaInferred:
+    """What was seen of every new column in so many events, and what was chosen for it."""
+
+    table: str
+    lines: Sequence[str]
+    events: int
+
+
+@dataclass(frozen=True)
+class TableChanged:
+    """A table was created, or its schema has changed."""
+
+    table: str
+    text: str
+
+
+@dataclass(frozen=True)
+class FilesCounted:
+    """What a table holds, counted in the snapshot that the run has of it."""
+
+    table: str
+    version: int
+    rows: int
+    files: int
+    small_files: int
+    size: int
+    last_commit: float | None = None
+    """Seconds since 1970; None when the log does not tell."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """The names of its columns, each with its type as text."""
+    partition_by: tuple[str, ...] = ()
+    partitions: int = 0
+    """How many different values the files have in the columns that the table is partitioned by."""
+
+
+@dataclass(frozen=True)
+class UpkeepDone:
+    """An operation of upkeep has changed a table."""
+
+    table: str
+    operation: str
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+
+
+RunEvent = (
+    Starting
+    | Started
+    | SourceSeen
+    | SourceTrouble
+    | SourceStopped
+    | BatchDone
+    | Committed
+    | CommitFailed
+    | DeadLettersWritten
+    | RefusingMany
+    | TableReached
+    | TableDelayed
+    | TableMoved
+    | TableStopped
+    | SchemaInferred
+    | TableChanged
+    | FilesCounted
+    | UpkeepDone
+)
+Watcher = Callable[[RunEvent], None]
+
+
+def unwatched(event: RunEvent) -> None:
+    """Watch without a word."""
+
+
+def all_of(*watchers: Watcher) -> Watcher:
+    """A watcher that tells each of these, in their order. One that fails is a bug, but must not end a run."""
+
+    def watch(event: RunEvent) -> None:
+        for one in watchers:
+            try:
+                one(event)
+            except Exception:
+                _log.exception("%r failed at %r", one, event)
+
+    return watch
