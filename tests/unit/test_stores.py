@@ -87,7 +87,7 @@ def test_a_file_larger_than_one_part_arrives_whole_on_s3(s3: S3Server) -> None:
 
 
 def test_abort_leaves_nothing_on_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefeed.files.parquet._PARTITIONED_BYTES", 1)
+    monkeypatch.setattr("lakefeed.files.parquet._GATHERED_BYTES", 1)
     s3.create_bucket("aborted")
     writer = TableWriter(open_store("s3://aborted/table", s3.storage), TARGET)
     writer.write(ROWS)

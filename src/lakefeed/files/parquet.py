@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,14 +14,16 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.files import DataFile
+from lakefeed.files.names import file_name
 from lakefeed.files.partitions import Values, directory, split_by_partition
 from lakefeed.files.statistics import FileStatistics, Leaf, indexed_leaves
 from lakefeed.stores import local_folder, store_errors, store_path, sync
 
 _ROW_GROUP_ROWS = 1_000_000
 _ROW_GROUP_BYTES = 64 * 2**20
-# Rows of many partitions wait in one buffer; a larger one gives each of them larger row groups.
-_PARTITIONED_BYTES = 128 * 2**20
+# Rows of many partitions wait in one buffer: a larger one gives each of them larger row groups. Rows that are
+# sorted wait there as well: all that are sorted together.
+_GATHERED_BYTES = 128 * 2**20
 _OPEN_FILES = 64
 _FULL_ENOUGH = 0.95
 _FEWEST_ROWS = 100
@@ -43,7 +44,12 @@ class FileTarget:
     max_rows_per_file: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     sync: bool = True
-    """Whether files on a disk are to outlive a power cut before they are answered."""
+    """Whether files on a disk are to outlive a power cut before they are returned."""
+    sort_by: tuple[str, ...] = ()
+    """Columns that the rows of each file are sorted by, nulls last."""
+    prefix: str = "part"
+    naming: str = "uuid"
+    """The strategy of `lakefeed.files.names`."""
 
 
 class TableWriter:
@@ -59,7 +65,8 @@ class TableWriter:
         self._target = target
         self._path = store_path(store)
         self._schema = target.schema.remove_metadata()
-        self._limit = _PARTITIONED_BYTES if target.partition_columns else _ROW_GROUP_BYTES
+        gathers = target.partition_columns or target.sort_by
+        self._limit = _GATHERED_BYTES if gathers else _ROW_GROUP_BYTES
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self.waiting_bytes = 0
         self._layout: _Layout | None = None
@@ -82,10 +89,10 @@ class TableWriter:
             self.flush()
 
     def close(self) -> list[DataFile]:
-        """Finish every file and answer what was written; nothing when there were no rows."""
+        """Finish every file and return what was written; nothing when there were no rows."""
         self.flush()
         while self._open:
-            self._close_one(next(iter(self._open)))
+            self._close_file(next(iter(self._open)))
         self._sync()
         return list(self._closed)
 
@@ -104,7 +111,7 @@ class TableWriter:
     def _sync(self) -> None:
         """Let the files be there for good, and every directory that leads to them, before anybody knows them.
 
-        An object store has answered for that already.
+        An object store has confirmed each upload already.
         """
         folder = local_folder(self._store)
         if folder is None or not self._target.sync or not self._closed:
@@ -121,10 +128,15 @@ class TableWriter:
             return
         rows = pa.Table.from_batches([_typed(batch, self._schema) for batch in self._waiting])
         self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
+        if self._target.sort_by:
+            rows = rows.combine_chunks().sort_by([(name, "ascending") for name in self._target.sort_by])
         self._layout = self._layout or _Layout.of(rows, self._target)
         with store_errors(self._path):
             for values, part in split_by_partition(rows, self._target.partition_columns):
                 self._append(values, part)
+                if self._target.sort_by:
+                    # What is sorted next belongs in a file of its own.
+                    self._close_file(values)
 
     def _append(self, values: Values, rows: pa.Table) -> None:
         """Write the rows of one partition, beginning a new file wherever one is full."""
@@ -134,14 +146,14 @@ class TableWriter:
             file.append(rows.slice(0, count))
             rows = rows.slice(count)
             if file.is_full():
-                self._close_one(values)
+                self._close_file(values)
 
     def _file(self, values: Values) -> _OpenFile:
         """The open file of a partition, or a new one in place of the one that was used least recently."""
         if values not in self._open:
             if len(self._open) >= _OPEN_FILES:
-                self._close_one(next(iter(self._open)))
-            name = f"part-{len(self._made):05}-{uuid.uuid4()}.parquet"
+                self._close_file(next(iter(self._open)))
+            name = file_name(self._target.prefix, self._target.naming, len(self._made))
             path = directory(self._target.partition_columns, values) + name
             self._made.append(path)
             assert self._layout is not None
@@ -151,8 +163,10 @@ class TableWriter:
         self._open.move_to_end(values)
         return self._open[values]
 
-    def _close_one(self, values: Values) -> None:
-        file = self._open[values]
+    def _close_file(self, values: Values) -> None:
+        file = self._open.get(values)
+        if file is None:
+            return
         with store_errors(self._path):
             stats = file.close()
         del self._open[values]
@@ -162,7 +176,7 @@ class TableWriter:
 
 @dataclass
 class _Layout:
-    """What the files of one writer have in common, decided by looking at its first rows."""
+    """What the files of one writer have in common, decided by its first rows."""
 
     schema: pa.Schema
     leaves: list[Leaf]
@@ -222,7 +236,7 @@ class _OpenFile:
         return large or self.rows == self._target.max_rows_per_file
 
     def close(self) -> str:
-        """Write the footer and answer the statistics."""
+        """Write the footer and return the statistics."""
         self._writer.close()
         self.size = self._sink.tell()
         self._sink.close()

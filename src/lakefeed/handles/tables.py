@@ -18,6 +18,7 @@ from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField, check_partitioning
 from lakefeed.pipeline.options.route import Key, Route
+from lakefeed.pipeline.options.sort_by import check_order
 from lakefeed.pipeline.pipeline import Pipeline, Table
 from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
@@ -153,12 +154,14 @@ class TableHandle:
                 return self._table
             fields = self.partition_fields
             check_partitioning(fields, columns)
+            schema = self.table_schema(columns)
+            self._check_order(schema)
             self._table = LakeTable.create(
                 self.name,
                 self.path,
                 self.storage,
                 self.store,
-                schema=self.table_schema(columns),
+                schema=schema,
                 partition_by=[field.name for field in fields],
                 properties=self.properties,
                 transactions=transactions,
@@ -239,6 +242,9 @@ class TableHandle:
             max_rows_per_file=self.spec.max_rows_per_file,
             properties=shape.properties,
             sync=self.sync,
+            sort_by=tuple(name for name in self.spec.sort_by if name in shape.schema.names),
+            prefix=self.spec.file_name.prefix,
+            naming=self.spec.file_name.strategy,
         )
 
     def table_schema(self, columns: pa.Schema) -> pa.Schema:
@@ -272,7 +278,19 @@ class TableHandle:
                 f"{table.partition_columns or 'nothing'}, the pipeline file says {wanted or 'nothing'}.\n"
                 "Change `partition_by` or choose another path."
             )
-        return self._missing(table, self._wanted())
+        missing = self._missing(table, self._wanted())
+        self._check_order(pa.schema([*table.schema, *missing]))
+        return missing
+
+    def _check_order(self, schema: pa.Schema) -> None:
+        """Raise TableError where rows cannot be sorted as the file says.
+
+        Tables of a route have the columns of their own events: what one lacks, its rows are not sorted by.
+        """
+        if self.spec is None:
+            return
+        names = [name for name in self.spec.sort_by if name in schema.names or not self.spec.route]
+        check_order(names, schema, [field.name for field in self.partition_fields])
 
     def _wanted(self) -> pa.Schema:
         """The columns that the pipeline file asks for, derived ones aside."""

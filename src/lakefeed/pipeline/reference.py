@@ -11,6 +11,7 @@ from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.options.evolve import Evolve
+from lakefeed.pipeline.options.file_name import FileName
 from lakefeed.pipeline.options.registry import Registry
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.section import Section
@@ -49,6 +50,7 @@ def reference_markdown() -> str:
         ),
         _section("Table", Table),
         _section("Evolve", Evolve),
+        _section("File name", FileName),
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
         _section("Http", Http),

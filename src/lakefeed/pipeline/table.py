@@ -11,6 +11,7 @@ from lakefeed.columns.column_types import column, declared_schema
 from lakefeed.columns.names import ColumnName
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
+from lakefeed.pipeline.options.file_name import FileName, FileNameField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
 from lakefeed.pipeline.options.paths import Location
@@ -121,6 +122,12 @@ class Table(Section):
         "table; `as NAME` names the column.",
         examples=[["country", "day(event_time)", "strftime(event_time, '%Y-%m') as month"]],
     )
+    sort_by: Annotated[tuple[ColumnName, ...], AfterValidator(_without_repeats)] = Field(
+        default=(),
+        description="Columns that the rows of each data file are sorted by, nulls last, so that its "
+        "statistics are narrow and a filter skips more of it.",
+        examples=[["user_id", "event_time"]],
+    )
     cluster_by: tuple[ColumnName, ...] = Field(
         default=(),
         description="Columns that readers filter by: upkeep sorts rows by them, so that a filter opens few "
@@ -145,6 +152,11 @@ class Table(Section):
         default=None,
         gt=0,
         description="A data file is closed when it has this many rows. Left out: only the size counts.",
+    )
+    file_name: FileNameField = Field(
+        default=FileName(),
+        description="How data files are named; a single word is the strategy.",
+        examples=[{"prefix": "clicks", "strategy": "uuid7"}, "uuid7"],
     )
     properties: Properties = Field(
         default_factory=dict,

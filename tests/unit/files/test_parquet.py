@@ -4,6 +4,8 @@ import datetime as dt
 import json
 import pickle
 import re
+import time
+import uuid
 from decimal import Decimal
 from pathlib import Path
 
@@ -165,7 +167,7 @@ def test_a_small_batch_makes_one_file_for_each_partition_value(tmp_path: Path) -
 
 
 def test_open_files_stay_few_and_no_row_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakefeed.files.parquet._PARTITIONED_BYTES", 1)
+    monkeypatch.setattr("lakefeed.files.parquet._GATHERED_BYTES", 1)
     monkeypatch.setattr("lakefeed.files.parquet._OPEN_FILES", 2)
     batches = [pa.record_batch({"c": ["a", "b", "c"], "id": [n, n + 1, n + 2]}) for n in (0, 3)]
 
@@ -299,3 +301,61 @@ def test_a_partition_value_too_long_for_a_directory_stays_whole_in_the_log(tmp_p
     table = commit(str(tmp_path), target, write(tmp_path, target, batch))
 
     assert table.to_pyarrow_table().sort_by("id")["c"].to_pylist() == values
+
+
+def test_rows_of_each_file_are_sorted_with_nulls_last(tmp_path: Path) -> None:
+    batch = pa.record_batch(
+        {"c": ["x", "y", "x", "y", "x"], "user": [3, None, 1, 2, 3], "at": [1, 2, 3, 4, 0], "id": [*range(5)]}
+    )
+    target = FileTarget(batch.schema, ("c",), sort_by=("user", "at"))
+
+    files = write(tmp_path, target, batch.slice(0, 2), batch.slice(2))
+
+    found = {file.partition_values["c"]: pq.ParquetFile(tmp_path / file.path).read() for file in files}
+    assert {value: rows["id"].to_pylist() for value, rows in found.items()} == {"x": [2, 4, 0], "y": [3, 1]}
+
+
+def test_a_file_is_sorted_as_a_whole_however_many_rows_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefeed.files.parquet._GATHERED_BYTES", 100_000)
+    shuffled = np.random.default_rng(0).permutation(50_000)
+    batches = [pa.record_batch({"id": part}) for part in np.split(shuffled, 50)]
+
+    files = write(tmp_path, FileTarget(batches[0].schema, sort_by=("id",)), *batches)
+
+    rows = [pq.read_table(tmp_path / file.path)["id"].to_pylist() for file in files]
+    assert len(files) == 4
+    assert all(ids == sorted(ids) for ids in rows)
+    assert sorted(value for ids in rows for value in ids) == list(range(50_000))
+
+
+@pytest.mark.parametrize(("sort_by", "skipped"), [((), 0), (("user",), 9)])
+def test_sorted_rows_let_a_filter_skip_files(tmp_path: Path, sort_by: tuple[str, ...], skipped: int) -> None:
+    users = np.random.default_rng(0).integers(0, 1_000, 10_000)
+    batch = pa.record_batch({"user": users, "id": np.arange(10_000)})
+    target = FileTarget(batch.schema, max_rows_per_file=1_000, sort_by=sort_by)
+
+    table = commit(str(tmp_path), target, write(tmp_path, target, batch))
+
+    wanted = table.file_uris(file_pruning_predicate="user = 450")
+    assert len(table.file_uris()) - len(wanted) == skipped
+
+
+def test_sorting_keeps_columns_of_every_type(tmp_path: Path) -> None:
+    rows = pa.RecordBatch.from_pylist([NULLS, ROW], schema=EVERY_TYPE)
+
+    [file] = write(tmp_path, FileTarget(EVERY_TYPE, sort_by=("price", "at", "text", "flag", "raw")), rows)
+
+    assert pq.read_table(tmp_path / file.path)["id"].to_pylist() == [1, 2]
+
+
+def test_names_of_uuid7_sort_by_time(tmp_path: Path) -> None:
+    target = FileTarget(numbers(0, 1).schema, prefix="clicks", naming="uuid7")
+    names = []
+    for _ in range(3):
+        names += [file.path for file in write(tmp_path, target, numbers(0, 1))]
+        time.sleep(0.002)
+
+    assert names == sorted(names)
+    assert {(name[:13], uuid.UUID(name[13:-8]).version) for name in names} == {("clicks-00000-", 7)}

@@ -79,6 +79,8 @@ tables:
     schema: {id: long, at: timestamp, day: date, tags: "array<string>"}
     partition_by: [day]
     cluster_by: [idd, day, tags]
+    sort_by: [att, day, tags]
+    file_name: {prefix: _x, strategy: uid}
     upkeep: {delete_after: {column: id, age: 1d}}
   other: {path: lake/other, from: clicks, schema: {id: long}}
 upkeep: {delete_after: {column: at, age: 90d}}
@@ -89,9 +91,16 @@ upkeep: {delete_after: {column: at, age: 90d}}
         "shop.yaml:10: tables.clicks.cluster_by.1: 'day' is a partition column, so each file has one value "
         "of it already",
         "shop.yaml:10: tables.clicks.cluster_by.2: rows cannot be ordered by a column of type array<string>",
-        "shop.yaml:11: tables.clicks.upkeep.delete_after.column: a row's age needs a timestamp or date "
+        "shop.yaml:11: tables.clicks.sort_by.0: the table has no column 'att', did you mean 'at'?",
+        "shop.yaml:11: tables.clicks.sort_by.1: 'day' is a partition column, so each file has one value of "
+        "it already",
+        "shop.yaml:11: tables.clicks.sort_by.2: rows cannot be ordered by a column of type array<string>",
+        "shop.yaml:12: tables.clicks.file_name.prefix: expected up to 64 letters, digits, dots, dashes and "
+        "underscores that begin with a letter or digit, got '_x'",
+        "shop.yaml:12: tables.clicks.file_name.strategy: expected 'uuid' or 'uuid7', got 'uid'",
+        "shop.yaml:13: tables.clicks.upkeep.delete_after.column: a row's age needs a timestamp or date "
         "column, 'id' is long",
-        "shop.yaml:13: upkeep.delete_after.column: table other: the table has no column 'at'",
+        "shop.yaml:15: upkeep.delete_after.column: table other: the table has no column 'at'",
     ]
 
 

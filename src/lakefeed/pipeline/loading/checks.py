@@ -104,6 +104,7 @@ class Outline:
                     name,
                     {
                         "upkeep": _plain(table.upkeep),
+                        "sort_by": table.sort_by,
                         "cluster_by": table.cluster_by,
                         "properties": table.properties,
                     },

@@ -1,4 +1,4 @@
-"""What upkeep needs of the rest of a table: columns that exist, and a store that its engine can write."""
+"""What the layout and the upkeep of a table need of the rest of it: columns that exist, a fitting store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
+from lakefeed.pipeline.options.sort_by import order_problem
 from lakefeed.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ _LOG_PROPERTIES = {
 class UpkeepOutline:
     """What the file says about the upkeep of one table, and at which path; broken parts are left out."""
 
-    cluster_by: tuple[str, ...] = ()
+    ordered_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The columns of `cluster_by` and `sort_by`."""
     properties: tuple[str, ...] = ()
     given: Mapping[tuple[str, ...], tuple[Any, Path]] = field(default_factory=dict)
 
@@ -36,9 +38,14 @@ class UpkeepOutline:
         if own not in ("off", False):
             given |= _leaves(pipeline, ("upkeep",))
             given |= _leaves(own, ("tables", name, "upkeep"))
-        columns, properties = table.get("cluster_by"), table.get("properties")
+        ordered = {key: table.get(key) for key in ("sort_by", "cluster_by")}
+        properties = table.get("properties")
         return cls(
-            tuple(map(str, columns)) if isinstance(columns, list | tuple) else (),
+            {
+                key: tuple(map(str, given))
+                for key, given in ordered.items()
+                if isinstance(given, list | tuple)
+            },
             tuple(map(str, properties)) if isinstance(properties, dict) else (),
             given,
         )
@@ -62,9 +69,10 @@ def upkeep_problems(
     partition_columns: set[str],
 ) -> Iterator[tuple[Path, str]]:
     """What does not fit, with the path of the key; `columns` is empty where they are not declared."""
-    for at, column in enumerate(upkeep.cluster_by):
-        if problem := _clustering_problem(column, columns, partition_columns):
-            yield ("tables", name, "cluster_by", at), problem
+    for key, names in upkeep.ordered_by.items():
+        for at, column in enumerate(names):
+            if problem := order_problem(column, columns, partition_columns):
+                yield ("tables", name, key, at), problem
     if ("delete_after", "column") in upkeep.given:
         column, path = upkeep.given["delete_after", "column"]
         if problem := _age_problem(str(column), columns):
@@ -83,19 +91,6 @@ def upkeep_problems(
                 ("tables", name, "properties", twice),
                 f"`upkeep.log.{key}` says this already; give one of them",
             )
-
-
-def _clustering_problem(
-    column: str, columns: Mapping[str, pa.Field | None], partition_columns: set[str]
-) -> str | None:
-    if column in partition_columns:
-        return f"'{column}' is a partition column, so each file has one value of it already"
-    if columns and column not in columns:
-        return f"the table has no column '{column}'{did_you_mean(column, columns)}"
-    known = columns.get(column)
-    if known is not None and pa.types.is_nested(known.type):
-        return f"rows cannot be ordered by a column of type {type_text(known.type)}"
-    return None
 
 
 def _age_problem(column: str, columns: Mapping[str, pa.Field | None]) -> str | None:
