@@ -13,31 +13,19 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError
-from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write import append as commit
 from lakefeed.tables.write.append import Append, NewFile, append
+from support.fed_table import PARTITION, entry_file, make_table, open_table
 from support.ledger import assert_each_once, assert_ranges_contiguous, table_ids
 
 SCHEMA = pa.schema([("event_id", pa.int64())])
-PARTITION = "shop/clicks/0"
 
 
-def make_table(path: Path, commits: int = 5) -> LakeTable:
+def fed_table(path: Path, commits: int = 5) -> LakeTable:
     """A table of so many commits of ten events each."""
-    store = open_store(str(path), {})
     commit_info = {"pipeline": "shop", "source": "clicks", "kind": "create"}
-    table = LakeTable.create(
-        "events",
-        str(path),
-        {},
-        store,
-        schema=SCHEMA,
-        partition_by=[],
-        properties={},
-        transactions={PARTITION: -1},
-        commit_info=commit_info,
-    )
+    table = make_table(path, SCHEMA, commit_info=commit_info)
     for _ in range(commits):
         read_ten(table, path)
     return table
@@ -56,16 +44,6 @@ def read_ten(table: LakeTable, path: Path) -> int:
     )
 
 
-def open_again(path: Path) -> LakeTable:
-    table = LakeTable.open("events", str(path), {}, open_store(str(path), {}))
-    assert table is not None
-    return table
-
-
-def entry(path: Path, version: int) -> Path:
-    return path / "_delta_log" / f"{version:020}.json"
-
-
 def cut(file: Path, size: int) -> None:
     file.write_bytes(file.read_bytes()[:size])
 
@@ -82,18 +60,27 @@ def checkpoint(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda path: cut(entry(path, 5), -40), "the log of the table is damaged: Json error: Truncated"),
-        (lambda path: cut(entry(path, 3), 200), "the log of the table is damaged: Json error: Truncated"),
-        (lambda path: entry(path, 5).write_bytes(b"\0" * 500), "the log of the table is damaged: Json error"),
         (
-            lambda path: without_positions(entry(path, 5)),
+            lambda path: cut(entry_file(path, 5), -40),
+            "the log of the table is damaged: Json error: Truncated",
+        ),
+        (
+            lambda path: cut(entry_file(path, 3), 200),
+            "the log of the table is damaged: Json error: Truncated",
+        ),
+        (
+            lambda path: entry_file(path, 5).write_bytes(b"\0" * 500),
+            "the log of the table is damaged: Json error",
+        ),
+        (
+            lambda path: without_positions(entry_file(path, 5)),
             f"version 5 of the table's log is damaged: it holds no position for {PARTITION}.\n",
         ),
         (
-            lambda path: entry(path, 3).unlink(),
+            lambda path: entry_file(path, 3).unlink(),
             "the log of the table is damaged: entries are missing between versions 2 and 4\n",
         ),
-        (lambda path: entry(path, 0).unlink(), "the log of the table is damaged: No table metadata"),
+        (lambda path: entry_file(path, 0).unlink(), "the log of the table is damaged: No table metadata"),
         (lambda path: cut(checkpoint(path), -100), "the log of the table is damaged: Arrow error: Parquet"),
         (lambda path: checkpoint(path).write_bytes(b""), "the log of the table is damaged: Invalid Checkp"),
         (lambda path: checkpoint(path).unlink(), "the log of the table is damaged: Invalid Checkpoint"),
@@ -113,12 +100,12 @@ def checkpoint(path: Path) -> Path:
 def test_damaged_log_is_named_and_neither_retried_nor_guessed(
     damage: Callable[[Path], None], told: str, tmp_path: Path
 ) -> None:
-    make_table(tmp_path)
+    fed_table(tmp_path)
     damage(tmp_path)
     before = sorted(tmp_path.rglob("*"))
 
     with pytest.raises(TableError) as refused:
-        open_again(tmp_path)
+        open_table(tmp_path)
 
     assert str(refused.value).startswith(f"{tmp_path}: {told}")
     assert "Nothing was written. Bring" in str(refused.value)
@@ -129,46 +116,46 @@ def test_damaged_log_is_named_and_neither_retried_nor_guessed(
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda path: entry(path, 5).unlink(), lambda path: entry(path, 5).write_bytes(b"")],
+    [lambda path: entry_file(path, 5).unlink(), lambda path: entry_file(path, 5).write_bytes(b"")],
     ids=["missing", "empty"],
 )
 def test_newest_entry_that_is_gone_takes_its_rows_and_its_position_along(
     damage: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    make_table(tmp_path)
+    fed_table(tmp_path)
     damage(tmp_path)
 
-    read_ten(open_again(tmp_path), tmp_path)
+    read_ten(open_table(tmp_path), tmp_path)
 
     assert_each_once(range(50), table_ids(tmp_path))
 
 
 def test_running_process_does_not_go_back_behind_an_entry_that_was_deleted(tmp_path: Path) -> None:
-    table = make_table(tmp_path)
-    entry(tmp_path, 5).unlink()
+    table = fed_table(tmp_path)
+    entry_file(tmp_path, 5).unlink()
 
     with pytest.raises(TableError, match="version 5 of its log is not the one that was read"):
         table.refresh()
 
 
 def test_broken_checkpoint_may_be_deleted_as_the_message_says(tmp_path: Path) -> None:
-    make_table(tmp_path)
+    fed_table(tmp_path)
     cut(checkpoint(tmp_path), -100)
     checkpoint_file = tmp_path / "_delta_log" / f"{5:020}.checkpoint.parquet"
 
     checkpoint_file.unlink()
     (tmp_path / "_delta_log" / "_last_checkpoint").unlink()
-    read_ten(open_again(tmp_path), tmp_path)
+    read_ten(open_table(tmp_path), tmp_path)
 
     assert_each_once(range(60), table_ids(tmp_path))
 
 
 def test_hint_at_the_checkpoint_that_is_rubbish_does_not_matter(tmp_path: Path) -> None:
-    make_table(tmp_path)
+    fed_table(tmp_path)
     checkpoint(tmp_path)
     (tmp_path / "_delta_log" / "_last_checkpoint").write_bytes(b'{"vers')
 
-    read_ten(open_again(tmp_path), tmp_path)
+    read_ten(open_table(tmp_path), tmp_path)
 
     assert_each_once(range(60), table_ids(tmp_path))
 
@@ -176,20 +163,20 @@ def test_hint_at_the_checkpoint_that_is_rubbish_does_not_matter(tmp_path: Path) 
 def test_clock_that_jumps_back_and_forth_changes_no_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = make_table(tmp_path, commits=1)
+    table = fed_table(tmp_path, commits=1)
     year = 365 * 24 * 3600.0
 
     for jump in (-10 * year, 20 * year, -30 * year, 0.0):
         monkeypatch.setattr(commit.time, "time", lambda jump=jump: 1_800_000_000 + jump)
         read_ten(table, tmp_path)
-        table = open_again(tmp_path)
+        table = open_table(tmp_path)
 
     assert_each_once(range(50), table_ids(tmp_path))
     assert_ranges_contiguous(tmp_path)
 
 
 def test_log_that_is_cleaned_after_the_clock_jumped_keeps_every_position(tmp_path: Path) -> None:
-    table = make_table(tmp_path, commits=98)
+    table = fed_table(tmp_path, commits=98)
     long_ago = time.time() - 400 * 24 * 3600
     for file in (tmp_path / "_delta_log").glob("*.json"):
         os.utime(file, (long_ago, long_ago))
@@ -197,7 +184,7 @@ def test_log_that_is_cleaned_after_the_clock_jumped_keeps_every_position(tmp_pat
     for _ in range(5):
         read_ten(table, tmp_path)
     versions = sorted(int(file.stem) for file in (tmp_path / "_delta_log").glob("*.json"))
-    again = open_again(tmp_path)
+    again = open_table(tmp_path)
 
     assert versions[0] > 90, "the log was not cleaned, so this test shows nothing"
     assert again.transactions == table.transactions == {PARTITION: 1029}
@@ -205,13 +192,13 @@ def test_log_that_is_cleaned_after_the_clock_jumped_keeps_every_position(tmp_pat
 
 
 def test_writer_that_slept_while_the_log_was_cleaned_finds_the_newest_positions(tmp_path: Path) -> None:
-    sleeper = make_table(tmp_path, commits=3)
-    other = open_again(tmp_path)
+    sleeper = fed_table(tmp_path, commits=3)
+    other = open_table(tmp_path)
     for _ in range(7):
         read_ten(other, tmp_path)
     DeltaTable(tmp_path).create_checkpoint()
     for version in range(8):
-        entry(tmp_path, version).unlink()
+        entry_file(tmp_path, version).unlink()
 
     sleeper.refresh()
 

@@ -5,34 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakefeed.columns.column_types import declared_schema
 from lakefeed.errors import PipelineFileError
-from lakefeed.formats import Decoded, Format
 from lakefeed.formats.bytes import BytesFormat
 from lakefeed.formats.compression import gunzip, unzstd
 from lakefeed.formats.json.format import JsonFormat
 from lakefeed.formats.text import TextFormat
-
-
-def decode(form: Format, columns: dict[str, str], *payloads: bytes | None) -> Decoded:
-    return form.decoder(declared_schema(columns)).decode(payloads)
-
-
-def rows(form: Format, columns: dict[str, str], *payloads: bytes | None) -> list[dict[str, Any]]:
-    decoded = decode(form, columns, *payloads)
-    assert decoded.refused == []
-    found: list[dict[str, Any]] = decoded.rows.to_pylist()
-    return found
-
-
-def refusal(form: Format, columns: dict[str, str], payload: bytes) -> tuple[str, str]:
-    [refused] = decode(form, columns, payload).refused
-    return refused.code, refused.error
+from support.decoding import decode, refusal
 
 
 def streamed(content: bytes) -> bytes:

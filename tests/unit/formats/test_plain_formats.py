@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakefeed.columns.column_types import declared_schema
-from lakefeed.formats import Decoded, Format
+from lakefeed.formats import Format
 from lakefeed.formats.bytes import BytesFormat
 from lakefeed.formats.csv.format import CsvFormat
 from lakefeed.formats.event import EventFormat
 from lakefeed.formats.int64 import Int64Format
 from lakefeed.formats.text import TextFormat
-
-
-def decode(form: Format, columns: dict[str, str], *payloads: bytes | None) -> Decoded:
-    return form.decoder(declared_schema(columns)).decode(payloads)
-
-
-def rows(form: Format, columns: dict[str, str], *payloads: bytes | None) -> list[dict[str, Any]]:
-    decoded = decode(form, columns, *payloads)
-    assert decoded.refused == []
-    found: list[dict[str, Any]] = decoded.rows.to_pylist()
-    return found
-
-
-def refusal(form: Format, columns: dict[str, str], payload: bytes) -> tuple[str, str]:
-    [refused] = decode(form, columns, payload).refused
-    return refused.code, refused.error
+from support.decoding import refusal, rows
 
 
 def unknown(form: Format) -> dict[str, pa.DataType]:

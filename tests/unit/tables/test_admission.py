@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from lakefeed.errors import TableError
-from lakefeed.stores import open_store
-from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append, append
+from support.fed_table import entry_file, open_table
 
 ID = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
 
@@ -43,15 +42,9 @@ def column(kind: Any, **about: Any) -> dict[str, Any]:
 
 
 def write(folder: Path, version: int, *actions: dict[str, Any]) -> None:
-    entry = folder / "_delta_log" / f"{version:020d}.json"
+    entry = entry_file(folder, version)
     entry.parent.mkdir(parents=True, exist_ok=True)
     entry.write_text("\n".join(json.dumps(action) for action in actions))
-
-
-def open_table(folder: Path) -> LakeTable:
-    table = LakeTable.open("events", str(folder), {}, open_store(str(folder), {}))
-    assert table is not None
-    return table
 
 
 OLD = protocol(1, 2)
@@ -199,4 +192,4 @@ def test_a_table_that_asks_more_while_it_is_fed_is_refused_at_the_next_commit(
 
     assert words in str(refused.value)
     assert not refused.value.retryable
-    assert not (tmp_path / "_delta_log" / f"{2:020d}.json").exists()
+    assert not entry_file(tmp_path, 2).exists()

@@ -3,30 +3,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
 from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.tables import table as tables
 from lakefeed.tables.log.transactions import LogEntry, read_entry
-from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append, NewFile, append
-
-
-def make_table(path: Path) -> LakeTable:
-    store = pafs.SubTreeFileSystem(str(path), pafs.LocalFileSystem())
-    return LakeTable.create(
-        "events",
-        str(path),
-        {},
-        store,
-        schema=pa.schema([("id", pa.int64())]),
-        partition_by=[],
-        properties={},
-        transactions={"shop/clicks/0": -1},
-        commit_info={"kind": "create"},
-    )
+from support.fed_table import make_table
 
 
 def rows(path: Path, first: int, last: int) -> Append:

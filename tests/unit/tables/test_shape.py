@@ -9,17 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
 
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, TableError
-from lakefeed.stores import open_store
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append, NewFile, append
-
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
+from support.fed_table import entry_file, make_cities, open_table
 
 
 @pytest.fixture(params=["an entry written here", "delta-rs"])
@@ -30,26 +27,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def make_table(path: Path) -> LakeTable:
-    return LakeTable.create(
-        "events",
-        str(path),
-        {},
-        open_store(str(path), {}),
-        schema=SCHEMA,
-        partition_by=["city"],
-        properties={},
-        transactions={"shop/clicks/0": -1},
-        commit_info={"kind": "create"},
-    )
-
-
-def open_table(path: Path) -> LakeTable:
-    table = LakeTable.open("events", str(path), {}, open_store(str(path), {}))
-    assert table is not None
-    return table
-
-
 def event(path: Path, offset: int, shape: Shape | None = None) -> Append:
     """The change that adds the event at an offset."""
     name = f"{offset}.parquet"
@@ -58,16 +35,12 @@ def event(path: Path, offset: int, shape: Shape | None = None) -> Append:
     return Append([file], {"shop/clicks/0": offset}, {"shop/clicks/0": offset - 1}, {"rows": 1}, shape)
 
 
-def entry(path: Path, version: int) -> Path:
-    return path / "_delta_log" / f"{version:020d}.json"
-
-
 def reshape(path: Path, **change: Any) -> None:
     """Commit the table's metadata with something changed, as another writer would."""
-    actions = [json.loads(line) for line in entry(path, 0).read_text().splitlines()]
+    actions = [json.loads(line) for line in entry_file(path, 0).read_text().splitlines()]
     (metadata,) = (action["metaData"] for action in actions if "metaData" in action)
     version = DeltaTable(path).version() + 1
-    entry(path, version).write_text(json.dumps({"metaData": {**metadata, **change}}))
+    entry_file(path, version).write_text(json.dumps({"metaData": {**metadata, **change}}))
 
 
 RESHAPED: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -82,7 +55,9 @@ RESHAPED: dict[str, tuple[Callable[[Path], object], str]] = {
         "its property delta.dataSkippingNumIndexedCols has changed",
     ),
     "the protocol": (
-        lambda path: entry(path, 1).write_text('{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}'),
+        lambda path: entry_file(path, 1).write_text(
+            '{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}'
+        ),
         "its protocol has changed",
     ),
 }
@@ -93,7 +68,7 @@ RESHAPED: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_files_of_an_old_shape_do_not_land_whoever_has_seen_the_change(
     name: str, seen: bool, way: str, tmp_path: Path
 ) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     planned = event(tmp_path, 0, table.shape)
     alter, words = RESHAPED[name]
     alter(tmp_path)
@@ -110,7 +85,7 @@ def test_files_of_an_old_shape_do_not_land_whoever_has_seen_the_change(
 
 
 def test_properties_of_the_log_change_without_a_batch_that_runs_again(way: str, tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     planned = event(tmp_path, 0, table.shape)
     reshape(tmp_path, configuration={"delta.logRetentionDuration": "interval 1 days", "mine": "x"})
 
@@ -118,7 +93,7 @@ def test_properties_of_the_log_change_without_a_batch_that_runs_again(way: str, 
 
 
 def test_a_position_lands_in_a_table_of_another_shape_as_it_brings_no_files(way: str, tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     planned = Append([], {"shop/clicks/0": 5}, {"shop/clicks/0": -1}, {}, table.shape)
     DeltaTable(tmp_path).alter.add_columns([Field("more", "long")])
 
@@ -130,7 +105,7 @@ def clean(path: Path, others: LakeTable) -> None:
     append(others, Append([], {"other/source/0": 1}, {}, {}), retries=3)
     others.delta.create_checkpoint()
     for version in range(others.version):
-        entry(path, version).unlink(missing_ok=True)
+        entry_file(path, version).unlink(missing_ok=True)
 
 
 def lose_answers(monkeypatch: pytest.MonkeyPatch, way: str, then: Callable[[], None]) -> None:
@@ -154,7 +129,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, way: str, then: Callable[[], N
 def test_own_commit_is_known_again_although_its_entry_was_cleaned_away(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, change = make_table(tmp_path), event(tmp_path, 0)
+    table, change = make_cities(tmp_path), event(tmp_path, 0)
     lose_answers(monkeypatch, way, lambda: clean(tmp_path, open_table(tmp_path)))
 
     version = append(table, change, retries=3, sleep=lambda _: None)
@@ -168,10 +143,10 @@ def test_own_positions_without_own_files_are_taken_for_unknown_and_nothing_is_de
 ) -> None:
     def compacted() -> None:
         now = {"path": "0.parquet", "deletionTimestamp": 1, "dataChange": False}
-        entry(tmp_path, 2).write_text(json.dumps({"remove": now}))
+        entry_file(tmp_path, 2).write_text(json.dumps({"remove": now}))
         clean(tmp_path, open_table(tmp_path))
 
-    table, change = make_table(tmp_path), event(tmp_path, 0)
+    table, change = make_cities(tmp_path), event(tmp_path, 0)
     lose_answers(monkeypatch, way, compacted)
 
     with pytest.raises(
@@ -185,7 +160,7 @@ def test_own_positions_without_own_files_are_taken_for_unknown_and_nothing_is_de
 def test_files_may_be_deleted_only_when_no_commit_was_tried_or_it_was_surely_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, other = make_table(tmp_path), open_table(tmp_path)
+    table, other = make_cities(tmp_path), open_table(tmp_path)
     append(other, event(tmp_path, 0), retries=0)
     with pytest.raises(Fenced) as overtaken:
         append(table, event(tmp_path, 0), retries=0)
@@ -206,7 +181,7 @@ def test_files_may_be_deleted_only_when_no_commit_was_tried_or_it_was_surely_ref
 
 def drop_and_create(path: Path, versions: int) -> None:
     shutil.rmtree(path / "_delta_log")
-    table = make_table(path)
+    table = make_cities(path)
     for number in range(versions):
         append(table, Append([], {"other/source/0": number}, {}, {}), retries=0)
 
@@ -215,7 +190,7 @@ def write_over(path: Path, version: int) -> None:
     """As a writer does that renames its entry into place."""
     part = path / "part.json"
     part.write_text(json.dumps({"commitInfo": {"operation": "WRITE", "engineInfo": "no compare-and-swap"}}))
-    part.rename(entry(path, version))
+    part.rename(entry_file(path, version))
 
 
 REPLACED: dict[str, Callable[[Path], object]] = {
@@ -231,7 +206,7 @@ REPLACED: dict[str, Callable[[Path], object]] = {
 def test_a_log_that_is_another_one_stops_the_table_before_the_next_commit(
     how: str, way: str, tmp_path: Path
 ) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     for offset in range(3):
         append(table, event(tmp_path, offset), retries=0)
     REPLACED[how](tmp_path)
@@ -247,7 +222,7 @@ def test_a_log_that_is_another_one_stops_the_table_before_the_next_commit(
 
 
 def test_a_log_that_was_copied_is_still_the_same(way: str, tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     append(table, event(tmp_path, 0), retries=0)
     (tmp_path / "_delta_log").rename(tmp_path / "moved")
     shutil.copytree(tmp_path / "moved", tmp_path / "_delta_log", copy_function=shutil.copyfile)
@@ -257,7 +232,7 @@ def test_a_log_that_was_copied_is_still_the_same(way: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("how", REPLACED)
 def test_a_log_that_is_another_one_is_not_read_on(how: str, way: str, tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     for offset in range(3):
         append(table, event(tmp_path, offset), retries=0)
     REPLACED[how](tmp_path)
@@ -269,7 +244,7 @@ def test_a_log_that_is_another_one_is_not_read_on(how: str, way: str, tmp_path: 
 
 
 def test_the_same_columns_are_the_same_shape_however_their_metadata_is_ordered(tmp_path: Path) -> None:
-    make_table(tmp_path)
+    make_cities(tmp_path)
     about = {f"key {number}": "x" for number in range(8)}
     columns = [{"name": name, "type": "long", "nullable": True, "metadata": about} for name in ("id", "more")]
     city = {"name": "city", "type": "string", "nullable": True, "metadata": about}

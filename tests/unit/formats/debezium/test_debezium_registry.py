@@ -5,10 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
-import threading
 from collections.abc import Iterator
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import fastavro
@@ -18,6 +16,7 @@ import pytest
 from lakefeed.columns.column_types import declared_schema, type_text
 from lakefeed.formats import Decoded
 from lakefeed.formats.debezium.format import DebeziumFormat
+from support.schema_server import serving_schemas
 
 VALUE = {
     "type": "record",
@@ -52,23 +51,8 @@ ROW = {"id": 7, "born": 20_000, "made": 1_700_000_000_123_456, "price": Decimal(
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = ANSWERS.get(self.path)
-            content = json.dumps(answer or {"error_code": 40403}).encode()
-            self.send_response(200 if answer else 404)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with serving_schemas(ANSWERS) as server:
+        yield server.url
 
 
 def framed(number: int, content: bytes) -> bytes:

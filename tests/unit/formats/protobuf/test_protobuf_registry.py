@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from lakefeed.columns.column_types import declared_schema
 from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.protobuf.format import ProtobufFormat
+from support.schema_server import serving_schemas
 
 SHOP = """
 syntax = "proto3";
@@ -49,23 +47,8 @@ ANSWERS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = ANSWERS.get(self.path)
-            content = json.dumps(answer or {"error_code": 40403}).encode()
-            self.send_response(200 if answer else 404)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with serving_schemas(ANSWERS) as server:
+        yield server.url
 
 
 def framed(schema: int, indexes: bytes, message: bytes) -> bytes:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,66 +17,20 @@ from lakefeed.formats.registry.client import RegistryClient, UnknownSchema, clie
 from lakefeed.pipeline.loading.load import load
 from lakefeed.pipeline.options.registry import Registry
 from lakefeed.pipeline.secrets import Redactor, masked
-
-Answer = tuple[int, Any]
-
-
-@dataclass
-class Server:
-    """What it answers by path, and what it was asked."""
-
-    answers: dict[str, Answer | list[Answer]] = field(default_factory=dict)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
-    url: str = ""
-    before: Callable[[], object] = lambda: None
-
-
-@contextmanager
-def serving(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
-    state = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            state.before()
-            state.asked.append((self.path, self.headers.get("Authorization")))
-            found = state.answers.get(self.path, (404, {"error_code": 40403, "message": "Schema not found"}))
-            status, body = found.pop(0) if isinstance(found, list) else found
-            content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            if status in (301, 302):
-                self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            with suppress(BrokenPipeError):
-                self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    state.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
-    try:
-        yield state
-    finally:
-        server.shutdown()
-        server.server_close()
+from support.schema_server import SchemaServer, serving_schemas
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with serving() as found:
+def server() -> Iterator[SchemaServer]:
+    with serving_schemas() as found:
         yield found
 
 
-def client(server: Server, **options: Any) -> RegistryClient:
+def client(server: SchemaServer, **options: Any) -> RegistryClient:
     return RegistryClient(Registry(url=server.url, **options))
 
 
-def test_a_schema_is_asked_for_once(server: Server) -> None:
+def test_a_schema_is_asked_for_once(server: SchemaServer) -> None:
     server.answers["/schemas/ids/7"] = (200, {"schema": '"long"'})
     found = client(server)
 
@@ -90,7 +40,7 @@ def test_a_schema_is_asked_for_once(server: Server) -> None:
     assert [path for path, _ in server.asked] == ["/schemas/ids/7"]
 
 
-def test_every_use_of_one_registry_in_a_process_shares_what_was_asked(server: Server) -> None:
+def test_every_use_of_one_registry_in_a_process_shares_what_was_asked(server: SchemaServer) -> None:
     server.answers["/schemas/ids/7"] = (200, {"schema": '"long"'})
 
     for _ in range(2):
@@ -99,7 +49,7 @@ def test_every_use_of_one_registry_in_a_process_shares_what_was_asked(server: Se
     assert len(server.asked) == 1
 
 
-def test_references_are_fetched_with_their_own(server: Server) -> None:
+def test_references_are_fetched_with_their_own(server: SchemaServer) -> None:
     references = [{"name": "shop.Price", "subject": "price/value", "version": 2}]
     deeper = [{"name": "shop.Unit", "subject": "unit", "version": 1}]
     server.answers = {
@@ -115,13 +65,13 @@ def test_references_are_fetched_with_their_own(server: Server) -> None:
     assert [one.schema.text for one in schema.references[0].schema.references] == ["c"]
 
 
-def test_a_form_of_the_schema_can_be_asked_for(server: Server) -> None:
+def test_a_form_of_the_schema_can_be_asked_for(server: SchemaServer) -> None:
     server.answers["/schemas/ids/7?format=serialized"] = (200, {"schema": "AAAA", "schemaType": "PROTOBUF"})
 
     assert client(server).schema(7, "serialized").text == "AAAA"
 
 
-def test_an_unknown_id_is_not_asked_for_again_at_once(server: Server) -> None:
+def test_an_unknown_id_is_not_asked_for_again_at_once(server: SchemaServer) -> None:
     found = client(server)
 
     for _ in range(2):
@@ -132,7 +82,7 @@ def test_an_unknown_id_is_not_asked_for_again_at_once(server: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials_stop_the_source_and_show_no_secret(server: Server, status: int) -> None:
+def test_refused_credentials_stop_the_source_and_show_no_secret(server: SchemaServer, status: int) -> None:
     server.answers["/schemas/ids/7"] = (status, {})
 
     with pytest.raises(RegistryError) as error:
@@ -146,7 +96,7 @@ def test_refused_credentials_stop_the_source_and_show_no_secret(server: Server, 
     assert len(server.asked) == 1
 
 
-def test_basic_authentication_and_tokens_are_sent(server: Server) -> None:
+def test_basic_authentication_and_tokens_are_sent(server: SchemaServer) -> None:
     server.answers["/subjects"] = (200, [])
 
     client(server, user="kim", password="pa:ss").probe()
@@ -155,13 +105,13 @@ def test_basic_authentication_and_tokens_are_sent(server: Server) -> None:
     assert [login for _, login in server.asked] == ["Basic a2ltOnBhOnNz", "Bearer abc"]
 
 
-def test_a_registry_that_is_broken_for_a_moment_is_asked_again(server: Server) -> None:
+def test_a_registry_that_is_broken_for_a_moment_is_asked_again(server: SchemaServer) -> None:
     server.answers["/schemas/ids/7"] = [(503, {}), (500, {}), (200, {"schema": '"long"'})]
 
     assert client(server).schema(7).text == '"long"'
 
 
-def test_a_registry_that_stays_broken_is_worth_a_later_try(server: Server) -> None:
+def test_a_registry_that_stays_broken_is_worth_a_later_try(server: SchemaServer) -> None:
     server.answers["/schemas/ids/7"] = (502, {})
 
     with pytest.raises(RegistryUnavailable) as error:
@@ -172,14 +122,14 @@ def test_a_registry_that_stays_broken_is_worth_a_later_try(server: Server) -> No
 
 
 def test_a_registry_that_is_down_is_worth_a_later_try() -> None:
-    with serving() as server:
+    with serving_schemas() as server:
         pass
 
     with pytest.raises(RegistryUnavailable, match="does not answer: Connection refused"):
         client(server).schema(7)
 
 
-def test_a_registry_that_is_slow_is_given_its_timeout(server: Server) -> None:
+def test_a_registry_that_is_slow_is_given_its_timeout(server: SchemaServer) -> None:
     done = threading.Event()
     server.before = lambda: done.wait(5)
 
@@ -190,7 +140,7 @@ def test_a_registry_that_is_slow_is_given_its_timeout(server: Server) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"<html>", {"no": "schema"}, [1]])
-def test_something_else_that_answers_is_no_registry(server: Server, answer: Any) -> None:
+def test_something_else_that_answers_is_no_registry(server: SchemaServer, answer: Any) -> None:
     server.answers["/schemas/ids/7"] = (200, answer)
 
     with pytest.raises(RegistryError, match="did not answer as a schema registry does") as error:
@@ -199,7 +149,7 @@ def test_something_else_that_answers_is_no_registry(server: Server, answer: Any)
     assert not error.value.retryable
 
 
-def test_credentials_follow_no_redirect(server: Server) -> None:
+def test_credentials_follow_no_redirect(server: SchemaServer) -> None:
     server.answers["/schemas/ids/7"] = (302, {})
 
     with pytest.raises(RegistryError, match="answered HTTP 302; expected 200 or 404"):
@@ -208,7 +158,7 @@ def test_credentials_follow_no_redirect(server: Server) -> None:
     assert [path for path, _ in server.asked] == ["/schemas/ids/7"]
 
 
-def test_a_probe_says_that_the_path_is_wrong(server: Server) -> None:
+def test_a_probe_says_that_the_path_is_wrong(server: SchemaServer) -> None:
     with pytest.raises(RegistryError, match="answered 404 to /subjects: no schema registry listens there"):
         client(server).probe()
 
@@ -220,7 +170,7 @@ def test_a_certificate_is_checked_against_the_given_file(tmp_path: Path) -> None
     context.load_verify_locations(certificate)
     context.verify_mode = ssl.CERT_REQUIRED
 
-    with serving(context) as server:
+    with serving_schemas(tls=context) as server:
         server.answers["/subjects"] = (200, [])
         with pytest.raises(RegistryError, match="is not trusted: self-signed certificate") as error:
             client(server).probe()
@@ -313,7 +263,7 @@ tables:
     assert registry.ca == str(tmp_path / "ca.pem")
 
 
-def test_json_in_frames_is_json_if_its_schema_is(server: Server) -> None:
+def test_json_in_frames_is_json_if_its_schema_is(server: SchemaServer) -> None:
     server.answers = {
         "/schemas/ids/1": (200, {"schema": "{}", "schemaType": "JSON"}),
         "/schemas/ids/2": (200, {"schema": '"long"'}),
@@ -347,7 +297,7 @@ def test_json_in_frames_is_json_if_its_schema_is(server: Server) -> None:
 
 
 def test_a_registry_that_is_away_makes_no_dead_letters() -> None:
-    with serving() as server:
+    with serving_schemas() as server:
         pass
     form = JsonFormat(registry=Registry(url=server.url))
 
@@ -355,7 +305,7 @@ def test_a_registry_that_is_away_makes_no_dead_letters() -> None:
         form.decoder(declared_schema({"a": "long"})).decode([b"\0\0\0\0\x01{}"])
 
 
-def test_a_format_probes_its_registry(server: Server) -> None:
+def test_a_format_probes_its_registry(server: SchemaServer) -> None:
     server.answers["/subjects"] = (200, [])
 
     assert (

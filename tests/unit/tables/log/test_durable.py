@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
 
@@ -15,6 +14,7 @@ from lakefeed.errors import BatchFailed
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append, NewFile, append
+from support.fed_table import entry_file, make_table
 
 Steps = list[tuple[str, str]]
 
@@ -43,33 +43,18 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return seen
 
 
-def make_table(path: Path, *, durable: bool = True, properties: dict[str, str] | None = None) -> LakeTable:
-    return LakeTable.create(
-        "events",
-        str(path),
-        {},
-        open_store(str(path), {}),
-        schema=pa.schema([("id", pa.int64())]),
-        partition_by=[],
-        properties=properties or {},
-        transactions={"shop/clicks/0": -1},
-        commit_info={"kind": "create"},
-        durable=durable,
-    )
-
-
 def position(number: int) -> Append:
     return Append([], {"shop/clicks/0": number}, {"shop/clicks/0": number - 1}, {})
 
 
 def entry(path: Path, version: int) -> str:
-    return str(path / "_delta_log" / f"{version:020d}.json")
+    return str(entry_file(path, version))
 
 
 def test_an_entry_is_on_the_disk_before_it_has_its_name_and_its_name_before_it_counts(
     tmp_path: Path, steps: Steps
 ) -> None:
-    table = make_table(tmp_path / "t")
+    table = make_table(tmp_path / "t", durable=True)
     steps.clear()
 
     append(table, position(0), retries=0)
@@ -81,7 +66,7 @@ def test_an_entry_is_on_the_disk_before_it_has_its_name_and_its_name_before_it_c
 
 
 def test_a_new_table_is_there_for_good_with_the_folder_that_it_lies_in(tmp_path: Path, steps: Steps) -> None:
-    make_table(tmp_path / "t")
+    make_table(tmp_path / "t", durable=True)
 
     synced = [path for kind, path in steps if kind == "sync"]
     assert synced[:2] == [entry(tmp_path / "t", 0), str(tmp_path / "t" / "_delta_log")]
@@ -89,7 +74,7 @@ def test_a_new_table_is_there_for_good_with_the_folder_that_it_lies_in(tmp_path:
 
 
 def test_entries_of_others_are_synced_before_one_stands_on_them(tmp_path: Path, steps: Steps) -> None:
-    table = make_table(tmp_path / "t")
+    table = make_table(tmp_path / "t", durable=True)
     DeltaTable(tmp_path / "t").alter.add_columns([Field("more", "long")])
     steps.clear()
 
@@ -100,7 +85,7 @@ def test_entries_of_others_are_synced_before_one_stands_on_them(tmp_path: Path, 
 
 
 def test_the_entry_that_a_process_begins_with_is_synced_once(tmp_path: Path, steps: Steps) -> None:
-    make_table(tmp_path / "t", durable=False)
+    make_table(tmp_path / "t")
     path = str(tmp_path / "t")
     table = LakeTable.open("events", path, {}, open_store(path, {}), durable=True)
     assert table is not None
@@ -113,7 +98,7 @@ def test_the_entry_that_a_process_begins_with_is_synced_once(tmp_path: Path, ste
 
 
 def test_a_checkpoint_is_synced_when_it_takes_the_place_of_entries(tmp_path: Path, steps: Steps) -> None:
-    table = make_table(tmp_path / "t", properties={"delta.checkpointInterval": "2"})
+    table = make_table(tmp_path / "t", properties={"delta.checkpointInterval": "2"}, durable=True)
     steps.clear()
 
     append(table, position(0), retries=0)
@@ -125,7 +110,7 @@ def test_a_checkpoint_is_synced_when_it_takes_the_place_of_entries(tmp_path: Pat
 
 
 def test_a_checkpoint_of_a_table_that_has_moved_on_is_synced_too(tmp_path: Path, steps: Steps) -> None:
-    table = make_table(tmp_path / "t", properties={"delta.checkpointInterval": "2"})
+    table = make_table(tmp_path / "t", properties={"delta.checkpointInterval": "2"}, durable=True)
     Path(entry(tmp_path / "t", 2)).write_text('{"commitInfo": {"operation": "WRITE"}}')
 
     # The other entry is read together with the one that the checkpoint is due for.
@@ -176,7 +161,7 @@ def test_sync_false_leaves_all_of_it_to_the_disk(tmp_path: Path, steps: Steps) -
 def test_no_entry_names_a_file_that_is_not_there_as_it_was_written(
     tmp_path: Path, there: bytes | None
 ) -> None:
-    table = make_table(tmp_path / "t")
+    table = make_table(tmp_path / "t", durable=True)
     if there is not None:
         (tmp_path / "t" / "a.parquet").write_bytes(there)
     file = NewFile("a.parquet", 7, {}, '{"numRecords":1}')

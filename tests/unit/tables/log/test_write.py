@@ -7,37 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
 
 from lakefeed.errors import BatchFailed, Fenced, TableError
-from lakefeed.stores import open_store
-from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append, NewFile, append
+from support.fed_table import entry_file, make_cities, open_table
 
-SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
 STRANGE = ["a b", "100%", "a#b?c", "Zürich", "東京", "it's", "x=y&z", "a+b", "~tilde", "[b]{c}|\\^`", "a:b"]
-
-
-def make_table(path: Path, properties: dict[str, str] | None = None) -> LakeTable:
-    return LakeTable.create(
-        "events",
-        str(path),
-        {},
-        open_store(str(path), {}),
-        schema=SCHEMA,
-        partition_by=["city"],
-        properties=properties or {},
-        transactions={"shop/clicks/0": -1},
-        commit_info={"kind": "create"},
-    )
-
-
-def open_table(path: Path) -> LakeTable:
-    table = LakeTable.open("events", str(path), {}, open_store(str(path), {}))
-    assert table is not None
-    return table
 
 
 def put(path: Path, files: Iterable[NewFile]) -> None:
@@ -56,7 +33,7 @@ def event(path: Path, offset: int, name: str = "") -> Append:
 def actions(path: Path, version: int) -> dict[str, list[Any]]:
     """The actions of an entry by kind; what says nothing, or when, left out."""
     found: dict[str, list[Any]] = {}
-    for line in (path / "_delta_log" / f"{version:020d}.json").read_text().splitlines():
+    for line in entry_file(path, version).read_text().splitlines():
         ((kind, action),) = json.loads(line).items()
         telling = {key: value for key, value in action.items() if value is not None}
         telling = {
@@ -68,7 +45,7 @@ def actions(path: Path, version: int) -> dict[str, list[Any]]:
 
 def forget_entries(path: Path, first: int, last: int) -> None:
     for version in range(first, last + 1):
-        (path / "_delta_log" / f"{version:020d}.json").unlink()
+        entry_file(path, version).unlink()
 
 
 def test_an_entry_says_what_delta_rs_would_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,10 +61,10 @@ def test_an_entry_says_what_delta_rs_would_say(tmp_path: Path, monkeypatch: pyte
     )
     put(tmp_path / "here", change.files)
     put(tmp_path / "there", change.files)
-    append(make_table(tmp_path / "here"), change, retries=0)
+    append(make_cities(tmp_path / "here"), change, retries=0)
     monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
 
-    append(make_table(tmp_path / "there"), change, retries=0)
+    append(make_cities(tmp_path / "there"), change, retries=0)
 
     here, there = actions(tmp_path / "here", 1), actions(tmp_path / "there", 1)
     assert (here["add"], here["txn"]) == (there["add"], there["txn"])
@@ -101,7 +78,7 @@ def test_an_entry_says_what_delta_rs_would_say(tmp_path: Path, monkeypatch: pyte
 def test_appending_never_goes_through_the_files_of_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     calls = []
     for name in ("update_incremental", "load_as_version", "create_write_transaction"):
         monkeypatch.setattr(DeltaTable, name, lambda *args, name=name, **more: calls.append(name))
@@ -114,7 +91,7 @@ def test_appending_never_goes_through_the_files_of_the_table(
 
 
 def test_files_that_were_appended_are_there_for_whoever_asks(tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     for offset in range(3):
         append(table, event(tmp_path, offset), retries=0)
 
@@ -131,7 +108,7 @@ def test_checkpoints_are_written_and_old_entries_deleted_as_the_table_says(
     if way == "delta-rs":
         monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
     short = {"delta.checkpointInterval": "5", "delta.logRetentionDuration": "interval 0 seconds"}
-    table = make_table(tmp_path, short)
+    table = make_cities(tmp_path, short)
 
     for offset in range(11):
         append(table, event(tmp_path, offset), retries=0)
@@ -148,7 +125,7 @@ def test_checkpoints_are_written_and_old_entries_deleted_as_the_table_says(
 def test_an_instance_that_slept_while_the_log_was_cleaned_does_not_write_into_the_hole(
     tmp_path: Path, forgotten: tuple[int, int]
 ) -> None:
-    awake = make_table(tmp_path)
+    awake = make_cities(tmp_path)
     append(awake, event(tmp_path, 0), retries=0)
     asleep = open_table(tmp_path)
     for offset in range(1, 10):
@@ -165,7 +142,7 @@ def test_an_instance_that_slept_while_the_log_was_cleaned_does_not_write_into_th
 
 
 def test_an_append_behind_a_cleaned_log_lands_at_its_end(tmp_path: Path) -> None:
-    stranger = make_table(tmp_path)
+    stranger = make_cities(tmp_path)
     table = open_table(tmp_path)
     for number in range(5):
         append(stranger, Append([], {"other/source/0": number}, {}, {}), retries=0)
@@ -179,7 +156,7 @@ def test_an_append_behind_a_cleaned_log_lands_at_its_end(tmp_path: Path) -> None
 
 
 def test_columns_that_another_adds_are_seen_and_end_the_batch(tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     append(table, event(tmp_path, 0), retries=0)
     DeltaTable(tmp_path).alter.add_columns([Field("more", "long")])
 
@@ -193,21 +170,21 @@ def test_columns_that_another_adds_are_seen_and_end_the_batch(tmp_path: Path) ->
 
 
 def test_a_table_made_anew_at_the_same_path_is_not_written_behind_its_end(tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     for offset in range(5):
         append(table, event(tmp_path, offset), retries=0)
     for path in (tmp_path / "_delta_log").iterdir():
         path.unlink()
-    make_table(tmp_path)
+    make_cities(tmp_path)
 
     with pytest.raises(TableError):
         append(table, event(tmp_path, 5), retries=0)
 
-    assert not (tmp_path / "_delta_log" / f"{6:020d}.json").exists()
+    assert not entry_file(tmp_path, 6).exists()
 
 
 def test_a_commit_that_others_overtake_again_and_again_lands_without_a_wait(tmp_path: Path) -> None:
-    table, other = make_table(tmp_path), open_table(tmp_path)
+    table, other = make_cities(tmp_path), open_table(tmp_path)
     for number in range(30):
         append(other, Append([], {"other/source/0": number}, {}, {}), retries=0)
     waits: list[float] = []
@@ -218,7 +195,7 @@ def test_a_commit_that_others_overtake_again_and_again_lands_without_a_wait(tmp_
 
 
 def test_a_hint_at_a_checkpoint_that_does_not_exist_stops_no_commit(tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    table = make_cities(tmp_path)
     (tmp_path / "_delta_log" / "_last_checkpoint").write_text('{"version": 999, "size": 1}')
 
     versions = [append(table, event(tmp_path, offset), retries=0) for offset in range(3)]

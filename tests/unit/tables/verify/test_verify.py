@@ -14,11 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.stores import open_store
 from lakefeed.tables.log.history import Log
-from lakefeed.tables.table import LakeTable
 from lakefeed.tables.verify.verify import Proof, prove
 from lakefeed.tables.write.append import Append, NewFile, append
+from support.fed_table import IDS, entry_file, make_table
 
-SCHEMA = pa.schema([("id", pa.int64())])
 HEAD = "shop/clicks/"
 
 
@@ -28,15 +27,9 @@ class Table:
     def __init__(self, folder: Path, properties: dict[str, str] | None = None) -> None:
         self.path = folder / "events"
         self.path.mkdir()
-        self.table = LakeTable.create(
-            "events",
-            str(self.path),
-            {},
-            open_store(str(self.path), {}),
-            schema=SCHEMA,
-            partition_by=[],
-            properties=properties or {},
-            transactions={f"{HEAD}0": -1},
+        self.table = make_table(
+            self.path,
+            properties=properties,
             commit_info={"pipeline": "shop", "source": "clicks", "kind": "create"},
         )
 
@@ -56,11 +49,11 @@ class Table:
 
     def file(self, start: int, end: int) -> NewFile:
         name = f"{start}-{end}-{self.table.version}.parquet"
-        pq.write_table(pa.table({"id": list(range(start, end))}, schema=SCHEMA), self.path / name)
+        pq.write_table(pa.table({"id": list(range(start, end))}, schema=IDS), self.path / name)
         return NewFile(name, (self.path / name).stat().st_size, {}, json.dumps({"numRecords": end - start}))
 
     def log(self, version: int) -> Path:
-        return self.path / "_delta_log" / f"{version:020d}.json"
+        return entry_file(self.path, version)
 
     def write_log(self, *actions: dict[str, Any]) -> None:
         """A version as some other writer would write it."""
@@ -206,7 +199,7 @@ def test_missing_and_changed_files_are_named(table: Table) -> None:
 
 def test_rows_of_another_writer_are_named_with_who_wrote_them(table: Table) -> None:
     table.read(0, 10)
-    write_deltalake(table.path, pa.table({"id": [1, 2]}, schema=SCHEMA), mode="append")
+    write_deltalake(table.path, pa.table({"id": [1, 2]}, schema=IDS), mode="append")
     table.table.refresh()
     table.read(10, 20)
     DeltaTable(table.path).delete("id < 5")
@@ -366,7 +359,7 @@ def test_state_from_a_checkpoint_is_the_state_from_the_versions(table: Table) ->
     shutil.copytree(table.path, copied)
     DeltaTable(copied).create_checkpoint()
     for version in range(2):
-        (copied / "_delta_log" / f"{version:020d}.json").unlink()
+        entry_file(copied, version).unlink()
 
     whole, cleaned = Log.open(open_store(str(table.path), {})), Log.open(open_store(str(copied), {}))
 

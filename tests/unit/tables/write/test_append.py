@@ -7,47 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from lakefeed.errors import Fenced, StoreUnavailable
-from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append, NewFile, append
-
-SCHEMA = pa.schema([("id", pa.int64())])
-
-
-def make_table(path: Path) -> LakeTable:
-    path.mkdir(exist_ok=True)
-    return LakeTable.create(
-        "events",
-        str(path),
-        {},
-        store(path),
-        schema=SCHEMA,
-        partition_by=[],
-        properties={},
-        transactions={"shop/clicks/0": -1},
-        commit_info={"kind": "create"},
-    )
-
-
-def open_table(path: Path) -> LakeTable:
-    table = LakeTable.open("events", str(path), {}, store(path))
-    assert table is not None
-    return table
-
-
-def store(path: Path) -> pafs.FileSystem:
-    return pafs.SubTreeFileSystem(str(path), pafs.LocalFileSystem())
+from support.fed_table import IDS, entry_file, make_table, open_table
 
 
 def rows(path: Path, first: int, last: int) -> Append:
     """The change that adds the ids `first` to `last`, as the events at these offsets."""
     name = f"{first}-{last}.parquet"
-    pq.write_table(pa.table({"id": list(range(first, last + 1))}, schema=SCHEMA), path / name)
+    pq.write_table(pa.table({"id": list(range(first, last + 1))}, schema=IDS), path / name)
     file = NewFile(name, (path / name).stat().st_size, {}, json.dumps({"numRecords": last - first + 1}))
     return Append([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {"rows": last - first + 1})
 
@@ -176,7 +148,7 @@ def test_positions_are_found_behind_checkpoints_of_the_log(tmp_path: Path) -> No
     table.delta.create_checkpoint()
     append(table, Append([], {"shop/clicks/9": 9}, {}, {}), retries=0)
     for version in range(3):
-        (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
+        entry_file(tmp_path, version).unlink()
 
     found = open_table(tmp_path).transactions
 
