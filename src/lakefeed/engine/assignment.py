@@ -18,7 +18,7 @@ from lakefeed.errors import LakefeedError
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.table_plan import group_of
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import Offsets
+from lakefeed.sources import Offsets, SourceClient
 from lakefeed.tables.positions import lowest
 
 MAIN = 0
@@ -144,7 +144,7 @@ class Assignment:
         with self._lock:
             return dict(self._position)
 
-    def far(self, positions: Mapping[str, Offsets]) -> dict[str, int]:
+    def far(self, client: SourceClient, positions: Mapping[str, Offsets]) -> dict[str, int]:
         """Those among tables that are far behind the one that is furthest, and by how many events."""
         with self._lock:
             if self._flows - len(self._ended) >= _MOST_FLOWS:
@@ -152,7 +152,7 @@ class Assignment:
             top: Offsets = {}
             for one in positions.values():
                 top |= {name: max(at, top.get(name, at)) for name, at in one.items()}
-            gaps = {name: distance(one, top) for name, one in positions.items()}
+            gaps = {name: waiting(client, one, top) for name, one in positions.items()}
             least = min(gaps.values(), default=0)
             behind = {name: gap - least for name, gap in gaps.items()}
             return {name: gap for name, gap in behind.items() if gap > self._limit(name)}
@@ -226,7 +226,7 @@ class Seat:
         passed = self.assignment.position() if self.is_beside else {}
         return {name: max(at, passed.get(name, at)) for name, at in ends.items()}
 
-    def is_over(self, position: Offsets, ends: Offsets, kept: bool = True) -> bool:
+    def is_over(self, client: SourceClient, position: Offsets, ends: Offsets, kept: bool = True) -> bool:
         """Whether a life should end, at these positions, so that tables come together.
 
         A table whose store was away has to land something first, and one that has not been made yet would
@@ -236,9 +236,11 @@ class Seat:
             self.assignment.arrive(position)
             return self.assignment.has_news()
         passed = self.assignment.position()
-        if not kept or not self.is_beside or not passed or not (self.landed or not distance(position, ends)):
+        if not kept or not self.is_beside or not passed:
             return False
-        return distance(position, passed) <= self.assignment.near
+        if not self.landed and waiting(client, position, ends):
+            return False
+        return waiting(client, position, passed) <= self.assignment.near
 
     def trouble(self, text: str) -> None:
         """Tell what is being retried: of the source, or of tables that have a flow of their own."""
@@ -255,6 +257,6 @@ class Seat:
         return self.assignment.recorded()
 
 
-def distance(position: Offsets, ends: Offsets) -> int:
+def waiting(client: SourceClient, position: Offsets, ends: Offsets) -> int:
     """Events between positions and ends, over all partitions."""
-    return sum(max(0, ends.get(partition, at) - at) for partition, at in position.items())
+    return sum(client.rows_between(position, ends).values())

@@ -147,7 +147,7 @@ class Flow:
             self._assignment.until = client.latest()
         self._bear(failures)
         self.seat.committed({reach.handle.name: reach.recorded for reach in reaches})
-        reaches = self._without_far(reaches)
+        reaches = self._without_far(client, reaches)
         if not reaches:
             return None
         life = self.life_kind(
@@ -198,13 +198,13 @@ class Flow:
             self._watch(TableDelayed(name, self.source, str(error)))
         self.launch(flow)
 
-    def _without_far(self, reaches: list[TableProgress]) -> list[TableProgress]:
+    def _without_far(self, client: SourceClient, reaches: list[TableProgress]) -> list[TableProgress]:
         """Leave out tables that are far behind: they catch up in a flow of their own."""
         positions = {
             name: lowest(reach.rows_from for reach in reaches if group_of(reach.handle.name) == name)
             for name in {group_of(reach.handle.name) for reach in reaches}
         }
-        far = self._assignment.far(positions) if self.launch else {}
+        far = self._assignment.far(client, positions) if self.launch else {}
         if not far or self.launch is None:
             return reaches
         for name, events in far.items():

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefeed.engine.assignment import Seat, distance
+from lakefeed.engine.assignment import Seat, waiting
 from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest
-from lakefeed.engine.batch.plan import FlowPlan, spans
+from lakefeed.engine.batch.plan import FlowPlan, spans, splits
 from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
@@ -93,9 +93,9 @@ class FlowRun:
             if self._has_changed(ends) or self.landing.blank.is_made:
                 return Outcome()
             self._tell(ends)
-            if self.seat.is_over(self._position, ends, self.landing.is_kept):
+            if self.seat.is_over(self.client, self._position, ends, self.landing.is_kept):
                 return self._hand_over()
-            end = self.pace.next_end(self._position, ends)
+            end = self._next_end(ends)
             if end is None and self.until is not None:
                 break
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
@@ -109,6 +109,11 @@ class FlowRun:
                 return Outcome()
             failures |= self.landing.blank.failures()
         return Outcome(failures=failures) if failures else None
+
+    def _next_end(self, ends: Offsets) -> Offsets | None:
+        """Where the batch ends that is due now; None while none is."""
+        allowed = self.pace.allowed(waiting(self.client, self._position, ends))
+        return self.client.next_end(self._position, ends, allowed) if allowed else None
 
     def _has_changed(self, ends: Offsets) -> bool:
         """Whether the source must be looked at as at a start: other partitions, topics or leaders.
@@ -144,7 +149,7 @@ class FlowRun:
     def _tell(self, ends: Offsets) -> None:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""
         self.watch(SourceSeen(self.plan.source_name, ends))
-        if not self._calm and (not self.shaken or not distance(self._position, ends)):
+        if not self._calm and (not self.shaken or not waiting(self.client, self._position, ends)):
             self._calm = True
             self.seat.trouble("")
 
@@ -172,7 +177,7 @@ class FlowRun:
         passing("batch_planned")
         self._planned = spans(self._position, end)
         self._done.clear()
-        self.channel.open_to(end)
+        self.channel.open_to(end, splits(self.client, self._position, end, self.plan))
         while not self._done.wait(0.5):
             self._check_query()
         if self._failure:
@@ -201,7 +206,7 @@ class FlowRun:
 
     def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
         """Tell what was read, also by a batch that must run again for a table."""
-        read, lag = sum(outcome.read.values()), distance(self._position, ends)
+        read, lag = sum(outcome.read.values()), waiting(self.client, self._position, ends)
         self.watch(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
 
     def _rest(self) -> Outcome:

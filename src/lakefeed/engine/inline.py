@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakefeed.engine.assignment import Seat
-from lakefeed.engine.batch.plan import FlowPlan, split
+from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import Watcher, unwatched
-from lakefeed.engine.spark.offset_channel import OffsetChannel
+from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import Offsets
+from lakefeed.sources import Offsets, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,14 +87,13 @@ class _InlineGate(OffsetChannel):
 
     def __init__(self, life: InlineFlowRun) -> None:
         self._life = life
-        self._stands = dict(life.start)
         self._packed = pickle.dumps(life.plan)
 
-    def open_to(self, end: Offsets) -> None:
+    def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
         """Run the batch up to `end`, and land it."""
         plan: FlowPlan = pickle.loads(self._packed)
-        rows = [(run_task(plan, ranges).to_json(),) for ranges in split(self._stands, end, plan)]
-        self._stands = dict(end)
+        unpacked = tasks_from_json(tasks_to_json(tasks))
+        rows = [(run_task(plan, ranges).to_json(),) for ranges in unpacked]
         frame: Any = _Collected(rows)
         landed: DataFrame = frame
         self._life.take(landed, 0)

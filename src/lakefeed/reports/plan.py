@@ -129,14 +129,13 @@ def _ask(
                     warnings.add(name, foreseen(lake, source, name, starts[name]))
     for name, start in starts.items():
         held = _held(places[name], pipeline.name, source)
+        lags = client.rows_between(start, ends)
         tables[name].resumes[source] = {
-            partition: PartitionForecast(
-                at, ends.get(partition, at), max(0, ends.get(partition, at) - at), partition not in held
-            )
+            partition: PartitionForecast(at, ends.get(partition, at), lags[partition], partition not in held)
             for partition, at in sorted(start.items())
         }
     warnings.look_at_retention(source, client.retention(), list(starts))
-    payloads = read_sample(spec, lowest(starts.values()), ends)
+    payloads = read_sample(spec, client, lowest(starts.values()), ends)
     for name in starts:
         # Which of its tables an event of a route belongs to is not known here.
         if "/" not in name:

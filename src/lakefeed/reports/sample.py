@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.batch.plan import format_of
+from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.errors import TableError
 from lakefeed.formats import Refused
 from lakefeed.handles.tables import TableHandle
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
-from lakefeed.sources import Events, OffsetRange, Offsets, Source
+from lakefeed.sources import Allowance, Events, Offsets, Source, SourceClient
 
 _MOST_EVENTS = 1_000
 _MOST_PARTITIONS = 50
@@ -46,13 +46,12 @@ class SampleOutcome:
         return sum(self.dead_letters.values())
 
 
-def read_sample(source: Source, start: Offsets, ends: Offsets) -> list[list[bytes | None]]:
+def read_sample(
+    source: Source, client: SourceClient, start: Offsets, ends: Offsets
+) -> list[list[bytes | None]]:
     """Payloads from the beginning of what waits, over all partitions; bounded in number and in bytes."""
-    waiting = [name for name in sorted(start) if ends.get(name, 0) > start[name]][:_MOST_PARTITIONS]
-    share = max(1, _MOST_EVENTS // max(1, len(waiting)))
-    ranges = [OffsetRange(name, start[name], min(ends[name], start[name] + share)) for name in waiting]
     found, size = [], 0
-    for events in _read(source, ranges):
+    for events in _read(source, client, start, ends):
         payloads = list(events.payloads)
         found.append(payloads)
         size += sum(map(len, filter(None, payloads)))
@@ -61,8 +60,16 @@ def read_sample(source: Source, start: Offsets, ends: Offsets) -> list[list[byte
     return found
 
 
-def _read(source: Source, ranges: list[OffsetRange]) -> Iterator[Events]:
-    return source.read(ranges) if ranges else iter(())
+def _read(source: Source, client: SourceClient, start: Offsets, ends: Offsets) -> Iterator[Events]:
+    waiting = [name for name, rows in sorted(client.rows_between(start, ends).items()) if rows]
+    some = {name: start[name] for name in waiting[:_MOST_PARTITIONS]}
+    if not some:
+        return
+    allowed = Allowance(max(1, _MOST_EVENTS // len(some)), _MOST_BYTES)
+    # One by one, so that each has its share, however much waits in the others.
+    end = {name: client.next_end({name: at}, ends, allowed)[name] for name, at in some.items()}
+    for split in client.splits(spans(some, end), 1):
+        yield from source.read(split)
 
 
 def take_sample(handle: TableHandle, source: Source, payloads: list[list[bytes | None]]) -> SampleOutcome:

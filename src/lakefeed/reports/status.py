@@ -85,12 +85,14 @@ def _table(
                 held = _reading_from(clients[source], held, marks)
         except LakefeedError as error:
             found.error = str(error)
+        end = ends.get(source, {})
+        lags = clients[source].rows_between(held, end) if source in clients else {}
         found.offsets[source] = {
-            partition: _partition(at, ends.get(source, {}).get(partition))
+            partition: PartitionStatus(at, end.get(partition), lags[partition] if partition in end else None)
             for partition, at in sorted(held.items())
         }
-    lags = [one.lag for source in found.offsets.values() for one in source.values()]
-    found.lag = None if None in lags or not lags else sum(lag for lag in lags if lag is not None)
+    every = [one.lag for source in found.offsets.values() for one in source.values()]
+    found.lag = None if None in every or not every else sum(lag for lag in every if lag is not None)
     return found
 
 
@@ -104,7 +106,3 @@ def _describe(found: TableStatus, table: LakeTable, target_file_size: int) -> No
     found.version, found.rows, found.files = held.version, held.rows, held.files
     found.small_files, found.bytes = held.small_files, held.size
     found.last_commit = None if held.last_commit is None else iso(held.last_commit)
-
-
-def _partition(at: int, end: int | None) -> PartitionStatus:
-    return PartitionStatus(at, end, None if end is None else max(0, end - at))

@@ -1,15 +1,17 @@
-"""Events come in: one file per system, and the contract that they all keep.
+"""Events come in: one folder per system, and the contract that they all keep.
 
 A source is asked on the driver which offsets exist, and on a worker for the events of a range of them.
 Offsets are always *next* offsets here: a range is `start <= offset < end`, and a partition's position is the
-first offset that has not been read. Nothing outside a source looks into a partition's name.
+first offset that has not been read. An offset is an integer below 2**63 that grows with each event of its
+partition. There may be gaps, so nobody but the source knows how many events lie between two of them. Nothing
+outside a source looks into a partition's name.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from pydantic import Field
 from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources import dense
 
 if TYPE_CHECKING:
     from lakefeed.sources.generate.source import GenerateSource as GenerateSource
@@ -53,14 +56,35 @@ def identities(marks: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The events of one partition from `start` up to and without `end`."""
+    """The events of one partition from `start` up to and without `end`.
+
+    `payload` is what the source gives the task that reads the range, such as the name of a file: JSON that
+    nobody else looks into.
+    """
 
     partition: str
     start: int
     end: int
+    payload: Any = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return self.end - self.start
+
+
+Split = tuple[OffsetRange, ...]
+"""What one task reads."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How much the next batch may read at most.
+
+    A source that knows sizes beforehand keeps to `bytes` as well. For one that does not, `rows` is already
+    what fits, by the size that events had so far.
+    """
+
+    rows: int
+    bytes: int
 
 
 class Events(ABC):
@@ -101,9 +125,32 @@ class SourceClient(ABC):
     def latest(self) -> Offsets:
         """The end of every partition that exists now, new ones included. Called several times a second."""
 
+    def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
+        """How many events of each partition of `position` wait before `ends`; a guess where nobody knows.
+
+        More than 0 wherever there is something to read. Asks nobody: called several times a second.
+        """
+        return dense.rows_between(position, ends)
+
+    def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
+        """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
+
+        Has the partitions of `position`. An end is a place where a batch may end: between two events, and
+        not inside of a transaction.
+        """
+        return dense.next_end(position, ends, allowed.rows)
+
+    def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
+        """Cut ranges into tasks that run side by side, each range with what its task needs to know.
+
+        Together they are the ranges, each event in one task. Few events are one task, so that they become
+        one file.
+        """
+        return dense.splits(ranges, cores)
+
     @abstractmethod
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
-        """Answer the positions to go on from, given those that a table holds.
+        """Return the positions to go on from, given those that a table holds.
 
         New partitions are added from their beginning. Positions that the source cannot serve any more raise
         DataLoss, or move on and are told in a warning where the source says `on_data_loss: skip`.
@@ -116,10 +163,11 @@ class SourceClient(ABC):
         """
 
     def acknowledge(self, positions: Offsets) -> None:  # noqa: B027
-        """Tell the source that every table which is still fed has all events before these positions.
+        """Tell the source that every table of the file has all events before these positions.
 
-        For those who look at the source and not at the tables. Returns at once and never raises: whatever
-        goes wrong here, the tables are right.
+        The lowest over all tables that the source feeds, those that have failed among them: a source may
+        forget what lies before. Called with no position of a partition while one of its tables has not been
+        looked at. Returns at once and never raises: whatever goes wrong here, the tables are right.
         """
 
     def marks(self) -> dict[str, int]:

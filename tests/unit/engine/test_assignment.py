@@ -11,6 +11,9 @@ from lakefeed.engine.assignment import MAIN, Assignment
 from lakefeed.engine.run_events import unwatched
 from lakefeed.errors import TableError
 from lakefeed.handles.tables import Tables
+from lakefeed.sources.generate.source import GenerateClient, GenerateSource
+
+CLIENT = GenerateClient(GenerateSource(), "clicks")
 
 
 @pytest.fixture
@@ -66,14 +69,14 @@ def test_table_is_not_given_to_a_flow_that_has_ended(assignment: Assignment) -> 
 
 def test_tables_more_than_three_batches_behind_are_far(assignment: Assignment) -> None:
     found = assignment.far(
-        {"a": {"0": 1000, "1": 500}, "b": {"0": 800, "1": 400}, "kinds": {"0": 699, "1": 500}}
+        CLIENT, {"a": {"0": 1000, "1": 500}, "b": {"0": 800, "1": 400}, "kinds": {"0": 699, "1": 500}}
     )
 
     assert found == {"kinds": 301}
 
 
 def test_one_table_stays_where_each_is_ahead_in_another_partition(assignment: Assignment) -> None:
-    found = assignment.far({"a": {"0": 1000, "1": 0}, "b": {"0": 0, "1": 1000}})
+    found = assignment.far(CLIENT, {"a": {"0": 1000, "1": 0}, "b": {"0": 0, "1": 1000}})
 
     assert found == {}
 

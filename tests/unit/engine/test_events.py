@@ -185,7 +185,7 @@ def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> FlowRun:
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
     pace = BatchLimits(Flush(interval=60))
     # What waits has come after the start.
-    pace.next_end({"0": 0}, {"0": 0})
+    pace.allowed(0)
     life = FlowRun(
         client=client,
         landing=landing,

@@ -90,7 +90,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
         is_kept=True,
         close=lambda: None,
     )
-    plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
+    plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end, positions=list, cores=1)
     frame: Any = SimpleNamespace(collect=lambda: [(Manifest().to_json(),)])
     life = FlowRun(
         client=GenerateSource(rows=100).client("shop", "clicks"),
@@ -104,7 +104,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
         seat=Assignment(Tables(shop(tmp_path)), "clicks", watch).main(),
         shaken=True,
     )
-    life.channel.open_to = lambda end: life.take(frame, 0)  # type: ignore[method-assign]
+    life.channel.open_to = lambda end, tasks: life.take(frame, 0)  # type: ignore[method-assign]
 
     outcome = life.run()
     life.close()

@@ -1,4 +1,4 @@
-"""The pace of a flow: when a batch ends, by time, rows, bytes or silence."""
+"""The limits of a batch: when it is due, by time, rows, bytes or silence, and how much it may read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from lakefeed.pipeline.flush import Flush
-from lakefeed.sources import Offsets
+from lakefeed.sources import Allowance
 
 _LONGEST_NAP = 0.2
 _SHORTEST_NAP = 0.02
@@ -18,7 +18,7 @@ _SMALLEST_SHARE = 1 / 1024
 
 
 class BatchLimits:
-    """Decides, each time the ends of the partitions are known, whether a batch is due and where it ends.
+    """Decides, each time it is known how much waits, whether a batch is due and how much it may read.
 
     Bytes are not known before events are read, so their limit is turned into rows by the size that events
     had in the last batch. A task that reads twice the bytes of a batch gives up, and its events count too.
@@ -53,9 +53,8 @@ class BatchLimits:
         """Take half as much next time: a worker that was lost may have been short of memory."""
         self._share = max(_SMALLEST_SHARE, self._share / 2)
 
-    def next_end(self, position: Offsets, ends: Offsets) -> Offsets | None:
-        """The end of the batch that is due now, or None."""
-        waiting = sum(max(0, ends.get(partition, at) - at) for partition, at in position.items())
+    def allowed(self, waiting: int) -> Allowance | None:
+        """How much the batch may read that is due now, when so many rows wait; None while none is due."""
         if not waiting:
             self._waiting_since, self._seen = None, 0
             return None
@@ -65,7 +64,7 @@ class BatchLimits:
         # Events that came while a batch ran have waited since it was planned: batches keep the beat of
         # `interval`.
         self._waiting_since, self._seen = self._clock(), 0
-        return _take(position, ends, min(limit, waiting))
+        return Allowance(limit, max(1, int(self._flush.bytes * self._share)))
 
     def _limit(self) -> int:
         """The most events of the next batch."""
@@ -82,18 +81,3 @@ class BatchLimits:
         if now - self._waiting_since >= self._flush.interval:
             return True
         return self._flush.idle is not None and now - self._seen_at >= self._flush.idle
-
-
-def _take(position: Offsets, ends: Offsets, limit: int) -> Offsets:
-    """Share `limit` rows out over the partitions, in proportion to what waits in each."""
-    waiting = {partition: max(0, ends.get(partition, at) - at) for partition, at in position.items()}
-    total = sum(waiting.values())
-    if total <= limit:
-        return {partition: at + waiting[partition] for partition, at in position.items()}
-    shares = {partition: count * limit // total for partition, count in waiting.items()}
-    left = limit - sum(shares.values())
-    for partition in sorted(waiting, key=lambda name: shares[name] - waiting[name]):
-        more = min(left, waiting[partition] - shares[partition])
-        shares[partition] += more
-        left -= more
-    return {partition: at + shares[partition] for partition, at in position.items()}

@@ -1,4 +1,4 @@
-"""The plan of a flow: what its tasks need to know, and how offsets are split into tasks. Picklable."""
+"""The plan of a flow: what its tasks need to know, and which tasks a batch has."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 from lakefeed.formats import Format
 from lakefeed.handles.table_plan import TablePlan
-from lakefeed.sources import OffsetRange, Offsets, Source
-
-_ROWS_WORTH_A_TASK = 50_000
+from lakefeed.sources import OffsetRange, Offsets, Source, SourceClient, Split
 
 
 @dataclass(frozen=True)
@@ -55,31 +53,10 @@ def spans(start: Offsets, end: Offsets) -> list[OffsetRange]:
     return [OffsetRange(name, start[name], end[name]) for name in sorted(end) if start[name] < end[name]]
 
 
-def split(start: Offsets, end: Offsets, plan: FlowPlan) -> list[tuple[OffsetRange, ...]]:
-    """Cut a batch into tasks of about equal size, each of ranges that the same tables take.
-
-    A small batch is one task, so that it makes one file; a large one keeps every core busy to its end,
-    which may cut a partition in two.
-    """
+def splits(client: SourceClient, start: Offsets, end: Offsets, plan: FlowPlan) -> list[Split]:
+    """Cut a batch into tasks, each of ranges that the same tables take."""
     groups: dict[tuple[bool, ...], list[OffsetRange]] = {}
     for span in spans(start, end):
         takers = tuple(offsets[span.partition] <= span.start for offsets in plan.positions())
         groups.setdefault(takers, []).append(span)
-    return [task for group in groups.values() for task in _share_out(group, plan.cores)]
-
-
-def _share_out(spans: list[OffsetRange], cores: int) -> list[tuple[OffsetRange, ...]]:
-    total = sum(map(len, spans))
-    count = max(1, min(cores, total // _ROWS_WORTH_A_TASK))
-    limits = [total * (i + 1) // count for i in range(count)]
-    tasks: list[list[OffsetRange]] = [[] for _ in limits]
-    done, task = 0, 0
-    for span in spans:
-        at = span.start
-        while at < span.end:
-            take = min(span.end - at, limits[task] - done)
-            tasks[task].append(OffsetRange(span.partition, at, at + take))
-            at, done = at + take, done + take
-            if done == limits[task] and task < count - 1:
-                task += 1
-    return [tuple(ranges) for ranges in tasks if ranges]
+    return [task for group in groups.values() for task in client.splits(group, plan.cores)]

@@ -1,4 +1,7 @@
-"""The gate: how far Spark may read, told by the flow in the driver program to the reader in Spark."""
+"""The offset channel: how far Spark may read, and in which tasks.
+
+The flow in the driver program tells it to the reader in Spark, over a socket, one line of JSON at a time.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import shutil
 import socket
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from lakefeed.sources import Offsets
+from lakefeed.sources import OffsetRange, Offsets, Split
 
 _PATIENCE = 1.0
 """How long a question for the next offsets may stay open, in seconds."""
@@ -26,6 +29,7 @@ class OffsetChannel:
 
     def __init__(self, start: Offsets) -> None:
         self._end = dict(start)
+        self._tasks = "[]"
         self._moved = threading.Condition()
         self._folder = _short_folder()
         self.address = str(Path(self._folder) / "gate")
@@ -34,10 +38,10 @@ class OffsetChannel:
         self._listener.listen()
         threading.Thread(target=self._accept, name="gate", daemon=True).start()
 
-    def open_to(self, end: Offsets) -> None:
-        """Let Spark read up to `end`; it starts the batch at once."""
+    def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
+        """Let Spark read up to `end`, in these tasks; it starts the batch at once."""
         with self._moved:
-            self._end = dict(end)
+            self._end, self._tasks = dict(end), tasks_to_json(tasks)
             self._moved.notify_all()
 
     def close(self) -> None:
@@ -60,13 +64,59 @@ class OffsetChannel:
         # The reader goes away with its query, often in the middle of a question.
         with connection, suppress(OSError, ValueError), connection.makefile("rw", encoding="utf-8") as line:
             for question in line:
-                line.write(json.dumps(self._wait_beyond(json.loads(question))) + "\n")
+                asked = json.loads(question)
+                line.write(
+                    self._tasks_up_to(asked["end"]) if "end" in asked else self._beyond(asked["start"])
+                )
+                line.write("\n")
                 line.flush()
 
-    def _wait_beyond(self, start: Offsets) -> Offsets:
+    def _beyond(self, start: Offsets) -> str:
         with self._moved:
             self._moved.wait_for(lambda: self._end != start, timeout=_PATIENCE)
-            return self._end
+            return json.dumps(self._end)
+
+    def _tasks_up_to(self, end: Offsets) -> str:
+        """The tasks of the batch that ends there; none for any other, which then lands nowhere."""
+        with self._moved:
+            return self._tasks if self._end == end else "[]"
+
+
+class ReaderEnd:
+    """The reader's end of the line; it connects with its first question."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._line: Any = None
+
+    def beyond(self, start: Offsets) -> Offsets:
+        """How far Spark may read; waits a little for more than `start`."""
+        answer: Offsets = json.loads(self._ask({"start": start}) or json.dumps(start))
+        return answer
+
+    def tasks(self, end: Offsets) -> list[Split]:
+        """The tasks of the batch that ends there."""
+        return tasks_from_json(self._ask({"end": end}) or "[]")
+
+    def _ask(self, question: dict[str, Any]) -> str:
+        """The answer; empty when the other end has gone."""
+        if self._line is None:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.connect(self._address)
+            self._line = connection.makefile("rw", encoding="utf-8")
+        self._line.write(json.dumps(question) + "\n")
+        self._line.flush()
+        return str(self._line.readline())
+
+
+def tasks_to_json(tasks: Sequence[Split]) -> str:
+    """Tasks as one line of text."""
+    return json.dumps([[[one.partition, one.start, one.end, one.payload] for one in task] for task in tasks])
+
+
+def tasks_from_json(text: str) -> list[Split]:
+    """Read back what `tasks_to_json` wrote."""
+    return [tuple(OffsetRange(*one) for one in task) for task in json.loads(text)]
 
 
 def _short_folder() -> str:

@@ -7,9 +7,7 @@ there is more.
 
 from __future__ import annotations
 
-import json
 import pickle
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,16 +17,16 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 if TYPE_CHECKING:
     from lakefeed.engine.batch.plan import FlowPlan
-    from lakefeed.sources import OffsetRange, Offsets
+    from lakefeed.sources import Offsets, Split
 
 MANIFEST_SCHEMA = "manifest string"
 
 
 @dataclass
-class Split(InputPartition):
-    """The work of one Spark task: ranges of offsets, read for the same tables."""
+class Task(InputPartition):
+    """The work of one Spark task."""
 
-    ranges: tuple[OffsetRange, ...]
+    split: Split
 
 
 def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type[DataSource]:
@@ -42,33 +40,27 @@ def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type
 
     class FlowReader(DataSourceStreamReader):
         def __init__(self) -> None:
-            self._line: Any = None
+            from lakefeed.engine.spark.offset_channel import ReaderEnd
+
+            self._channel = ReaderEnd(address)
 
         def initialOffset(self) -> dict[str, Any]:
             return dict(start)
 
         def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-            if self._line is None:
-                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                connection.connect(address)
-                self._line = connection.makefile("rw", encoding="utf-8")
-            self._line.write(json.dumps(start) + "\n")
-            self._line.flush()
-            answer: dict[str, Any] = json.loads(self._line.readline() or json.dumps(start))
-            return answer
+            return self._channel.beyond(start)
 
         def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-            from lakefeed.engine.batch.plan import split
-
-            return [Split(ranges) for ranges in split(start, end, pickle.loads(packed))]
+            # A query that finds nothing to read when it starts runs a batch of no events.
+            return [Task(split) for split in self._channel.tasks(end)] if start != end else []
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            assert isinstance(partition, Split)
+            assert isinstance(partition, Task)
             from lakefeed.engine.batch.task import run_task
             from lakefeed.engine.spark.worker import begin_task
 
             begin_task()
-            text = run_task(pickle.loads(packed), partition.ranges).to_json()
+            text = run_task(pickle.loads(packed), partition.split).to_json()
             yield pa.record_batch({"manifest": pa.array([text], pa.string())})
 
     class FlowSource(DataSource):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from lakefeed import BatchFailed, Pipeline
 from lakefeed.engine import inline
 from lakefeed.engine.batch.manifest import Manifest, check_covered
 from lakefeed.engine.inline import InlineFlow, InlineFlowRun, run_inline
-from lakefeed.sources import OffsetRange, Offsets
+from lakefeed.sources import OffsetRange, Offsets, Split
 
 PLANNED = [OffsetRange("0", 0, 100), OffsetRange("1", 50, 60)]
 
@@ -60,10 +61,10 @@ class EmptyFirst(InlineFlowRun):
         super().begin(spark, checkpoint)
         opened, empty = self.channel.open_to, inline._Collected([])
 
-        def open_to(end: Offsets) -> None:
+        def open_to(end: Offsets, tasks: Sequence[Split]) -> None:
             self.take(empty, 0)  # type: ignore[arg-type]
             assert not self._done.is_set()
-            opened(end)
+            opened(end, tasks)
 
         self.take(empty, 0)  # type: ignore[arg-type]
         self.channel.open_to = open_to  # type: ignore[method-assign]

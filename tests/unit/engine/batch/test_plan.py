@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakefeed.engine.batch.plan import FlowPlan, split
+from lakefeed.engine.batch.plan import FlowPlan, splits
 from lakefeed.formats.json.format import JsonFormat
 from lakefeed.handles.table_plan import TablePlan
-from lakefeed.sources import OffsetRange, Offsets
-from lakefeed.sources.generate.source import GenerateSource
+from lakefeed.sources import OffsetRange, Offsets, Split
+from lakefeed.sources.generate.source import GenerateClient, GenerateSource
 
 
 def table(name: str, rows_from: Offsets) -> TablePlan:
@@ -24,6 +24,10 @@ def table(name: str, rows_from: Offsets) -> TablePlan:
 
 def plan(*tables: TablePlan, cores: int = 2) -> FlowPlan:
     return FlowPlan("shop", "clicks", GenerateSource(), JsonFormat(), tables, "letters", {}, cores)
+
+
+def split(start: Offsets, end: Offsets, made: FlowPlan) -> list[Split]:
+    return splits(GenerateClient(GenerateSource(), "clicks"), start, end, made)
 
 
 def test_small_batch_is_one_task_over_all_partitions() -> None:

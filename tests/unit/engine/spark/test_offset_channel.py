@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefeed.engine.spark.offset_channel import OffsetChannel
+from lakefeed.engine.spark.offset_channel import OffsetChannel, ReaderEnd
+from lakefeed.sources import OffsetRange
 from support.processes import wait_until
 
 
@@ -29,3 +30,28 @@ def test_a_long_tmpdir_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert len(channel.address) <= 107
     assert not list(deep.iterdir())
+
+
+def test_a_range_reaches_its_task_with_what_the_source_has_put_into_it() -> None:
+    channel = OffsetChannel({"0": 0})
+    reader = ReaderEnd(channel.address)
+    task = (OffsetRange("0", 0, 2**40, {"files": ["a.parquet", "b.parquet"]}),)
+
+    channel.open_to({"0": 2**40}, [task])
+    end = reader.beyond({"0": 0})
+    (told,) = reader.tasks(end)
+    channel.close()
+
+    assert told == task
+    assert told[0].payload == {"files": ["a.parquet", "b.parquet"]}
+
+
+def test_tasks_of_another_batch_than_the_open_one_are_told_to_nobody() -> None:
+    channel = OffsetChannel({"0": 0})
+    reader = ReaderEnd(channel.address)
+
+    channel.open_to({"0": 10}, [(OffsetRange("0", 0, 10),)])
+    told = reader.tasks({"0": 9})
+    channel.close()
+
+    assert told == []
