@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import reduce
 from typing import Literal
 
 import pyarrow as pa
 
-from lakefeed.columns.widening import merge_proposals
-from lakefeed.formats import Decoded, Decoder, Refused
-from lakefeed.formats.refusal import Misfit
+from lakefeed.formats import Decoded, Decoder
+from lakefeed.formats.joining import joined
+from lakefeed.formats.refusal import Misfit, Misfits
 from lakefeed.units import format_size
 
 _GZIP = 16 + zlib.MAX_WBITS
@@ -39,22 +37,12 @@ class DecompressingDecoder(Decoder):
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
-        refused: list[Refused] = []
-        parts = [self._decoded(*group) for group in self._groups(payloads, refused)]
-        rows = parts[0].rows if len(parts) == 1 else _joined([part.rows for part in parts])
-        refused += [one for part in parts for one in part.refused]
-        proposals = [part.unknown for part in parts if part.unknown is not None]
-        unknown = reduce(merge_proposals, proposals) if proposals else None
-        skipped = [index for part in parts for index in part.skipped]
-        return Decoded(rows, sorted(refused, key=lambda one: one.index), unknown, _rescued(parts), skipped)
-
-    def _decoded(self, indexes: list[int], texts: list[bytes | None]) -> Decoded:
-        part = self._plain.decode(texts)
-        refused = [replace(one, index=indexes[one.index]) for one in part.refused]
-        return replace(part, refused=refused, skipped=[indexes[place] for place in part.skipped])
+        refused: Misfits = {}
+        parts = [(indexes, self._plain.decode(texts)) for indexes, texts in self._groups(payloads, refused)]
+        return joined(len(payloads), parts, refused)
 
     def _groups(
-        self, payloads: Sequence[bytes | None], refused: list[Refused]
+        self, payloads: Sequence[bytes | None], refused: Misfits
     ) -> Iterator[tuple[list[int], list[bytes | None]]]:
         """Groups of bounded size, at least one, as even no row has columns."""
         indexes: list[int] = []
@@ -64,7 +52,7 @@ class DecompressingDecoder(Decoder):
             try:
                 text = None if payload is None else self._decompress(payload, self._limit)
             except Misfit as misfit:
-                refused.append(misfit.refused(index))
+                refused[index] = misfit
                 continue
             indexes.append(index)
             texts.append(text)
@@ -73,20 +61,6 @@ class DecompressingDecoder(Decoder):
                 yield indexes, texts
                 indexes, texts, size = [], [], 0
         yield indexes, texts
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    # As structs: batches without columns would lose their number of rows.
-    return pa.RecordBatch.from_struct_array(pa.concat_arrays([batch.to_struct_array() for batch in batches]))
-
-
-def _rescued(parts: list[Decoded]) -> pa.Array | None:
-    if all(part.rescued is None for part in parts):
-        return None
-    texts = [
-        pa.nulls(part.rows.num_rows, pa.string()) if part.rescued is None else part.rescued for part in parts
-    ]
-    return pa.concat_arrays(texts)
 
 
 def gunzip(payload: bytes, limit: int) -> bytes:

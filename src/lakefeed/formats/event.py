@@ -11,12 +11,11 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.formats import Format, Rules
-from lakefeed.formats.fit.columns import Misfits
+from lakefeed.formats.fit.types import INT64, is_epoch
+from lakefeed.formats.fit.values import converter
 from lakefeed.formats.fixed import Change, Columns, FixedDecoder
-from lakefeed.formats.json.columns import INT64, is_epoch
 from lakefeed.formats.json.text import parse_any, refuse_too_deep
-from lakefeed.formats.json.values import converter
-from lakefeed.formats.refusal import Misfit, Number, codes, shown, utf8_text
+from lakefeed.formats.refusal import Misfit, Misfits, Number, codes, shown, utf8_text
 
 CODES = codes(
     "empty_payload",

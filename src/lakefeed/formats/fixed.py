@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.formats import Decoded, Decoder, Rules
-from lakefeed.formats.fit.columns import Conversions, Fitted, Fitting, Misfits, decoded
+from lakefeed.formats.fit.conversions import Conversions
+from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.fit.rescue import Rescued
-from lakefeed.formats.refusal import Misfit, no_payload
+from lakefeed.formats.joining import joined
+from lakefeed.formats.refusal import Misfit, Misfits, no_payload
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class FixedDecoder(Decoder):
     ) -> None:
         self._made = made
         self._rules = rules
-        self._fitting = Fitting(schema, rules, conversions)
+        self._fitter = Fitter(schema, rules, conversions)
         self._required = {column.name for column in schema if not column.nullable}
 
     @abstractmethod
@@ -53,9 +55,9 @@ class FixedDecoder(Decoder):
         indexes = [index for index, payload in enumerate(payloads) if payload is not None]
         columns = self.read([payload for payload in payloads if payload is not None])
         refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
-        return decoded(len(payloads), [(indexes, self._fitted(columns, len(indexes)))], refused)
+        return joined(len(payloads), [(indexes, self._fitted(columns, len(indexes)))], refused)
 
-    def _fitted(self, columns: Columns, count: int) -> Fitted:
+    def _fitted(self, columns: Columns, count: int) -> Decoded:
         kind = pa.struct([(name, column.type) for name, column in columns.values.items()])
         made = pa.Array.from_buffers(kind, count, [None], children=list(columns.values.values()))
         misfits = dict(columns.misfits)
@@ -63,10 +65,7 @@ class FixedDecoder(Decoder):
         for place, changes in columns.changes.items():
             for change in changes:
                 self._judge(place, change, misfits, rescued)
-        fitted = self._fitting.fit(made, misfits, self._made)
-        for place, found in fitted.rescued.items():
-            rescued[place] = {**rescued.get(place, {}), **found}
-        return Fitted(fitted.rows, fitted.misfits, fitted.unknown, rescued)
+        return self._fitter.fit(made, misfits, self._made, rescued)
 
     def _judge(self, place: int, change: Change, misfits: Misfits, rescued: dict[int, Rescued]) -> None:
         if change.column in self._rules.dropped:

@@ -11,13 +11,19 @@ import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.formats import Decoded
-from lakefeed.formats.fit.columns import Misfits
+from lakefeed.formats.refusal import Misfits
+
+Part = tuple[Sequence[int], Decoded]
+"""The indexes of some payloads, and what became of these."""
 
 
-def joined(
-    count: int, parts: Sequence[tuple[Sequence[int], Decoded]], refused: Misfits, skipped: Sequence[int] = ()
-) -> Decoded:
-    """What became of `count` payloads, of which each part has those at its indexes, at least one part."""
+def joined(count: int, parts: Sequence[Part], refused: Misfits, skipped: Sequence[int] = ()) -> Decoded:
+    """What became of `count` payloads, those of at least one part and those that were refused or skipped.
+
+    There is a part even for no payload, as no row has columns too.
+    """
+    if len(parts) == 1 and len(parts[0][0]) == count:
+        return parts[0][1]
     gone = [misfit.refused(index) for index, misfit in refused.items()]
     skipped = [*skipped, *(places[place] for places, part in parts for place in part.skipped)]
     indexes: list[int] = []
@@ -25,6 +31,7 @@ def joined(
         gone += [replace(one, index=places[one.index]) for one in part.refused]
         no_rows = {one.index for one in part.refused} | set(part.skipped)
         indexes += [index for place, index in enumerate(places) if place not in no_rows]
+    # As structs: batches without columns would lose their number of rows.
     rows = [part.rows.to_struct_array() for _, part in parts]
     together = rows[0] if len(rows) == 1 else pa.concat_arrays(rows)
     order = pa.array(np.argsort(indexes, kind="stable")) if len(rows) > 1 else None
@@ -43,9 +50,6 @@ def joined(
 def _rescued(parts: list[Decoded]) -> pa.Array | None:
     if all(part.rescued is None for part in parts):
         return None
-    return pa.concat_arrays(
-        [
-            pa.nulls(part.rows.num_rows, pa.string()) if part.rescued is None else part.rescued
-            for part in parts
-        ]
-    )
+    none = [pa.nulls(part.rows.num_rows, pa.string()) for part in parts]
+    texts = [empty if part.rescued is None else part.rescued for part, empty in zip(parts, none, strict=True)]
+    return pa.concat_arrays(texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lakefeed.formats import Refused
@@ -96,6 +96,15 @@ class Misfit(Exception):
         where = path_text(self.path)
         where = where if len(where) <= _LONGEST_PATH else where[: _LONGEST_PATH - 3] + "..."
         return Refused(index, stage, self.code, f"{where}: {self.message}" if where else self.message)
+
+
+Misfits = dict[int, Misfit]
+"""Payloads that are refused, by their place; the first reason counts."""
+
+
+def copies(misfit: Misfit, indexes: Iterable[int]) -> Misfits:
+    """The same misfit for each of these payloads."""
+    return {index: Misfit(misfit.code, misfit.message) for index in indexes}
 
 
 def utf8_text(payload: bytes) -> str:

@@ -8,9 +8,8 @@ from typing import Literal
 import pyarrow as pa
 
 from lakefeed.formats import Format, Rules
-from lakefeed.formats.fit.columns import Misfits
 from lakefeed.formats.fixed import Columns, FixedDecoder
-from lakefeed.formats.refusal import Misfit, codes, utf8_text
+from lakefeed.formats.refusal import Misfit, Misfits, codes, utf8_text
 
 CODES = codes("not_utf8", "out_of_range", "bad_timestamp", "bad_date", "bad_decimal")
 """Every code of a refused payload and what it means, in the order of the checks."""

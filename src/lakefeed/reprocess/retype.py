@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON, MEANT, column, column_text, meant_text, stored, type_text
 from lakefeed.errors import UsageError
 from lakefeed.formats import Rules
 from lakefeed.formats.csv.format import CONVERSIONS as TEXT_CONVERSIONS
-from lakefeed.formats.fit.columns import Fitting
-from lakefeed.formats.fit.rescue import json_text
-from lakefeed.formats.fit.values import is_text
+from lakefeed.formats.fit.fitter import Fitter
+from lakefeed.formats.fit.json_text import json_text
+from lakefeed.formats.fit.types import is_text
 from lakefeed.stores import store_errors
 from lakefeed.tables.operations import repartition as layout
 from lakefeed.tables.operations.operation import Account, Report
@@ -140,12 +141,13 @@ class _Retyper:
         nullable = declared.with_nullable(True)
         # What is no text becomes a string as its JSON text.
         values = nullable.with_type(JSON) if declared.type == pa.string() else nullable
-        self._values = Fitting(pa.schema([values]), _RULES)
-        self._texts = Fitting(pa.schema([nullable]), _RULES, TEXT_CONVERSIONS)
+        self._values = Fitter(pa.schema([values]), _RULES)
+        self._texts = Fitter(pa.schema([nullable]), _RULES, TEXT_CONVERSIONS)
 
     def take(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
         """The values in the new type, null where they do not fit, and the places where that is."""
-        fitting = self._texts if is_text(values.type) else self._values
+        fitter = self._texts if is_text(values.type) else self._values
         made = pa.StructArray.from_arrays([values], fields=[pa.field(self.name, values.type)])
-        found = fitting.fit(made, {})
-        return found.rows.field(0), sorted(found.rescued)
+        found = fitter.fit(made)
+        lost = [] if found.rescued is None else np.flatnonzero(found.rescued.is_valid()).tolist()
+        return found.rows.column(0), lost

@@ -12,7 +12,8 @@ from pydantic import Field, PrivateAttr, model_validator
 from lakefeed.formats import Decoded, Decoder, Format, Rules
 from lakefeed.formats.avro.reader import Container, Encoding, Plain, Registered, SingleObject
 from lakefeed.formats.avro.schema import SchemaProblem, fingerprint, parsed
-from lakefeed.formats.fit.columns import Fitting, decoded
+from lakefeed.formats.fit.fitter import Fitter
+from lakefeed.formats.joining import joined
 from lakefeed.formats.refusal import codes
 from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.pipeline.options.registry import RegistryField
@@ -94,13 +95,13 @@ class AvroDecoder(Decoder):
 
     def __init__(self, reader: Encoding, schema: pa.Schema, rules: Rules) -> None:
         self._reader = reader
-        self._fitting = Fitting(schema, rules)
+        self._fitter = Fitter(schema, rules)
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal. Raises RegistryError if the registry does not answer."""
         made, refused = self._reader.read(payloads)
-        parts = [(part.indexes, self._fitting.fit(part.values, dict(part.misfits))) for part in made]
-        return decoded(len(payloads), parts or [((), self._fitting.nothing())], refused)
+        parts = [(part.indexes, self._fitter.fit(part.values, part.misfits)) for part in made]
+        return joined(len(payloads), parts or [((), self._fitter.nothing())], refused)
 
 
 def _files(place: Path, encoding: str | None) -> list[Path]:

@@ -18,7 +18,7 @@ from lakefeed.formats.avro.columns import read_columns
 from lakefeed.formats.avro.container import opened
 from lakefeed.formats.avro.schema import AvroSchema, SchemaProblem, parsed
 from lakefeed.formats.avro.strict import read_each
-from lakefeed.formats.refusal import Misfit, no_payload
+from lakefeed.formats.refusal import Misfit, Misfits, copies, no_payload
 from lakefeed.formats.registry.client import RegisteredSchema
 from lakefeed.formats.registry.framing import HEADER, framed, registered
 from lakefeed.pipeline.options.registry import Registry
@@ -44,7 +44,7 @@ class Sorted:
     """Payloads by the schema that they were written with, and those for which there is none."""
 
     written: list[Written] = field(default_factory=list)
-    misfits: dict[int, Misfit] = field(default_factory=dict)
+    misfits: Misfits = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Encoding(ABC):
     def sort(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Sorted:
         """Sort the payloads at these indexes, none of which is null. Raises RegistryError."""
 
-    def read(self, payloads: Sequence[bytes | None]) -> tuple[list[Made], dict[int, Misfit]]:
+    def read(self, payloads: Sequence[bytes | None]) -> tuple[list[Made], Misfits]:
         """What each payload holds, by writer, and those that hold nothing that can be read."""
         indexes: Sequence[int] = range(len(payloads))
         absent: list[int] = []
@@ -133,10 +133,10 @@ class Registered(Encoding):
                 schema = _registered(self.described(registered(self.registry, number, "AVRO")))
                 found.written.append(Written(schema, those, _at(payloads, those), HEADER))
             except Misfit as misfit:
-                found.misfits |= _copies(misfit, those)
+                found.misfits |= copies(misfit, those)
             except SchemaProblem as problem:
                 message = f"schema {number} of the registry: {problem}"
-                found.misfits |= _copies(Misfit("bad_schema", message), those)
+                found.misfits |= copies(Misfit("bad_schema", message), those)
         return found
 
 
@@ -194,10 +194,6 @@ def _by_header(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> dict
     for index in indexes:
         found.setdefault((payloads[index] or b"")[:_SINGLE_OBJECT_HEADER], []).append(index)
     return found
-
-
-def _copies(misfit: Misfit, indexes: Sequence[int]) -> dict[int, Misfit]:
-    return {index: Misfit(misfit.code, misfit.message) for index in indexes}
 
 
 def _parts(written: Written) -> Iterator[Written]:

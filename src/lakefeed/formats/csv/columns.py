@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.formats.fit.times import Doubt
-from lakefeed.formats.json.columns import RANGES, is_epoch
+from lakefeed.formats.fit.doubt import Doubt, kept
+from lakefeed.formats.fit.types import RANGES, is_epoch
 from lakefeed.formats.refusal import Number
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -60,6 +60,4 @@ def _cast(texts: pa.StringArray, shape: str, kind: pa.DataType) -> tuple[pa.Arra
 
 def _sure(texts: pa.StringArray, shape: str) -> tuple[pa.StringArray, Doubt]:
     fits = pc.match_substring_regex(texts, shape)
-    if pc.all(fits).as_py():
-        return texts, None
-    return pc.if_else(fits, texts, None), pc.invert(fits).fill_null(False).to_numpy(zero_copy_only=False)
+    return (texts, None) if pc.all(fits).as_py() else kept(texts, fits)

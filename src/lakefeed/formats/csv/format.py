@@ -13,12 +13,11 @@ from lakefeed.columns.names import ColumnName
 from lakefeed.formats import Format, Rules
 from lakefeed.formats.csv.columns import json_value, read_column
 from lakefeed.formats.csv.records import RecordReader
-from lakefeed.formats.fit.columns import Conversions
-from lakefeed.formats.fit.times import Doubt
-from lakefeed.formats.fit.values import Convert
+from lakefeed.formats.fit.conversions import Conversions, Convert
+from lakefeed.formats.fit.doubt import Doubt, either
+from lakefeed.formats.fit.values import converter
 from lakefeed.formats.fixed import Columns, FixedDecoder
-from lakefeed.formats.json.columns import either, stored_column
-from lakefeed.formats.json.values import converter
+from lakefeed.formats.json.columns import CONVERSIONS as JSON_CONVERSIONS
 from lakefeed.formats.refusal import codes
 from lakefeed.text import shown
 
@@ -120,7 +119,9 @@ def _conversion(_: pa.DataType, declared: pa.DataType) -> Convert | None:
 
 def _convert(texts: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
     read, unclear = read_column(texts, declared)
-    converted, doubt = stored_column(read, pa.field("", declared))
+    convert = JSON_CONVERSIONS.conversion(read.type, declared)
+    assert convert is not None, "text is read as JSON reads its values"
+    converted, doubt = convert(read, declared)
     return converted, either(unclear, doubt)
 
 

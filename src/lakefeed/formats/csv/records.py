@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 
-from lakefeed.formats.fit.columns import Misfits
-from lakefeed.formats.refusal import Misfit, utf8_text
+from lakefeed.formats.refusal import Misfit, Misfits, utf8_text
 
 Record = Sequence[str | None]
 

@@ -15,11 +15,11 @@ from lakefeed.formats.debezium.envelope import Envelope, Opener
 from lakefeed.formats.debezium.registry import FramedDecoder
 from lakefeed.formats.debezium.rows import ABOUT_NO_ROW, row_text, unwrapped
 from lakefeed.formats.debezium.schema import EventSchema, Meaning, NotUnderstood
-from lakefeed.formats.fit.columns import Fitted, Fitting, Misfits, decoded
+from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.joining import joined
 from lakefeed.formats.json.decoder import JsonDecoder
 from lakefeed.formats.json.format import CODES as JSON_CODES
-from lakefeed.formats.refusal import Misfit, codes
+from lakefeed.formats.refusal import Misfit, Misfits, codes
 from lakefeed.pipeline.options.registry import RegistryField
 
 CODES = codes("not_an_envelope", "no_row", *JSON_CODES, *AVRO_CODES)
@@ -132,15 +132,15 @@ class _Typed:
         self._convert = meaning.convert
         self._unwrap = unwrap
         self._json = JsonDecoder(pa.schema(list(meaning.read)), Rules(new_column="ignore"))
-        self._fitting = Fitting(schema, rules)
+        self._fitter = Fitter(schema, rules)
 
     def decode(self, payloads: Sequence[bytes]) -> Decoded:
         read = self._json.decode(payloads)
         refused: Misfits = {one.index: Misfit(one.code, one.error) for one in read.refused}
         places = [place for place in range(len(payloads)) if place not in refused]
-        return decoded(len(payloads), [(places, self._fitted(read.rows.to_struct_array()))], refused)
+        return joined(len(payloads), [(places, self._fitted(read.rows.to_struct_array()))], refused)
 
-    def _fitted(self, events: pa.StructArray) -> Fitted:
+    def _fitted(self, events: pa.StructArray) -> Decoded:
         misfits: Misfits = {}
         if self._convert:
             events, wrong = self._convert(events)
@@ -149,4 +149,4 @@ class _Typed:
         if self._unwrap:
             events, without = unwrapped(events)
             misfits = without | misfits
-        return self._fitting.fit(events, misfits)
+        return self._fitter.fit(events, misfits)

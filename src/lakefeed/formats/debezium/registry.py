@@ -13,7 +13,7 @@ from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.avro.reader import Made, Registered
 from lakefeed.formats.debezium.envelope import no_envelope
 from lakefeed.formats.debezium.rows import ABOUT_NO_ROW, unwrapped
-from lakefeed.formats.fit.columns import Fitted, Fitting, decoded
+from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.joining import joined
 from lakefeed.formats.registry.client import RegisteredSchema, UnknownSchema, client_of
 from lakefeed.formats.registry.framing import HEADER, framed
@@ -37,7 +37,7 @@ class FramedDecoder(Decoder):
         self._plain = plain
         self._registry = registry
         self._avro = _Connected(registry)
-        self._fitting = Fitting(schema, rules)
+        self._fitter = Fitter(schema, rules)
         self._unwrap = unwrap
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
@@ -52,8 +52,7 @@ class FramedDecoder(Decoder):
         for each in made:
             part = _about_rows(each) if self._unwrap else each
             skipped += [others[place] for place in {*each.indexes} - {*part.indexes}]
-            fitted = decoded(len(part.indexes), [(range(len(part.indexes)), self._fitted(part))], {})
-            parts.append(([others[place] for place in part.indexes], fitted))
+            parts.append(([others[place] for place in part.indexes], self._fitted(part)))
         refused = {others[place]: misfit for place, misfit in misfits.items()}
         return joined(len(payloads), parts if in_json or not made else parts[1:], refused, skipped)
 
@@ -68,14 +67,14 @@ class FramedDecoder(Decoder):
                 continue
         return sorted(found)
 
-    def _fitted(self, part: Made) -> Fitted:
+    def _fitted(self, part: Made) -> Decoded:
         events, misfits = part.values, dict(part.misfits)
         if events.type.get_field_index("op") < 0:
             misfits = {place: no_envelope() for place in range(len(events))}
         elif self._unwrap:
             events, without = unwrapped(events)
             misfits = without | misfits
-        return self._fitting.fit(events, misfits)
+        return self._fitter.fit(events, misfits)
 
 
 def _about_rows(part: Made) -> Made:

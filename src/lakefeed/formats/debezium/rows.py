@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.formats.debezium.envelope import Envelope, members
-from lakefeed.formats.fit.columns import Misfits
-from lakefeed.formats.fit.values import is_text
-from lakefeed.formats.refusal import Misfit, shown, utf8_text
+from lakefeed.formats.fit.types import is_text
+from lakefeed.formats.refusal import Misfit, Misfits, shown, utf8_text
 
 ADDED = pa.schema([("__op", pa.string()), ("__deleted", pa.bool_()), ("__ts_ms", pa.int64())])
 """What is added to the columns of the row."""

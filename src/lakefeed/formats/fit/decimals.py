@@ -12,9 +12,8 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakefeed.formats.fit.times import Doubt
+from lakefeed.formats.fit.doubt import Doubt, new_nulls
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Places = np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -49,7 +48,7 @@ def decimals(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
     except pa.ArrowInvalid:
         values = [fitted(value, declared) if value is not None else None for value in column.to_pylist()]
         fitting = pa.array(values, declared)
-        return fitting, pc.and_(fitting.is_null(), column.is_valid()).to_numpy(zero_copy_only=False)
+        return fitting, new_nulls(fitting, column)
 
 
 def parsed(text: str) -> Decimal | None:

@@ -1,9 +1,9 @@
-"""New fields of payloads: which of them could become columns, beside those that the table has."""
+"""Names of new fields: which of them could become columns, next to those that the table has."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,32 @@ def says_nothing(value: Any) -> bool:
     return value is None
 
 
+def spellings(names: Iterable[str]) -> dict[str, str]:
+    """Names by how Delta compares them: in lower case."""
+    return {name.lower(): name for name in names}
+
+
+def name_misfit(name: str, known: dict[str, str], taken: Collection[str] = ()) -> Misfit | None:
+    """Why no new column may have this name, next to others by their `spellings`; None if it may."""
+    if problem := column_name_problem(name):
+        return Misfit("bad_name", f"{problem}, so this new column cannot be added")
+    if name.lower() in taken:
+        return Misfit("bad_name", "Lakefeed itself adds a column of this name to the table")
+    other = known.get(name.lower(), name)
+    return clash(other) if other != name else None
+
+
+def clash(other: str) -> Misfit:
+    """The misfit of a name that differs only by case from another one."""
+    message = f"differs only by case from {name_text(other)}; a Delta table can have only one of them"
+    return Misfit("bad_name", message)
+
+
+def new_column(value: str) -> Misfit:
+    """The misfit of a field that is new where `evolve` allows none, with its value as a message shows it."""
+    return Misfit("new_column", f"the table has no such column, got {value}")
+
+
 def refuse_new_name(
     value: dict[str, Any],
     known: Collection[str],
@@ -34,18 +60,13 @@ def refuse_new_name(
 
     Looks at this payload only, never at others, so that it does not matter which payloads come together.
     """
-    spellings = {name.lower(): name for name in known}
+    others = spellings(known)
     for name, member in value.items():
         if name in known or name in renamed:
             continue
-        if problem := column_name_problem(name):
-            raise Misfit("bad_name", f"{problem}, so this new column cannot be added").within(name)
-        if name.lower() in taken:
-            raise Misfit("bad_name", "Lakefeed itself adds a column of this name to the table").within(name)
-        other = spellings.setdefault(name.lower(), name)
-        if other != name:
-            message = f"differs only by case from {name_text(other)}; a Delta table can have only one of them"
-            raise Misfit("bad_name", message).within(name)
+        if misfit := name_misfit(name, others, taken):
+            raise misfit.within(name)
+        others[name.lower()] = name
         try:
             _refuse_inside(member)
         except Misfit as misfit:
@@ -67,7 +88,7 @@ def refuse_new_field(value: dict[str, Any], known: Collection[str]) -> None:
     """Raise Misfit for an object with a new field that has something to say."""
     for name, member in value.items():
         if name not in known and not says_nothing(member):
-            raise Misfit("new_column", f"the table has no such column, got {shown(member)}").within(name)
+            raise new_column(shown(member)).within(name)
 
 
 def allow(value: dict[str, Any], known: Collection[str]) -> None:
@@ -85,10 +106,10 @@ def checks(rules: Rules) -> tuple[Check, Check]:
 
 def doubtful(names: Collection[str], known: Collection[str], rules: Rules = DEFAULT_RULES) -> set[str]:
     """New names for which a payload may be refused, among those that many payloads have at one level."""
-    spellings = Counter(name.lower() for name in {*names, *known})
+    written = Counter(name.lower() for name in {*names, *known})
     new = [name for name in names if name not in known and name not in rules.renamed]
     return {
         name
         for name in new
-        if column_name_problem(name) or spellings[name.lower()] > 1 or name.lower() in rules.taken
+        if column_name_problem(name) or written[name.lower()] > 1 or name.lower() in rules.taken
     }

@@ -13,8 +13,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import DEEPEST, TIMESTAMP
 from lakefeed.columns.evidence import is_quiet, one_per_spelling
 from lakefeed.columns.names import column_name_problem
-from lakefeed.formats.fit.values import is_binary, is_text, shown_json
-from lakefeed.formats.refusal import Misfit, name_text
+from lakefeed.formats.fit.types import is_binary, is_text
 
 _LARGEST_PRECISION = 38
 
@@ -125,27 +124,6 @@ def proposed_type(made: pa.DataType, room: int = DEEPEST) -> pa.DataType:
     if is_text(made):
         return pa.string()
     return pa.binary() if is_binary(made) else made
-
-
-def name_problem(name: str, known: Iterable[str], taken: frozenset[str] = frozenset()) -> Misfit | None:
-    """Why no new column may have this name, beside columns of the known names; None if it may."""
-    if problem := column_name_problem(name):
-        return Misfit("bad_name", f"{problem}, so this new column cannot be added")
-    if name.lower() in taken:
-        return Misfit("bad_name", "Lakefeed itself adds a column of this name to the table")
-    other = next((each for each in known if each.lower() == name.lower()), name)
-    return clash(other) if other != name else None
-
-
-def clash(other: str) -> Misfit:
-    """The misfit of a name that differs only by case from another one."""
-    message = f"differs only by case from {name_text(other)}; a Delta table can have only one of them"
-    return Misfit("bad_name", message)
-
-
-def new_column(text: str) -> Misfit:
-    """The misfit of a field that is new where `evolve` allows none, with the JSON text of its value."""
-    return Misfit("new_column", f"the table has no such column, got {shown_json(text)}")
 
 
 def telling(values: pa.Array) -> np.ndarray[Any, Any]:

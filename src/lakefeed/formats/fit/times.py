@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import TIMESTAMP
-
-Doubt = np.ndarray[tuple[int], np.dtype[np.bool_]] | None
-"""Which places of a column must be looked at one by one; None for none of them."""
+from lakefeed.formats.fit.doubt import Doubt, new_nulls
 
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
@@ -115,9 +113,7 @@ def _within(column: pa.Array, low: int, high: int, given: pa.Array) -> tuple[pa.
     if ends["min"] is not None and (ends["min"] < low or ends["max"] > high):
         inside = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
         column = pc.if_else(inside, column, None)
-    if column.null_count == given.null_count:
-        return column, None
-    return column, pc.and_(column.is_null(), given.is_valid()).to_numpy(zero_copy_only=False)
+    return column, new_nulls(column, given)
 
 
 def _has_seconds(texts: pa.StringArray) -> Doubt:

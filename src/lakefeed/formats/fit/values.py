@@ -1,225 +1,301 @@
-"""Values that a writer made in its types become values in the types of a table, exactly or not at all.
-
-| made              | goes into                                                            |
-|-------------------|----------------------------------------------------------------------|
-| integers          | integers, `timestamp(unit)`, decimals and floats that hold the number |
-| floats            | floats that hold the number                                          |
-| decimals          | decimals that hold the number                                        |
-| timestamps, dates | `timestamp`, whatever the unit; dates also `date`                    |
-| text              | `string`; by the rules of JSON `timestamp`, `date` and decimals      |
-| binary, boolean   | their own                                                            |
-| anything          | `json`, as its JSON text, or as the text that JSON has for it         |
-"""
+"""One value, as JSON has it, becomes one value of a column, or a precise refusal, in every format."""
 
 from __future__ import annotations
 
-import json
+import binascii
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakefeed.columns.column_types import JSON, TIMESTAMP, stored_type, type_text
-from lakefeed.formats.fit import decimals as json_decimals
-from lakefeed.formats.fit import times
-from lakefeed.formats.fit.rescue import json_text, json_texts
-from lakefeed.formats.fit.times import Doubt
-from lakefeed.formats.json.columns import RANGES, is_epoch, stored_column
-from lakefeed.formats.json.values import converter
-from lakefeed.formats.refusal import Misfit, Number, shown
+from lakefeed.columns.column_types import JSON, type_text
+from lakefeed.formats.fit import decimals, times
+from lakefeed.formats.fit.json_text import exact_json
+from lakefeed.formats.fit.names import Check, refuse_new_name
+from lakefeed.formats.fit.types import MICROSECONDS, RANGES, is_epoch
+from lakefeed.formats.refusal import TYPE_CHANGES, Misfit, Number, shown
 
-Convert = Callable[[pa.Array, pa.DataType], tuple[pa.Array, Doubt]]
-"""Takes a column and the declared type; answers it as stored, with null at the places left to `decide`."""
+Convert = Callable[[Any], Any]
+"""Takes a parsed value, returns what `pyarrow.array` takes for the stored type, raises Misfit."""
 
-_TICKS = {"s": 10**6, "ms": 10**3, "us": 1}
-_DAY_US = 86_400 * 10**6
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+_LONGEST_INTEGER = 25
+_EPOCH_DIGITS = {"s": 11, "ms": 14, "us": 17}
 
 
-def conversion(made: pa.DataType, declared: pa.DataType) -> Convert | None:
-    """How values of one type go into a column of another; None if they do not."""
-    for is_made, is_declared, convert in _CONVERSIONS:
-        if is_made(made) and is_declared(declared):
-            return convert
-    return None
+def converter(field: pa.Field, check: Check = refuse_new_name) -> Convert:
+    """The function that converts values of one column, null and missing ones included.
+
+    `check` looks at objects that have more fields than their struct.
+    """
+    convert, nullable = _convert(field.type, check), field.nullable
+    expected = f"{type_text(field.type)} not null"
+
+    def checked(value: Any) -> Any:
+        if value is not None:
+            return convert(value)
+        if nullable:
+            return None
+        raise Misfit("missing_value", f"expected {expected}, got null")
+
+    return checked
 
 
-def decide(column: pa.Array, place: int, declared: pa.DataType) -> Any:
-    """What one doubtful value becomes, for `pyarrow.array`; raises Misfit, in the words of JSON."""
-    text = json_text(column, place)
-    value = _parsed(column, place, text)
-    if value is not None:
-        decided = converter(pa.field("", declared))(value)
-        if is_text(column.type) and conversion(column.type, declared):
-            return decided
-        if conversion(column.type, declared):
-            message = f"expected {type_text(declared)}, got {shown(value)}, which it cannot hold exactly"
-            raise Misfit("out_of_range", message)
-    elif conversion(column.type, declared):
-        message = f"expected {type_text(declared)} of the years 1 to 9999 in UTC, got {shown(Number(text))}"
-        raise Misfit("out_of_range", message)
-    raise _wrong_type(column.type, declared, text)
+def _convert(declared: pa.DataType, check: Check) -> Convert:
+    for applies, make in _NESTED:
+        if applies(declared):
+            return make(declared, check)
+    for applies, make_plain in _MAKERS:
+        if applies(declared):
+            return make_plain(declared)
+    raise TypeError(f"JSON has no {declared}")
 
 
-def _parsed(column: pa.Array, place: int, text: str) -> Any:
-    """The value as JSON parses it, if JSON has its kind: then JSON has the words for what is wrong."""
-    if is_text(column.type):
-        return column[place].as_py()
-    if any(applies(column.type) for applies in _NUMBERS):
-        return Number(text) if not text.startswith('"') else None
-    return None
+def _wrong(declared: pa.DataType, value: Any, code: str = "wrong_type") -> Misfit:
+    return Misfit(code, f"expected {type_text(declared)}, got {shown(value)}")
 
 
-def _wrong_type(made: pa.DataType, declared: pa.DataType, text: str) -> Misfit:
-    plain = pa.types.is_nested(made) or pa.types.is_boolean(made)
-    got = shown_json(text) if plain else shown(Number(f"{type_text(_plain(made))} {text}"))
-    return Misfit("wrong_type", f"expected {type_text(declared)}, got {got}")
+def _whole(declared: pa.DataType, value: Any) -> int:
+    if not isinstance(value, Number) or not value.lstrip("-").isdigit():
+        raise _wrong(declared, value)
+    if len(value) > _LONGEST_INTEGER:
+        raise _wrong(declared, value, "out_of_range")
+    return int(value)
 
 
-def shown_json(text: str) -> str:
-    """A JSON text for a message, as other messages show values."""
-    return shown(json.loads(text, parse_int=Number, parse_float=Number))
-
-
-def _plain(made: pa.DataType) -> pa.DataType:
-    if is_text(made):
-        return pa.string()
-    return TIMESTAMP if pa.types.is_timestamp(made) else pa.binary() if is_binary(made) else made
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether this is text, also as the names of an enum."""
-    text = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(text) or pa.types.is_large_string(text))
-
-
-def is_binary(kind: pa.DataType) -> bool:
-    """Whether this is binary, also of a fixed size."""
-    types = pa.types
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
-
-
-def _cast(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    return column if column.type == declared else column.cast(declared), None
-
-
-def _integers(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+def _integer(declared: pa.DataType) -> Convert:
     low, high = RANGES[declared]
-    if column.type == declared and not pa.types.is_unsigned_integer(declared):
-        return column, None
-    kept, doubt = _between(column, low, high)
-    return kept.cast(stored_type(declared)), doubt
+
+    def convert(value: Any) -> int:
+        number = _whole(declared, value)
+        if low <= number <= high:
+            return number
+        message = f"expected {type_text(declared)} ({low} to {high}), got {shown(value)}"
+        raise Misfit("out_of_range", message)
+
+    return convert
 
 
-def _between(column: pa.Array, low: int, high: int) -> tuple[pa.Array, Doubt]:
-    """The column with null for what is outside, and which places these are."""
-    ends = pc.min_max(column).as_py()
-    if ends["min"] is None or (low <= ends["min"] and ends["max"] <= high):
-        return column, None
-    # Bounds that the column's own type does not reach would not even compare.
-    own = RANGES[column.type] if column.type != pa.uint64() else (0, 2**64 - 1)
-    inside = pc.and_(
-        pc.greater_equal(column, pa.scalar(max(low, own[0]), column.type)),
-        pc.less_equal(column, pa.scalar(min(high, own[1]), column.type)),
-    )
-    return _kept(column, inside)
+def _epoch(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> int:
+        number = _whole(declared, value)
+        if declared.unit == "ns":
+            low, high = RANGES[pa.int64()]
+            inside, microseconds = low <= number <= high, number // 1000
+        else:
+            microseconds = number * MICROSECONDS[declared.unit]
+            inside = times.FIRST_US <= microseconds <= times.LAST_US
+        if inside:
+            return microseconds
+        raise _wrong(declared, value, "out_of_range")
+
+    return convert
 
 
-def _kept(column: pa.Array, good: pa.Array) -> tuple[pa.Array, Doubt]:
-    doubt = pc.invert(good).fill_null(False).to_numpy(zero_copy_only=False)
-    return (pc.if_else(good, column, None), doubt) if doubt.any() else (column, None)
+def _float(declared: pa.DataType) -> Convert:
+    single = declared == pa.float32()
+
+    def convert(value: Any) -> float:
+        if not isinstance(value, Number):
+            raise _wrong(declared, value)
+        # As a double first, a number could be rounded twice, and so not be the nearest.
+        number: float = pa.array([str(value)]).cast(declared)[0].as_py() if single else float(value)
+        if isfinite(number):
+            return number
+        raise _wrong(declared, value, "out_of_range")
+
+    return convert
 
 
-def _integers_as_floats(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    numbers = column.fill_null(0).to_numpy()
-    floats = numbers.astype(declared.to_pandas_dtype())
-    # The largest integers may round up to a float that is no integer of these bits any more.
-    last = 2.0 ** (64 if numbers.dtype == np.uint64 else 63)
-    same = (floats < last) & (np.where(floats < last, floats, 0).astype(numbers.dtype) == numbers)
-    mask = column.is_null().to_numpy(zero_copy_only=False) | ~same
-    return pa.array(floats, mask=mask), None if same.all() else ~same
+def _decimal(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise _wrong(declared, value)
+        number = decimals.parsed(value)
+        if number is None:
+            raise _wrong(declared, value, "bad_decimal")
+        fitted = decimals.fitted(number, declared)
+        if fitted is not None:
+            return fitted
+        large = decimals.too_large(number, declared)
+        raise _wrong(declared, value, "out_of_range" if large else "bad_decimal")
+
+    return convert
 
 
-def _integers_as_decimals(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    return json_decimals.decimals(column.cast(pa.decimal128(20, 0)), declared)
+def _boolean(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise _wrong(declared, value)
+
+    return convert
 
 
-def _integers_as_epochs(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    whole, doubt = _integers(column, pa.int64())
-    stamps, outside = stored_column(whole, pa.field("", declared))
-    return stamps, outside if doubt is None else doubt if outside is None else doubt | outside
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)
 
 
-def _floats(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    floats = column.cast(declared, safe=False)
-    if floats.type.bit_width >= column.type.bit_width:
-        return floats, None
-    same = pc.or_(pc.equal(floats.cast(column.type), column), pc.is_nan(column))
-    return _kept(floats, same)
+def _string(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> str:
+        if _is_text(value):
+            return str(value)
+        raise _wrong(declared, value)
+
+    return convert
 
 
-def _texts(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    plain = column if column.type == pa.string() else column.cast(pa.string())
-    if pa.types.is_decimal(declared):
-        doubt = plain.is_valid().to_numpy(zero_copy_only=False)
-        return pa.nulls(len(plain), declared), doubt if doubt.any() else None
-    return stored_column(plain, pa.field("", declared))
+def _any(_: pa.DataType) -> Convert:
+    return lambda value: str(value) if isinstance(value, str) else exact_json(value)
 
 
-def _any(column: pa.Array, _: pa.DataType) -> tuple[pa.Array, Doubt]:
-    """Text as it is, all else as its JSON text."""
-    if is_text(column.type):
-        return _cast(column, pa.string())
-    texts = [None if text == "null" else text for text in json_texts(column)]
-    return pa.array(
-        [json.loads(text) if text and text[0] == '"' else text for text in texts], pa.string()
-    ), None
+def _binary(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> bytes:
+        if not _is_text(value):
+            raise _wrong(declared, value)
+        content = base64_bytes(value)
+        if content is None:
+            raise Misfit("bad_base64", f"expected {type_text(declared)} as base64 text, got {shown(value)}")
+        return content
+
+    return convert
 
 
-def _timestamps(column: pa.Array, _: pa.DataType) -> tuple[pa.Array, Doubt]:
-    numbers = column.view(pa.int64())
-    if column.type.unit == "ns":
-        # Floor, not toward zero: the instant before 1970 is in the microsecond before it.
-        floor = np.floor_divide(numbers.fill_null(0).to_numpy(), 1000)
-        mask = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
-        return pa.array(floor, mask=mask).view(TIMESTAMP), None
-    ticks = _TICKS[column.type.unit]
-    kept, doubt = _between(numbers, -(-times.FIRST_US // ticks), times.LAST_US // ticks)
-    return (kept if ticks == 1 else pc.multiply(kept, ticks)).view(TIMESTAMP), doubt
+def base64_bytes(text: str) -> bytes | None:
+    """What the text says in base64 (RFC 4648, padded, no white space); None if it is not that."""
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None
 
 
-def _dates(column: pa.Array, _: pa.DataType) -> tuple[pa.Array, Doubt]:
-    kept, doubt = _between(column.view(pa.int32()), times.FIRST_DAY, times.LAST_DAY)
-    return kept.view(pa.date32()), doubt
+def _date(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> int:
+        days = times.date_days(value) if _is_text(value) else None
+        if days is None:
+            code = "bad_date" if _is_text(value) else "wrong_type"
+            raise Misfit(code, f"expected {type_text(declared)} as YYYY-MM-DD, got {shown(value)}")
+        return days
+
+    return convert
 
 
-def _dates_as_timestamps(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    days, doubt = _dates(column, declared)
-    return pc.multiply(days.view(pa.int32()).cast(pa.int64()), _DAY_US).view(TIMESTAMP), doubt
+def _timestamp(declared: pa.DataType) -> Convert:
+    def convert(value: Any) -> int:
+        if isinstance(value, Number):
+            unit = next((unit for unit, digits in _EPOCH_DIGITS.items() if len(value) <= digits), "ns")
+            hint = f"declare timestamp({unit}) for epoch numbers"
+            raise Misfit("bad_timestamp", f"expected timestamp as RFC 3339 text, got {shown(value)}; {hint}")
+        microseconds = times.timestamp_us(value) if _is_text(value) else None
+        if microseconds is None:
+            code = "bad_timestamp" if _is_text(value) else "wrong_type"
+            raise Misfit(code, f"expected timestamp as RFC 3339 text, got {shown(value)}")
+        if times.FIRST_US <= microseconds <= times.LAST_US:
+            return microseconds
+        raise Misfit("out_of_range", f"expected timestamp of the years 1 to 9999 in UTC, got {shown(value)}")
+
+    return convert
 
 
-def _is_read_from_text(declared: pa.DataType) -> bool:
-    types = pa.types
-    zoned = types.is_timestamp(declared) and not is_epoch(declared)
-    return bool(zoned or types.is_date(declared) or types.is_decimal(declared))
+StructConvert = Callable[[Any], tuple[dict[str, Any], dict[str, Any] | None]]
+"""Takes an object; returns the row, and by name what did not fit, None where everything did."""
 
 
-_Applies = Callable[[Any], bool]
-_CONVERSIONS: list[tuple[_Applies, _Applies, Convert]] = [
-    (pa.types.is_integer, pa.types.is_integer, _integers),
-    (pa.types.is_integer, pa.types.is_floating, _integers_as_floats),
-    (pa.types.is_integer, pa.types.is_decimal, _integers_as_decimals),
-    (pa.types.is_integer, is_epoch, _integers_as_epochs),
-    (pa.types.is_floating, pa.types.is_floating, _floats),
-    (pa.types.is_decimal, pa.types.is_decimal, json_decimals.decimals),
-    (pa.types.is_boolean, pa.types.is_boolean, _cast),
-    (is_text, pa.types.is_string, _cast),
-    (is_text, _is_read_from_text, _texts),
-    (lambda made: True, lambda declared: declared == JSON, _any),
-    (is_binary, pa.types.is_binary, _cast),
-    (pa.types.is_timestamp, pa.types.is_timestamp, _timestamps),
-    (pa.types.is_date32, pa.types.is_date, _dates),
-    (pa.types.is_date32, pa.types.is_timestamp, _dates_as_timestamps),
+def struct_converter(
+    declared: pa.DataType, check: Check, top: Check | None = None, *, rescue: bool = False
+) -> StructConvert:
+    """The function that converts objects. New fields are left out, if `check` lets them pass.
+
+    `top` checks these objects themselves instead. With `rescue`, the smallest field of a struct that holds
+    a type change is null in the row; an array is kept or lost whole.
+    """
+    members = {field.name: _member(field, check, rescue) for field in declared}
+
+    def convert(value: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        if not isinstance(value, dict):
+            raise _wrong(declared, value)
+        row: dict[str, Any] = {}
+        lost: dict[str, Any] = {}
+        for name, (convert_member, inner, rescued) in members.items():
+            member = value.get(name)
+            try:
+                if inner is None or member is None:
+                    row[name] = convert_member(member)
+                    continue
+                row[name], part = inner(member)
+                if part is not None:
+                    lost[name] = part
+            except Misfit as misfit:
+                if not rescued or misfit.code not in TYPE_CHANGES:
+                    raise misfit.within(name) from None
+                row[name], lost[name] = None, member
+        if not members.keys() >= value.keys():
+            (top or check)(value, members.keys())
+        return row, lost or None
+
+    return convert
+
+
+def _member(field: pa.Field, check: Check, rescue: bool) -> tuple[Convert, StructConvert | None, bool]:
+    """How a field is converted, how if it is a struct with parts to rescue, and whether it may be rescued."""
+    inner = rescue and pa.types.is_struct(field.type)
+    parts = struct_converter(field.type, check, rescue=True) if inner else None
+    return converter(field, check), parts, rescue and field.nullable
+
+
+def _struct(declared: pa.DataType, check: Check) -> Convert:
+    convert = struct_converter(declared, check)
+    return lambda value: convert(value)[0]
+
+
+def _list(declared: pa.DataType, check: Check) -> Convert:
+    convert_element = converter(declared.value_field, check)
+
+    def convert(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise _wrong(declared, value)
+        row = []
+        for place, element in enumerate(value):
+            try:
+                row.append(convert_element(element))
+            except Misfit as misfit:
+                raise misfit.within(place) from None
+        return row
+
+    return convert
+
+
+def _map(declared: pa.DataType, check: Check) -> Convert:
+    convert_item = converter(declared.item_field, check)
+
+    def convert(value: Any) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict):
+            raise _wrong(declared, value)
+        row = []
+        for key, item in value.items():
+            try:
+                row.append((key, convert_item(item)))
+            except Misfit as misfit:
+                raise misfit.within(key) from None
+        return row
+
+    return convert
+
+
+_MAKERS: list[tuple[Callable[[Any], bool], Callable[[pa.DataType], Convert]]] = [
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _float),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_boolean, _boolean),
+    (pa.types.is_string, _string),
+    (lambda declared: declared == JSON, _any),
+    (pa.types.is_binary, _binary),
+    (pa.types.is_date, _date),
+    (is_epoch, _epoch),
+    (pa.types.is_timestamp, _timestamp),
+]
+_NESTED: list[tuple[Callable[[Any], bool], Callable[[pa.DataType, Check], Convert]]] = [
+    (pa.types.is_struct, _struct),
+    (pa.types.is_list, _list),
+    (pa.types.is_map, _map),
 ]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON
+from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.refusal import Number
 
 _Shape = Callable[[Any, Any], Any]
@@ -24,22 +26,6 @@ _EXACT = json.JSONDecoder(parse_int=Number, parse_float=Number)
 
 class _Inexact(Exception):
     """The exact numbers are needed."""
-
-
-def exact_json(value: Any) -> str:
-    """A strictly parsed value as JSON text without white space, numbers digit for digit as they were."""
-    if isinstance(value, Number):
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_quoted(key)}:{exact_json(member)}" for key, member in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(exact_json, value)) + "]"
-    return _quoted(value) if isinstance(value, str) else json.dumps(value)
-
-
-def any_text(value: Any) -> str:
-    """What a column that takes any value holds for a strictly parsed one."""
-    return str(value) if isinstance(value, str) else exact_json(value)
 
 
 def texts(field: pa.Field, payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> list[Any]:
@@ -78,17 +64,21 @@ def _any(value: Any, exact: Any) -> str | None:
         return value
     if exact is not _UNKNOWN:
         return exact_json(exact)
-    if not _is_exact(value):
+    if not is_exact(value):
         raise _Inexact
     return orjson.dumps(value).decode()
 
 
-def _is_exact(value: Any) -> bool:
+def is_exact(value: Any, zero: bool = False) -> bool:
+    """Whether a value that a fast parser made holds no number whose digits, or whose sign, may be lost.
+
+    `zero` says that no zero has lost its sign.
+    """
     if type(value) is dict:
-        return all(map(_is_exact, value.values()))
+        return all(map(is_exact, value.values(), repeat(zero)))
     if type(value) is list:
-        return all(map(_is_exact, value))
-    return type(value) is not float and (value != 0 or value is False)
+        return all(map(is_exact, value, repeat(zero)))
+    return type(value) is not float and (zero or value != 0 or value is False)
 
 
 def _struct(members: dict[str, _Shape]) -> _Shape:
@@ -120,7 +110,3 @@ def _map(inner: _Shape) -> _Shape:
         return {key: inner(item, exact if exact is _UNKNOWN else exact[key]) for key, item in value.items()}
 
     return shape
-
-
-def _quoted(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)

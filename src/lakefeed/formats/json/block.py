@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from lakefeed.columns.column_types import stored_type
 from lakefeed.columns.evidence import is_quiet
 from lakefeed.columns.widening import merge_fields
 from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.formats.fit import decimals
-from lakefeed.formats.fit.times import Doubt
+from lakefeed.formats.fit.columns import ColumnFitter
+from lakefeed.formats.fit.doubt import Doubt, either
 from lakefeed.formats.json import suspects as json_suspects
 from lakefeed.formats.json.any import texts
-from lakefeed.formats.json.columns import either, holds_decimal, is_unreadable, read_type, stored_column
+from lakefeed.formats.json.columns import CONVERSIONS, holds_decimal, is_unreadable, read_type
 from lakefeed.formats.json.rescue import extras_of
 from lakefeed.formats.json.shapes import Shapes
 
@@ -58,7 +58,7 @@ class BlockReader:
         self._dropped = rules.dropped
         self.mapped = [field for field in self.fields if is_unreadable(field.type)]
         """Columns that are made from parsed objects."""
-        self._stored = stored_type(pa.struct(self.fields))
+        self._fitter = ColumnFitter(CONVERSIONS)
         self._plain = [field for field in self.fields if field not in self.mapped]
         self._decimal = any(holds_decimal(field.type) for field in self._plain)
         self.shapes = Shapes(self.fields)
@@ -143,16 +143,12 @@ class BlockReader:
         return set(np.minimum(np.searchsorted(ends, places), len(payloads) - 1).tolist())
 
     def _block(self, found: pa.StructArray, made: dict[str, pa.Array]) -> Block:
-        columns, doubt = [], None
-        if found.null_count:
-            doubt = found.is_null().to_numpy(zero_copy_only=False)
-        for field in self.fields:
-            column = made[field.name] if field.name in made else found.field(field.name)
-            column, column_doubt = stored_column(column, field)
-            columns.append(column)
-            doubt = either(doubt, column_doubt)
-        rows = pa.Array.from_buffers(self._stored, len(found), [None], children=columns)
-        return Block(rows, doubt)
+        doubt = found.is_null().to_numpy(zero_copy_only=False) if found.null_count else None
+        columns = [made[one.name] if one.name in made else found.field(one.name) for one in self.fields]
+        read = pa.struct([(one.name, column.type) for one, column in zip(self.fields, columns, strict=True)])
+        whole = pa.Array.from_buffers(read, len(found), [None], children=columns)
+        rows, unfit = self._fitter.rows(whole, pa.struct(self.fields))
+        return Block(rows, either(doubt, unfit))
 
 
 def _loose(payloads: Sequence[bytes], text: bytes) -> set[int]:

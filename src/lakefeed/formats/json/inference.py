@@ -16,7 +16,7 @@ from lakefeed.columns.evidence import Evidence
 from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.formats.fit import names as json_names
 from lakefeed.formats.fit import times as json_times
-from lakefeed.formats.json.columns import INT64
+from lakefeed.formats.fit.types import INT64
 
 Objects = Sequence[dict[str, Any]]
 

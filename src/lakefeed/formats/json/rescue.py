@@ -1,4 +1,4 @@
-"""What does not fit the schema of a table, told apart from what does, so that it can be kept as JSON.
+"""The fields of an object that have no column, so that they can be kept as JSON.
 
 A field that says nothing (null, `[]`, `{}`, and these inside each other) is no new column and is not kept.
 """
@@ -10,15 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.formats.fit.names import Check, says_nothing
-from lakefeed.formats.json.values import converter, refuse_kind
-from lakefeed.formats.refusal import TYPE_CHANGES, Misfit
+from lakefeed.formats.fit.names import says_nothing
 
 Extras = Callable[[Any], Any]
-"""Takes a parsed value of a column, answers the part of it that has no column, or None."""
-
-RescuingConvert = Callable[[Any], tuple[Any, Any]]
-"""Takes a parsed value, answers what the column holds and what did not fit, None where everything did."""
+"""Takes a parsed value of a column, returns the part of it that has no column, or None."""
 
 
 def extras_of(fields: Iterable[pa.Field], ignored: Iterable[str] = ()) -> Extras:
@@ -70,41 +65,6 @@ def _each_item(inside: Extras) -> Extras:
     return extras
 
 
-def rescuing_converter(declared: pa.DataType, check: Check, top: Check | None = None) -> RescuingConvert:
-    """The function that converts objects and answers, beside the row, the fields that did not fit.
-
-    The smallest field of a struct that holds the misfit is null in the row; an array is kept or lost whole.
-    """
-    members = {field.name: (_rescuing(field, check), field.nullable) for field in declared}
-
-    def convert(value: Any) -> tuple[Any, Any]:
-        refuse_kind(declared, value)
-        row: dict[str, Any] = {}
-        lost: dict[str, Any] = {}
-        for name, (convert_member, nullable) in members.items():
-            try:
-                row[name], part = convert_member(value.get(name))
-                if part is not None:
-                    lost[name] = part
-            except Misfit as misfit:
-                if misfit.code not in TYPE_CHANGES or not nullable:
-                    raise misfit.within(name) from None
-                row[name], lost[name] = None, value[name]
-        if not members.keys() >= value.keys():
-            (top or check)(value, members.keys())
-        return row, lost or None
-
-    return convert
-
-
-def _rescuing(field: pa.Field, check: Check) -> RescuingConvert:
-    plain = converter(field, check)
-    if not pa.types.is_struct(field.type):
-        return lambda value: (plain(value), None)
-    inner = rescuing_converter(field.type, check)
-    return lambda value: (plain(value), None) if value is None else inner(value)
-
-
 def both(
     row: dict[str, Any], misfits: dict[str, Any] | None, extras: dict[str, Any] | None
 ) -> dict[str, Any]:
@@ -116,12 +76,3 @@ def both(
         elif row.get(name) is not None:
             found[name] = both(row[name], found[name], part)
     return found
-
-
-def is_exact(value: Any) -> bool:
-    """Whether a value that a fast parser made holds no number whose digits may have been lost."""
-    if isinstance(value, dict):
-        return all(map(is_exact, value.values()))
-    if isinstance(value, list):
-        return all(map(is_exact, value))
-    return not isinstance(value, float)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import JSON
-from lakefeed.formats.json.columns import is_epoch
+from lakefeed.formats.fit.types import is_epoch
 
 _CLOSE = ord("}")
 _MOST = 10  # one in so many may look wrong; if more do, looks say nothing about this stream

@@ -20,9 +20,9 @@ from lakefeed.columns.evidence import pruned
 from lakefeed.formats import Decoded, Refused, Rules
 from lakefeed.formats.json import suspects as json_suspects
 from lakefeed.formats.json import text
+from lakefeed.formats.json.any import is_exact
 from lakefeed.formats.json.block import Block, BlockReader, Failed
 from lakefeed.formats.json.inference import Imprecise, NewFields, exact_object
-from lakefeed.formats.json.rescue import is_exact
 from lakefeed.formats.json.strict import StrictReader
 
 _HOPEFUL_READS = 3
@@ -142,7 +142,7 @@ class Sieve:
             if found is None:
                 continue
             # A fast parser keeps every digit of an integer, but not the sign of a zero.
-            exact = is_exact(found) and b"-0" not in group.texts[place]
+            exact = is_exact(found, zero=True) and b"-0" not in group.texts[place]
             if exact and self._rules.new_column == "rescue":
                 self._extras[group.indexes[place]] = orjson.dumps(found).decode()
             else:

@@ -11,11 +11,11 @@ import pyarrow as pa
 from lakefeed.columns.column_types import DEEPEST, stored_type
 from lakefeed.formats import DEFAULT_RULES, Refused, Rules
 from lakefeed.formats.fit.depth import refuse_deep
+from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.fit.names import checks
-from lakefeed.formats.json.any import exact_json
-from lakefeed.formats.json.rescue import both, extras_of, rescuing_converter
+from lakefeed.formats.fit.values import struct_converter
+from lakefeed.formats.json.rescue import both, extras_of
 from lakefeed.formats.json.text import parse, too_deep
-from lakefeed.formats.json.values import struct_converter
 from lakefeed.formats.refusal import Misfit, no_payload
 
 
@@ -41,11 +41,7 @@ class StrictReader:
         self._declared = declared
         self._stored = stored_type(declared)
         self._extras = extras_of(declared) if rules.new_column == "rescue" else None
-        if rules.type_change == "rescue":
-            self._convert = rescuing_converter(declared, inner, top)
-        else:
-            convert = struct_converter(declared, inner, top)
-            self._convert = lambda value: (convert(value), None)
+        self._convert = struct_converter(declared, inner, top, rescue=rules.type_change == "rescue")
 
     def read(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Judged:
         """Judge the payloads at these indexes."""

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON
 from lakefeed.formats.fit import decimals
-from lakefeed.formats.json.columns import INT64, RANGES, is_epoch, is_unreadable
+from lakefeed.formats.fit.types import INT64, RANGES, is_epoch
+from lakefeed.formats.json.columns import is_unreadable
 from lakefeed.formats.json.text import DEEPEST, too_deep
 
 _NULL = type(None)

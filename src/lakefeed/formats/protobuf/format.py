@@ -10,11 +10,12 @@ import pyarrow as pa
 from pydantic import Field, PrivateAttr
 
 from lakefeed.formats import Decoded, Decoder, Format, Rules
-from lakefeed.formats.fit.columns import Fitted, Fitting, decoded
+from lakefeed.formats.fit.fitter import Fitter
+from lakefeed.formats.joining import Part, joined
 from lakefeed.formats.protobuf.files import Files, read_files
 from lakefeed.formats.protobuf.reader import MessageReader, blocks
 from lakefeed.formats.protobuf.registry import RegisteredMessages, kinds
-from lakefeed.formats.refusal import Misfit, codes, no_payload
+from lakefeed.formats.refusal import Misfit, codes, copies, no_payload
 from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.pipeline.options.registry import RegistryField
 
@@ -32,8 +33,6 @@ CODES = codes(
     "bad_decimal",
 )
 """Every code of a refused payload and what it means, in the order of the checks."""
-
-_Part = tuple[list[int], Fitted]
 
 
 class ProtobufFormat(Format):
@@ -90,7 +89,7 @@ class ProtobufDecoder(Decoder):
         indexes = [index for index, payload in enumerate(payloads) if payload is not None]
         refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
         messages = [payloads[index] or b"" for index in indexes]
-        return decoded(len(payloads), _read(self._reader, indexes, messages), refused)
+        return joined(len(payloads), _read(self._reader, indexes, messages), refused)
 
 
 class RegistryDecoder(Decoder):
@@ -98,21 +97,21 @@ class RegistryDecoder(Decoder):
 
     def __init__(self, messages: RegisteredMessages, schema: pa.Schema, rules: Rules) -> None:
         self._messages = messages
-        self._nothing = Fitting(schema, rules).nothing()
+        self._nothing = Fitter(schema, rules).nothing()
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal. Raises RegistryError if the registry does not answer."""
         refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
         framed = kinds(payloads, [index for index in range(len(payloads)) if index not in refused])
         refused |= framed.misfits
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for kind, (indexes, messages) in framed.found.items():
             try:
                 parts += _read(self._messages.reader(kind), indexes, messages)
             except Misfit as misfit:
-                refused |= {index: Misfit(misfit.code, misfit.message) for index in indexes}
-        return decoded(len(payloads), parts or [([], self._nothing)], refused)
+                refused |= copies(misfit, indexes)
+        return joined(len(payloads), parts or [([], self._nothing)], refused)
 
 
-def _read(reader: MessageReader, indexes: list[int], messages: list[bytes]) -> list[_Part]:
+def _read(reader: MessageReader, indexes: list[int], messages: list[bytes]) -> list[Part]:
     return [(indexes[start:end], reader.read(messages[start:end])) for start, end in blocks(messages)]

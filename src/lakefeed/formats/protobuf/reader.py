@@ -12,12 +12,13 @@ import orjson
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.formats import Rules
-from lakefeed.formats.fit.columns import Fitted, Fitting, Misfits
+from lakefeed.formats import Decoded, Rules
+from lakefeed.formats.fit.fitter import Fitter
+from lakefeed.formats.fit.rescue import Rescued
 from lakefeed.formats.protobuf.block import read_block
 from lakefeed.formats.protobuf.message import Message
 from lakefeed.formats.protobuf.strict import StrictReader
-from lakefeed.formats.refusal import Misfit
+from lakefeed.formats.refusal import Misfit, Misfits
 
 _Numbers = dict[int, dict[str, list[bytes]]]
 """By the place of a payload: what it holds of fields that the message does not have, by their numbers."""
@@ -45,10 +46,10 @@ class MessageReader:
         self.message = message
         self._rules = rules
         self._strict = StrictReader(message)
-        self._fitting = Fitting(schema, rules)
+        self._fitter = Fitter(schema, rules)
         self._strict_numbers = rules.new_column not in ("add", "ignore")
 
-    def read(self, payloads: Sequence[bytes]) -> Fitted:
+    def read(self, payloads: Sequence[bytes]) -> Decoded:
         """Every payload becomes a row or a misfit. For payloads of one of the `blocks`."""
         block = read_block(self.message, list(payloads), self._strict_numbers)
         misfits: Misfits = {}
@@ -58,8 +59,12 @@ class MessageReader:
             made = self._decided(payloads, np.flatnonzero(block.doubt).tolist(), made, misfits, numbers)
         if self._rules.new_column == "dead_letter":
             misfits |= {place: self._unexpected(found) for place, found in numbers.items()}
-        fitted = self._fitting.fit(made, misfits)
-        return self._with_numbers(fitted, numbers) if numbers else fitted
+        # Such a field has a number but no name, and so no column.
+        rescued: dict[int, Rescued] = {}
+        if self._rules.new_column == "rescue":
+            rescued = {at: {path: _text(each) for path, each in numbers[at].items()} for at in numbers}
+        fitted = self._fitter.fit(made, misfits, rescued=rescued)
+        return self._with_numbers(fitted, numbers) if self._rules.new_column == "fail" and numbers else fitted
 
     def _decided(
         self,
@@ -89,24 +94,14 @@ class MessageReader:
         misfit = Misfit("new_column", f"no field of {name} has this number, and `evolve` allows none")
         return misfit.within(next(iter(found)))
 
-    def _with_numbers(self, fitted: Fitted, numbers: _Numbers) -> Fitted:
-        """What the rules say of fields that the message does not have; they have a number but no name."""
-        good = {place: found for place, found in numbers.items() if place not in fitted.misfits}
-        if self._rules.new_column == "rescue":
-            texts = {
-                place: {path: _text(each) for path, each in found.items()} for place, found in good.items()
-            }
-            rescued = {
-                place: {**fitted.rescued.get(place, {}), **texts.get(place, {})}
-                for place in {*fitted.rescued, *texts}
-            }
-            return replace(fitted, rescued=rescued)
-        if self._rules.new_column == "fail" and good:
-            paths = sorted({path for found in good.values() for path in found})
-            new = pa.schema([(path, pa.binary()) for path in paths])
-            unknown = new if fitted.unknown is None else merge_proposals(fitted.unknown, new)
-            return replace(fitted, unknown=unknown)
-        return fitted
+    def _with_numbers(self, fitted: Decoded, numbers: _Numbers) -> Decoded:
+        """The same, with fields that the message does not have as new columns."""
+        refused = {one.index for one in fitted.refused}
+        paths = sorted({path for place, found in numbers.items() if place not in refused for path in found})
+        if not paths:
+            return fitted
+        new = pa.schema([(path, pa.binary()) for path in paths])
+        return replace(fitted, unknown=merge_proposals(fitted.unknown or pa.schema([]), new))
 
 
 def _text(values: list[bytes]) -> str:

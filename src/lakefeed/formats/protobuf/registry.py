@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from lakefeed.errors import RegistryError, RegistryUnavailable
 from lakefeed.formats import Rules
-from lakefeed.formats.fit.columns import Misfits
 from lakefeed.formats.protobuf.files import BadDescriptor, Files, registered_files
 from lakefeed.formats.protobuf.message import Message
 from lakefeed.formats.protobuf.reader import MessageReader
-from lakefeed.formats.refusal import Misfit
+from lakefeed.formats.refusal import Misfit, Misfits
 from lakefeed.formats.registry.client import RegisteredSchema
 from lakefeed.formats.registry.framing import HEADER, framed, registered
 from lakefeed.pipeline.options.registry import Registry

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from lakefeed.formats import Decoded, Decoder
-from lakefeed.formats.refusal import Misfit
+from lakefeed.formats.joining import joined
+from lakefeed.formats.refusal import Misfit, Misfits, copies
 from lakefeed.formats.registry.client import RegisteredSchema, UnknownSchema, client_of
 from lakefeed.pipeline.options.registry import Registry
 
@@ -28,7 +29,7 @@ def framed(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Framed:
     for index in indexes:
         by_header.setdefault((payloads[index] or b"")[:HEADER], []).append(index)
     by_schema: dict[int, list[int]] = {}
-    misfits: dict[int, Misfit] = {}
+    misfits: Misfits = {}
     for header, found in by_header.items():
         if len(header) == HEADER and header[0] == 0:
             by_schema[int.from_bytes(header[1:], "big")] = found
@@ -65,13 +66,10 @@ class UnframingDecoder(Decoder):
             try:
                 registered(self._registry, number, self._kind)
             except Misfit as misfit:
-                misfits |= {index: Misfit(misfit.code, misfit.message) for index in those}
+                misfits |= copies(misfit, those)
         kept = [index for index in range(len(payloads)) if index not in misfits]
         part = self._plain.decode([_content(payloads[index]) for index in kept])
-        refused = [replace(one, index=kept[one.index]) for one in part.refused]
-        refused += [misfit.refused(index) for index, misfit in misfits.items()]
-        skipped = [kept[place] for place in part.skipped]
-        return replace(part, refused=sorted(refused, key=lambda one: one.index), skipped=skipped)
+        return joined(len(payloads), [(kept, part)], misfits)
 
 
 def _content(payload: bytes | None) -> bytes | None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lakefeed.formats.avro.reader import Plain, Written, _made
 from lakefeed.formats.avro.schema import AvroSchema, parsed
 from lakefeed.formats.avro.strict import read_each
-from lakefeed.formats.fit.rescue import json_texts
+from lakefeed.formats.fit.json_text import json_texts
 
 SOME = settings(max_examples=40, deadline=None)
 

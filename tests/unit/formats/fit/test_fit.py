@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from lakefeed.columns.column_types import declared_schema, stored, type_text
 from lakefeed.formats import Decoded, Rules
-from lakefeed.formats.fit.columns import Fitting, decoded
+from lakefeed.formats.fit.fitter import Fitter
+from lakefeed.formats.joining import joined
 from lakefeed.formats.json.format import JsonFormat
 
 
 def fit(columns: dict[str, str], made: pa.Array, **rules: Any) -> Decoded:
     schema = declared_schema(columns)
-    found = decoded(len(made), [(range(len(made)), Fitting(schema, Rules(**rules)).fit(made, {}))], {})
+    found = Fitter(schema, Rules(**rules)).fit(made)
     found.rows.validate(full=True)
     assert found.rows.schema == stored(schema)
     return found
@@ -352,11 +353,11 @@ def test_rescued_values_are_exact_json() -> None:
 
 
 def test_payloads_of_several_writers_come_back_in_their_order() -> None:
-    fitting = Fitting(declared_schema({"a": "long"}), Rules())
-    one = fitting.fit(pa.array([{"a": 1}, {"a": 3}], pa.struct([("a", pa.int32())])), {})
-    other = fitting.fit(pa.array([{"a": 0}, {"a": None}], pa.struct([("a", pa.int64())])), {})
+    fitter = Fitter(declared_schema({"a": "long"}), Rules())
+    one = fitter.fit(pa.array([{"a": 1}, {"a": 3}], pa.struct([("a", pa.int32())])), {})
+    other = fitter.fit(pa.array([{"a": 0}, {"a": None}], pa.struct([("a", pa.int64())])), {})
 
-    found = decoded(4, [([1, 3], one), ([0, 2], other)], {})
+    found = joined(4, [([1, 3], one), ([0, 2], other)], {})
 
     assert found.rows.column("a").to_pylist() == [0, 1, None, 3]
 
@@ -446,8 +447,7 @@ def test_columns_that_a_writer_made_become_what_the_same_values_become_from_json
         dropped=data.draw(st.sampled_from([frozenset(), frozenset("abc") - set(schema.names)])),
     )
 
-    fitted = Fitting(schema, rules).fit(pa.array(rows, made), {})
-    typed = decoded(len(rows), [(range(len(rows)), fitted)], {})
+    typed = Fitter(schema, rules).fit(pa.array(rows, made))
     from_json = JsonFormat().decoder(schema, rules).decode([json.dumps(row).encode() for row in rows])
 
     assert [(one.index, one.code) for one in typed.refused] == [

@@ -8,7 +8,7 @@ import pytest
 from lakefeed.columns.column_types import declared_schema
 from lakefeed.formats import DEFAULT_RULES
 from lakefeed.formats.csv.format import CsvFormat
-from lakefeed.formats.fit.columns import Fitting
+from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.json.format import JsonFormat
 
 
@@ -53,9 +53,9 @@ def test_other_formats_fill_such_a_column_too() -> None:
     )
     schema = declared_schema(dict.fromkeys(("n", "s", "o", "l"), "json"))
 
-    fitted = Fitting(schema, DEFAULT_RULES).fit(made, {})
+    fitted = Fitter(schema, DEFAULT_RULES).fit(made)
 
-    assert not fitted.misfits
+    assert not fitted.refused
     assert fitted.rows.to_pylist() == [
         {"n": "1", "s": "x", "o": '{"a":1.5}', "l": "[1]"},
         {"n": None, "s": None, "o": None, "l": None},

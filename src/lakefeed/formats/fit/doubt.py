@@ -1,0 +1,40 @@
+"""Doubt: which values of a column a check on the whole column cannot decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Doubt = np.ndarray[tuple[int], np.dtype[np.bool_]] | None
+"""Which values must be looked at one by one; None for none of them."""
+
+
+def either(one: Doubt, other: Doubt) -> Doubt:
+    """Both doubts together."""
+    return other if one is None else one if other is None else one | other
+
+
+def kept(column: pa.Array, good: pa.Array) -> tuple[pa.Array, Doubt]:
+    """The column with null for what is not good, and doubt about it."""
+    doubt = pc.invert(good).fill_null(False).to_numpy(zero_copy_only=False)
+    return (pc.if_else(good, column, None), doubt) if doubt.any() else (column, None)
+
+
+def new_nulls(column: pa.Array, given: pa.Array) -> Doubt:
+    """Doubt about the values that became null on the way from the given column."""
+    if column.null_count == given.null_count:
+        return None
+    doubt: Doubt = pc.and_(column.is_null(), given.is_valid()).to_numpy(zero_copy_only=False)
+    return doubt
+
+
+def lifted(offsets: np.ndarray[Any, Any], doubt: Doubt) -> Doubt:
+    """Doubt about elements as doubt about the lists that hold them, which begin at the offsets."""
+    if doubt is None:
+        return None
+    lists = np.zeros(len(offsets) - 1, np.bool_)
+    lists[np.searchsorted(offsets, np.flatnonzero(doubt), side="right") - 1] = True
+    return lists
