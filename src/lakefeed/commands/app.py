@@ -10,32 +10,37 @@ import typer
 
 from lakefeed import __version__
 from lakefeed.commands.dead_letters import dead_letters
-from lakefeed.commands.demo import demo
-from lakefeed.commands.doctor import doctor
-from lakefeed.commands.group import Command, Group
-from lakefeed.commands.init import init
-from lakefeed.commands.plan import plan
-from lakefeed.commands.rewind import rewind
-from lakefeed.commands.run import run
-from lakefeed.commands.schema import schema
-from lakefeed.commands.status import status
+from lakefeed.commands.group import Group
 from lakefeed.commands.table import table
-from lakefeed.commands.test import test
-from lakefeed.commands.validate import validate
-from lakefeed.commands.verify import verify
 from lakefeed.errors import LakefeedError
+
+
+class _Lakefeed(Group):
+    package = __package__
+    names = (
+        "demo",
+        "init",
+        "validate",
+        "test",
+        "plan",
+        "run",
+        "status",
+        "verify",
+        "rewind",
+        "doctor",
+        "schema",
+    )
+
 
 app = typer.Typer(
     name="lakefeed",
-    cls=Group,
+    cls=_Lakefeed,
     help="Streams events into Delta Lake tables, exactly once, on Spark.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, init, validate, test, plan, run, status, verify, rewind, doctor, schema):
-    app.command(cls=Command)(command)
 app.add_typer(dead_letters)
 app.add_typer(table)
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import typer
+from deltalake import DeltaTable
+from rich.console import Console
+from rich.table import Table
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from lakefeed.commands.output import width
+from lakefeed.commands.run import run_pipeline
+from lakefeed.pipeline.http import Http
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.reports.status import status
+from lakefeed.stores import open_store
+from lakefeed.text import counted
 
 _PIPELINE = """\
 # A shop's clickstream, made up row by row: the same rows for the same seed, one in a thousand cut off in
@@ -50,10 +60,6 @@ def demo(
     rows: Annotated[int, typer.Option(min=1, help="How many events to generate.")] = 1_000_000,
 ) -> None:
     """Stream generated shop events into a Delta table and show the rows. Needs no service."""
-    from lakefeed.commands.run import run_pipeline
-    from lakefeed.pipeline.http import Http
-    from lakefeed.pipeline.pipeline import Pipeline
-
     file = directory / "demo.yaml"
     directory.mkdir(parents=True, exist_ok=True)
     if not file.exists():
@@ -69,14 +75,7 @@ def demo(
     _show(pipeline, file)
 
 
-def _show(pipeline: Any, file: Path) -> None:
-    import pyarrow.dataset as ds
-    from deltalake import DeltaTable
-
-    from lakefeed.reports.status import status
-    from lakefeed.stores import open_store
-    from lakefeed.text import counted
-
+def _show(pipeline: Pipeline, file: Path) -> None:
     found = status(pipeline)
     table = found.tables[0]
     where = os.path.relpath(table.path)
@@ -97,9 +96,6 @@ def _show(pipeline: Any, file: Path) -> None:
 
 
 def _print_rows(rows: pa.Table) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     shown = Table(box=None, pad_edge=False)
     for name in rows.column_names:
         shown.add_column(name, no_wrap=True)
@@ -110,4 +106,4 @@ def _print_rows(rows: pa.Table) -> None:
                 for name, value in row.items()
             )
         )
-    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    Console(width=width()).print(shown)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from lakefeed.commands.options import Overrides
+from lakefeed.commands.options import Json, Overrides
+from lakefeed.commands.output import to_json
+from lakefeed.doctor import CheckResult, examine
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.secrets import Redactor
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -19,39 +26,29 @@ def doctor(
         typer.Argument(metavar="[FILE]", help="The pipeline file; without it, only this machine."),
     ] = None,
     overrides: Overrides = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Find what prevents a pipeline from running; starts no JVM.
 
     Checks Java, Python, packages and memory of this machine, then the sources, stores and tables of the file.
     Each line is ok, warn or fail, and says how to repair the problem. The exit code is 3 if a check fails.
     """
-    from dataclasses import asdict, replace
-
-    import orjson
-
-    from lakefeed.doctor import examine
-    from lakefeed.pipeline.pipeline import Pipeline
-    from lakefeed.pipeline.secrets import Redactor
-
     pipeline = Pipeline.from_file(file, overrides or ()) if file else None
     redact = Redactor.of(pipeline).redact if pipeline else Redactor().redact
-    found = []
-    for finding in examine(pipeline):
-        told = replace(finding, text=redact(finding.text), remedy=redact(finding.remedy))
-        found.append(told)
+    results = []
+    for found in examine(pipeline):
+        result = replace(found, text=redact(found.text), remedy=redact(found.remedy))
+        results.append(result)
         if not as_json:
-            _print(told.check, told.state, told.text, told.remedy)
+            _print(result)
     if as_json:
-        typer.echo(orjson.dumps([asdict(each) for each in found], option=orjson.OPT_INDENT_2).decode())
-    raise typer.Exit(3 if any(each.state == "fail" for each in found) else 0)
+        typer.echo(to_json(results))
+    raise typer.Exit(3 if any(each.state == "fail" for each in results) else 0)
 
 
-def _print(check: str, state: str, text: str, remedy: str) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
+def _print(result: CheckResult) -> None:
     console = Console(soft_wrap=True, highlight=False, no_color=not sys.stdout.isatty())
-    console.print(Text.assemble((f"{state:<6}", _STYLES[state]), f"{check}: {text}"))
-    if remedy:
-        console.print(Text(f"      {remedy}"))
+    state = (f"{result.state:<6}", _STYLES[result.state])
+    console.print(Text.assemble(state, f"{result.check}: {result.text}"))
+    if result.remedy:
+        console.print(Text(f"      {result.remedy}"))

@@ -1,29 +1,62 @@
-"""What commands print for programs, and in whose name they write."""
+"""What commands print, and in whose name they write."""
 
 from __future__ import annotations
 
+import base64
+import getpass
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import orjson
+import typer
 
-def json_text(found: Any) -> str:
-    """A dataclass, and all that is in it, as JSON."""
-    import orjson
-
-    return orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z).decode()
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.secrets import Redactor
 
 
-def command_account(kind: str, reason: str | None) -> dict[str, Any]:
-    """What the commit of a command says about itself: what it did, who typed it, and why."""
-    from lakefeed.tables.operations.operation import operation_info
+@contextmanager
+def opened(file: Path, overrides: Sequence[str] | None) -> Iterator[tuple[Pipeline, Redactor]]:
+    """The pipeline of a file, and the redactor of its secrets; errors pass without secrets."""
+    pipeline = Pipeline.from_file(file, overrides or ())
+    redactor = Redactor.of(pipeline)
+    with redactor.guarding():
+        yield pipeline, redactor
 
-    return operation_info(kind, by="command", who=operator(), reason=reason)
+
+def print_report(report: Any, lines: Sequence[str], redactor: Redactor, as_json: bool) -> None:
+    """Print a report for programs, or its lines for people, without secrets."""
+    typer.echo(redactor.redact(to_json(report) if as_json else "\n".join(lines)))
+
+
+def to_json(data: Any, *, indent: bool = True) -> str:
+    """JSON of dataclasses and of whatever a table may hold.
+
+    Times are ISO text, decimals are text, bytes are base64.
+    """
+    option = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
+    return orjson.dumps(data, default=_other, option=option).decode()
+
+
+def _other(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def printable(text: str) -> str:
+    """Text that cannot drive a terminal: what is not printable is escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def width(of_a_pipe: int = 200) -> int | None:
+    """The width of what is printed: the terminal's. A pipe takes lines of any length."""
+    return None if sys.stdout.isatty() else of_a_pipe
 
 
 def operator() -> str:
     """Who typed the command: user and machine, for commits that say so."""
-    import getpass
-    import socket
-
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
 import typer
 
-from lakefeed.commands.options import Overrides, PipelineFile
+from lakefeed.columns.sightings import inferred_from
+from lakefeed.commands.options import Json, Overrides, PipelineFile
+from lakefeed.commands.output import opened, print_report
+from lakefeed.reports.plan import Forecast, PartitionForecast, TableForecast, forecast
+from lakefeed.text import counted
 
-if TYPE_CHECKING:
-    from lakefeed.reports.plan import Forecast, PartitionForecast, TableForecast
 
-
-def plan(
-    file: PipelineFile,
-    overrides: Overrides = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-) -> None:
+def plan(file: PipelineFile, overrides: Overrides = None, as_json: Json = False) -> None:
     """Show what a run would create, alter and read.
 
     Shows where each source continues and its lag, and warns about likely problems. Changes nothing. The exit
     code is 1 if a run would stop at a table, or if a source does not answer within some seconds: the plan is
     incomplete then.
     """
-    from lakefeed.commands.output import json_text
-    from lakefeed.pipeline.pipeline import Pipeline
-    from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.reports.plan import forecast
-
-    pipeline = Pipeline.from_file(file, overrides or ())
-    redactor = Redactor.of(pipeline)
-    with redactor.guarding():
+    with opened(file, overrides) as (pipeline, redactor):
         found = forecast(pipeline)
-    typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(_lines(found))))
+    print_report(found, _lines(found), redactor, as_json)
     if any(found.sources.values()) or any(one.refused for one in found.tables):
         raise typer.Exit(1)
 
@@ -64,9 +52,6 @@ def _table(one: TableForecast) -> list[str]:
 
 def _origin(one: TableForecast) -> str:
     """What the columns are inferred from; a schema that comes with the events is no guess."""
-    from lakefeed.columns.sightings import inferred_from
-    from lakefeed.text import counted
-
     if not one.seen_in:
         return f", from {counted(one.sampled, 'waiting event')}"
     return f", {inferred_from(one.seen_in, 'waiting event')}"
@@ -74,8 +59,6 @@ def _origin(one: TableForecast) -> str:
 
 def _waiting(one: TableForecast) -> str:
     """Why no event shows a column."""
-    from lakefeed.text import counted
-
     if one.resumes and not one.lag:
         return "; there are none yet"
     waits = "waits" if one.lag == 1 else "wait"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,11 +15,14 @@ from lakefeed.commands.options import (
     ToVersion,
     Yes,
     called,
+    moment,
     nothing_changed,
 )
-
-if TYPE_CHECKING:
-    from lakefeed.reprocess.rewind import RewindReport
+from lakefeed.commands.output import opened, operator, print_report
+from lakefeed.errors import UsageError
+from lakefeed.reprocess import rewind as operation
+from lakefeed.reprocess.rewind import RewindReport
+from lakefeed.text import counted
 
 
 def rewind(
@@ -40,19 +43,10 @@ def rewind(
 
     The next run reads the events since then again. Refused while the pipeline runs.
     """
-    from lakefeed.commands.moments import moment
-    from lakefeed.commands.output import json_text, operator
-    from lakefeed.errors import UsageError
-    from lakefeed.pipeline.pipeline import Pipeline
-    from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.reprocess.rewind import rewind as go_back
-
     if (to_version is None) == (to_time is None):
         raise UsageError("give either --to-version or --to-time")
-    pipeline = Pipeline.from_file(file, overrides or ())
-    redactor = Redactor.of(pipeline)
-    with redactor.guarding():
-        report = go_back(
+    with opened(file, overrides) as (pipeline, redactor):
+        report = operation.rewind(
             pipeline,
             table,
             to_version=to_version,
@@ -61,18 +55,11 @@ def rewind(
             undo_others=undo_others,
             dry_run=dry_run or not yes,
         )
-    typer.echo(
-        redactor.redact(
-            json_text(report)
-            if as_json
-            else "\n".join(_lines(report, called(file, overrides), undo_others, dry_run))
-        )
-    )
+    lines = _lines(report, called(file, overrides), undo_others, dry_run)
+    print_report(report, lines, redactor, as_json)
 
 
 def _lines(report: RewindReport, pipeline: str, undo_others: bool, dry_run: bool) -> list[str]:
-    from lakefeed.text import counted
-
     done = report.version is not None
     of_time = f" of {report.to_time}" if report.to_time else ""
     lines = [

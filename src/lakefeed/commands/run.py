@@ -11,17 +11,21 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from lakefeed.commands.options import Overrides, PipelineFile
 from lakefeed.commands.options import called as called_as
-
-if TYPE_CHECKING:
-    from lakefeed.pipeline.pipeline import Pipeline
-    from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.watch.state import RunState
+from lakefeed.errors import LakefeedError
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.secrets import Redactor
+from lakefeed.run import run as run_watched
+from lakefeed.units import format_duration
+from lakefeed.watch.log import start_logging
+from lakefeed.watch.log_lines import LogLines
+from lakefeed.watch.state import RunState
+from lakefeed.watch.terminal import LiveProgress
 
 _log = logging.getLogger("lakefeed")
 
@@ -55,12 +59,7 @@ def run(
 
     The exit code is 0 then, also with --once: nothing failed, and the next start continues from there.
     """
-    from lakefeed.pipeline.pipeline import Pipeline
-
     if log_format is LogFormat.json:
-        from lakefeed.pipeline.secrets import Redactor
-        from lakefeed.watch.log import start_logging
-
         # What the file itself is warned of is a line like the others.
         start_logging(Redactor(), quiet=quiet, json=True)
     pipeline = Pipeline.from_file(file, overrides or ())
@@ -87,12 +86,7 @@ def run_pipeline(
 
     With `called`, the pipeline as other commands are given it, what is said at the end names some of them.
     """
-    from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.run import run as run_watched
-    from lakefeed.watch.log import start_logging
-    from lakefeed.watch.state import RunState
-
-    redactor, logbook = Redactor.of(pipeline), RunState(pipeline)
+    redactor, state = Redactor.of(pipeline), RunState(pipeline)
     in_json = log_format is LogFormat.json
     start_logging(redactor, debug="--debug" in sys.argv, quiet=quiet, json=in_json)
     stop = stopped_by_signals()
@@ -100,16 +94,14 @@ def run_pipeline(
     with (
         _ending_in_json() if in_json else nullcontext(),
         redactor.guarding(),
-        _progress(pipeline, logbook, redactor, stop, called, lines=lines, waits=not once) as progress,
+        _progress(pipeline, state, redactor, stop, called, lines=lines, waits=not once) as progress,
     ):
-        run_watched(pipeline, once=once, master=master, watch=progress.watch, state=logbook, stop=stop)
+        run_watched(pipeline, once=once, master=master, watch=progress.watch, state=state, stop=stop)
 
 
 @contextmanager
 def _ending_in_json() -> Iterator[None]:
     """Let the error that ends a run be a line like the others, for whoever parses them."""
-    from lakefeed.errors import LakefeedError
-
     try:
         yield
     except LakefeedError as error:
@@ -149,7 +141,7 @@ def _end_at_once(number: int) -> NoReturn:
 
 def _progress(
     pipeline: Pipeline,
-    logbook: RunState,
+    state: RunState,
     redactor: Redactor,
     stop: threading.Event,
     called: str,
@@ -158,11 +150,6 @@ def _progress(
     waits: bool,
 ) -> AbstractContextManager[Any]:
     if lines:
-        from lakefeed.watch.log_lines import LogLines
-
-        return LogLines(logbook, called, stop, waits=waits)
-    from lakefeed.units import format_duration
-    from lakefeed.watch.terminal import LiveProgress
-
+        return LogLines(state, called, stop, waits=waits)
     patience = format_duration(pipeline.stop_timeout)
-    return LiveProgress(logbook, redactor, called=called, stop=stop, patience=patience, waits=waits)
+    return LiveProgress(state, redactor, called=called, stop=stop, patience=patience, waits=waits)

@@ -6,18 +6,21 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from lakefeed.commands.options import Overrides, PipelineFile
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from lakefeed.pipeline.pipeline import Pipeline
-    from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.reports.status import PipelineStatus, TableStatus
+from lakefeed.commands.options import Json, Overrides, PipelineFile
+from lakefeed.commands.output import opened, to_json, width
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.secrets import Redactor
+from lakefeed.reports import status as report
+from lakefeed.reports.status import PipelineStatus, TableStatus
+from lakefeed.units import readable_size
 
 _EVERY = 2.0
 
@@ -25,7 +28,7 @@ _EVERY = 2.0
 def status(
     file: PipelineFile,
     overrides: Overrides = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
     watch: Annotated[
         bool,
         typer.Option(
@@ -37,19 +40,13 @@ def status(
 
     The exit code is 1 if a source does not answer within some seconds, or a table cannot be read.
     """
-    from lakefeed.pipeline.pipeline import Pipeline
-    from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.reports.status import status as look
-
-    pipeline = Pipeline.from_file(file, overrides or ())
-    redactor = Redactor.of(pipeline)
-    with redactor.guarding(), suppress(KeyboardInterrupt):
+    with opened(file, overrides) as (pipeline, redactor), suppress(KeyboardInterrupt):
         if watch and sys.stdout.isatty() and not as_json:
             _redraw(pipeline, redactor)
         while True:
-            found = look(pipeline)
+            found = report.status(pipeline)
             if as_json:
-                typer.echo(redactor.redact(_json(found, in_lines=watch)))
+                typer.echo(redactor.redact(to_json(found, indent=not watch)))
             else:
                 _print(found, redactor)
             if not watch:
@@ -64,44 +61,23 @@ def _is_incomplete(found: PipelineStatus) -> bool:
     return unread or any(found.sources.values())
 
 
-def _json(found: PipelineStatus, *, in_lines: bool) -> str:
-    from dataclasses import asdict
-
-    import orjson
-
-    return orjson.dumps(asdict(found), option=0 if in_lines else orjson.OPT_INDENT_2).decode()
-
-
 def _redraw(pipeline: Pipeline, redactor: Redactor) -> None:
     """In place, for as long as somebody looks."""
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
-    from lakefeed.reports.status import status as look
-
     with Live(screen=True, auto_refresh=False) as live:
         while True:
-            found = look(pipeline)
+            found = report.status(pipeline)
             lines = [Text(line) for line in _lines(found, redactor)]
             live.update(Group(_table(found, redactor), *lines), refresh=True)
             time.sleep(_EVERY)
 
 
 def _print(found: PipelineStatus, redactor: Redactor) -> None:
-    from rich.console import Console
-
-    # Eighty columns are assumed where there is no terminal; a pipe takes lines of any length.
-    Console(width=None if sys.stdout.isatty() else 200).print(_table(found, redactor))
+    Console(width=width()).print(_table(found, redactor))
     for line in _lines(found, redactor):
         typer.echo(line)
 
 
 def _table(found: PipelineStatus, redactor: Redactor) -> Table:
-    from rich.table import Table
-
-    from lakefeed.units import readable_size
-
     table = Table(title=None, box=None, pad_edge=False)
     for name in ("table", "version", "rows", "files", "small", "size", "last commit", "lag"):
         table.add_column(name, justify="left" if name in ("table", "last commit") else "right", no_wrap=True)

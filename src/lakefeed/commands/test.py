@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from lakefeed.commands.options import Overrides, PipelineFile
-
-if TYPE_CHECKING:
-    from lakefeed.testing import Verdict
+from lakefeed.commands.options import Json, Overrides, PipelineFile
+from lakefeed.commands.output import to_json, width
+from lakefeed.errors import UsageError
+from lakefeed.pipeline.loading.load import load
+from lakefeed.pipeline.loading.test_paths import companion_of
+from lakefeed.testing import Verdict, check
 
 
 def test(
@@ -19,7 +24,7 @@ def test(
         bool, typer.Option("--spark", help="Run on Spark, as `run` does; some seconds slower.")
     ] = False,
     overrides: Overrides = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Check a pipeline with sample events; connects to nothing.
 
@@ -27,11 +32,6 @@ def test(
     are in the file under `tests`, or in shop.test.yaml next to shop.yaml. The exit code is 3 when a test
     fails.
     """
-    from lakefeed.errors import UsageError
-    from lakefeed.pipeline.loading.load import load
-    from lakefeed.pipeline.loading.test_paths import companion_of
-    from lakefeed.testing import check
-
     pipeline = load(file, overrides or (), with_tests=True).pipeline
     if not pipeline.tests:
         raise UsageError(
@@ -44,27 +44,14 @@ def test(
             _print(verdict)
     failed = sum(not verdict.passed for verdict in verdicts)
     if as_json:
-        typer.echo(_json(verdicts))
+        typer.echo(to_json([{**asdict(verdict), "passed": verdict.passed} for verdict in verdicts]))
     else:
         typer.echo(f"{len(verdicts) - failed} passed, {failed} failed")
     raise typer.Exit(3 if failed else 0)
 
 
-def _json(verdicts: list[Verdict]) -> str:
-    from dataclasses import asdict
-
-    import orjson
-
-    found = [{**asdict(verdict), "passed": verdict.passed} for verdict in verdicts]
-    return orjson.dumps(found, option=orjson.OPT_INDENT_2).decode()
-
-
 def _print(verdict: Verdict) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console = Console(width=width(), highlight=False)
     word = Text("ok    ", "green") if verdict.passed else Text("FAILED", "red")
     console.print(Text.assemble(word, "  ", verdict.name))
     if verdict.error:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from lakefeed.commands.options import Overrides
+from lakefeed.commands.options import Overrides, PipelineFile
 from lakefeed.pipeline.loading.load import load
 from lakefeed.text import counted
 
 
-def validate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=False)],
-    overrides: Overrides = None,
-) -> None:
+def validate(file: PipelineFile, overrides: Overrides = None) -> None:
     """Check a pipeline file, without connecting to anything.
 
     Every problem is printed with its line, and the exit code is 2.

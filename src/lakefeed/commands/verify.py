@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lakefeed.commands.options import Overrides, PipelineFile
-
-if TYPE_CHECKING:
-    from lakefeed.reports.verify import PartitionProof, PipelineProof, TableProof
+from lakefeed.commands.options import Json, Overrides, PipelineFile
+from lakefeed.commands.output import opened, print_report
+from lakefeed.reports import verify as report
+from lakefeed.reports.verify import PartitionProof, PipelineProof, TableProof
+from lakefeed.text import counted, listed
 
 
 def verify(
@@ -18,29 +19,20 @@ def verify(
         bool, typer.Option("--deep", help="Read the data too, and look for repeated events in it.")
     ] = False,
     overrides: Overrides = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Prove that no event is lost and none is there twice.
 
     Reads the tables' own logs. Each finding names version and offsets, and the exit code is 3.
     """
-    from lakefeed.commands.output import json_text
-    from lakefeed.pipeline.pipeline import Pipeline
-    from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.reports.verify import verify as prove
-
-    pipeline = Pipeline.from_file(file, overrides or ())
-    redactor = Redactor.of(pipeline)
-    with redactor.guarding():
-        found = prove(pipeline, deep=deep)
-    typer.echo(redactor.redact(json_text(found) if as_json else "\n".join(_lines(found))))
+    with opened(file, overrides) as (pipeline, redactor):
+        found = report.verify(pipeline, deep=deep)
+    print_report(found, _lines(found), redactor, as_json)
     if not found.sound:
         raise typer.Exit(3)
 
 
 def _lines(found: PipelineProof) -> list[str]:
-    from lakefeed.text import counted
-
     lines = [line for one in (*found.tables, found.dead_letters) for line in _table(one)]
     count = sum(len(one.findings) for one in (*found.tables, found.dead_letters))
     if count:
@@ -53,8 +45,6 @@ def _lines(found: PipelineProof) -> list[str]:
 
 
 def _partition(at: PartitionProof, name: str) -> str:
-    from lakefeed.text import counted
-
     if at.next <= at.first:
         return f"  {name}: nothing read yet, the next offset is {at.next}"
     settled = f", {at.settled:,} more replayed or discarded" if at.settled else ""
@@ -65,8 +55,6 @@ def _partition(at: PartitionProof, name: str) -> str:
 
 
 def _table(one: TableProof) -> list[str]:
-    from lakefeed.text import counted, listed
-
     if one.version is None:
         state = "not created yet" if not one.findings else "could not be read"
         return [f"{one.name}: {state}", *(f"  ! {finding}" for finding in one.findings)]

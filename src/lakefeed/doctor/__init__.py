@@ -13,7 +13,7 @@ from lakefeed.doctor.check_result import CheckResult
 if TYPE_CHECKING:
     from lakefeed.pipeline.pipeline import Pipeline
 
-__all__ = ["Finding", "examine"]
+__all__ = ["CheckResult", "examine"]
 
 
 def examine(pipeline: Pipeline | None = None) -> Iterator[CheckResult]:

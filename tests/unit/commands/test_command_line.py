@@ -72,6 +72,26 @@ def test_help_tells_each_command_with_a_whole_sentence(group: tuple[str, ...]) -
         assert f" {name} {sentence.split('. ')[0]}" in told
 
 
+@pytest.mark.parametrize(
+    "words", [["--help"], ["table", "--help"], ["dead-letters", "--help"], ["--version"]]
+)
+def test_help_of_all_commands_imports_none_of_them(words: list[str]) -> None:
+    program = f"""
+import sys
+from lakefeed.commands.app import app
+try:
+    app({words!r})
+except SystemExit as end:
+    assert not end.code, end.code
+heavy = {{"pyspark", "pyarrow", "deltalake", "lakefeed.commands.run"}}
+print(*sorted(heavy & sys.modules.keys()), "end")
+"""
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout.splitlines()[-1] == "end", done.stderr
+
+
 def test_help_says_what_lakefeed_is() -> None:
     assert "Streams events into Delta Lake tables, exactly once, on Spark." in lakefeed("--help")[1]
 

@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 
 from lakefeed import Pipeline
 from lakefeed.commands import app as line
-from lakefeed.commands.dead_letters import _topic_and_number
-from lakefeed.commands.letters import letter_lines, printable
-from lakefeed.commands.output import operator
+from lakefeed.commands.dead_letters.letter import letter_lines
+from lakefeed.commands.dead_letters.letters_command import topic_and_number
+from lakefeed.commands.output import operator, printable
 from lakefeed.commands.plan import _table
 from lakefeed.engine.instance import only_instance
 from lakefeed.errors import UsageError
@@ -401,7 +401,7 @@ def test_payload_is_shown_readably_and_cannot_drive_the_terminal(
 ) -> None:
     import pyarrow as pa
 
-    from lakefeed.commands.letters import letter_records
+    from lakefeed.commands.dead_letters.letter import letter_records
     from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 
     row = {field.name: None for field in DEAD_LETTER_SCHEMA} | {
@@ -464,13 +464,13 @@ def test_letters_that_died_together_are_shown_from_the_last_offset_on(lakefeed: 
 
 
 def test_partition_may_be_named_as_messages_name_it() -> None:
-    assert _topic_and_number(None, "my-orders-12") == ("my-orders", 12)
-    assert _topic_and_number("orders", "3") == ("orders", 3)
+    assert topic_and_number(None, "my-orders-12") == ("my-orders", 12)
+    assert topic_and_number("orders", "3") == ("orders", 3)
     for wrong in ("orders", "-1", "orders-x"):
         with pytest.raises(UsageError, match="expected a number, or a topic and a number such as orders-0"):
-            _topic_and_number(None, wrong)
+            topic_and_number(None, wrong)
     with pytest.raises(UsageError, match="is of topic orders, but --topic is clicks"):
-        _topic_and_number("clicks", "orders-1")
+        topic_and_number("clicks", "orders-1")
 
 
 def test_plan_of_a_run_that_would_stop_fails(lakefeed: Lakefeed, tmp_path: Path) -> None:

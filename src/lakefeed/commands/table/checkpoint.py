@@ -4,31 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakefeed.commands.table.options import At, DryRun, File, Json, Storage, Yes
+from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.tables.operations import checkpoint as operation
 
 
-def checkpoint(
-    path: At,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    file: File = None,
-    storage: Storage = None,
-    as_json: Json = False,
-) -> None:
+@changing_command(without=("reason",))
+def checkpoint(at: TableCommand) -> Change:
     """Write a checkpoint of the log, so that readers need not read every entry. Adds no version."""
-    from lakefeed.commands.table.table_command import Told, command
-    from lakefeed.tables.operations import checkpoint as operation
+    plan = operation.plan(at.table)
+    last = "never" if plan.last is None else f"of version {plan.last}"
+    lines = [f"{at.path}, version {plan.version}: last checkpoint {last}, {plan.entries:,} entries since"]
+    data = {"version": plan.version, "last_checkpoint": plan.last, "entries_since": plan.entries}
+    nothing = "Nothing to do: the newest version has a checkpoint." if plan.nothing else None
 
-    with command(path, file, storage, as_json) as at:
-        table = at.table()
-        plan = operation.plan(table)
-        last = "never" if plan.last is None else f"of version {plan.last}"
-        lines = [f"{at.path}, version {plan.version}: last checkpoint {last}, {plan.entries:,} entries since"]
-        data = {"version": plan.version, "last_checkpoint": plan.last, "entries_since": plan.entries}
-        nothing = "Nothing to do: the newest version has a checkpoint." if plan.nothing else None
+    def apply() -> dict[str, Any]:
+        version = operation.run(at.table, plan)
+        return {"version": version, "told": f"Done: a checkpoint of version {version}."}
 
-        def run() -> dict[str, Any]:
-            version = operation.run(table, plan)
-            return {"version": version, "told": f"Done: a checkpoint of version {version}."}
-
-        at.settle(Told(lines, data, nothing), yes, dry_run, run)
+    return Change(lines, data, apply, nothing)

@@ -2,59 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 
-from lakefeed.commands.table.options import At, DryRun, Json, Reason, Storage, Yes
+from lakefeed.columns.column_types import column, stored_type, type_text
+from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.errors import UsageError
+from lakefeed.files.statistics import footer_statistics
+from lakefeed.tables.operations import convert as operation
 
-if TYPE_CHECKING:
-    import pyarrow as pa
 
-
+@changing_command(without=("file",))
 def convert(
-    path: At,
+    at: TableCommand,
     partition_by: Annotated[
         str | None,
         typer.Option(
             help='Types of the columns in directory names: "day date, country string". Default: string.'
         ),
     ] = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    reason: Reason = None,
-    storage: Storage = None,
-    as_json: Json = False,
-) -> None:
+) -> Change:
     """Turn a directory of Parquet files into a Delta table, in place. No file is rewritten or moved."""
-    from lakefeed.columns.column_types import type_text
-    from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.table_command import Told, command, plain
-    from lakefeed.files.statistics import footer_statistics
-    from lakefeed.tables.operations import convert as conversion
+    plan = operation.plan(at.path, at.store, _types(partition_by), footer_statistics)
+    columns = {field.name: type_text(field.type) for field in [*plan.schema, *plan.partition_by]}
+    lines = [
+        f"{at.path}: {plan.files} would become a Delta table",
+        *(f"  {name}: {kind}" for name, kind in columns.items()),
+        f"partitioned by {', '.join(plan.partition_by.names) or 'nothing'}",
+    ]
+    data = {"files": plan.files, "schema": columns, "partition_by": plan.partition_by.names}
 
-    with command(path, None, storage, as_json) as at:
-        plan = conversion.plan(at.path, at.store, _types(partition_by), footer_statistics)
-        columns = {field.name: type_text(field.type) for field in [*plan.schema, *plan.partition_by]}
-        lines = [
-            f"{at.path}: {plan.files} would become a Delta table",
-            *(f"  {name}: {kind}" for name, kind in columns.items()),
-            f"partitioned by {', '.join(plan.partition_by.names) or 'nothing'}",
-        ]
-        data = {"files": plain(plan.files), "schema": columns, "partition_by": plan.partition_by.names}
-        commit_info = command_account("convert", reason)
+    def apply() -> dict[str, Any]:
+        version = operation.run(plan, at.storage, at.commit_info("convert")).version()
+        return {"version": version, "told": f"Done: version {version}. {plan.files}."}
 
-        def run() -> dict[str, Any]:
-            version = conversion.run(plan, at.storage, commit_info).version()
-            return {"version": version, "told": f"Done: version {version}. {plan.files}."}
-
-        at.settle(Told(lines, data), yes, dry_run, run)
+    return Change(lines, data, apply)
 
 
 def _types(text: str | None) -> dict[str, pa.DataType]:
-    from lakefeed.columns.column_types import column, stored_type
-    from lakefeed.errors import UsageError
-
     found = {}
     for part in (text or "").split(","):
         name, _, kind = part.strip().partition(" ")

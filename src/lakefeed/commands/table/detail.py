@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lakefeed.commands.table.options import At, File, Json, Storage
+from lakefeed.commands.options import names
+from lakefeed.commands.table.table_command import TableCommand, table_command
+from lakefeed.tables.detail.detail import Description, describe
+from lakefeed.text import listed
+from lakefeed.units import readable_size
 
-if TYPE_CHECKING:
-    from lakefeed.commands.table.table_command import TableCommand
-    from lakefeed.tables.detail.detail import Description
 
-
+@table_command
 def detail(
-    path: At,
+    at: TableCommand,
     filters: Annotated[
         str | None,
         typer.Option(help="Columns that queries filter by, such as user_id,country: adds advice."),
     ] = None,
-    file: File = None,
-    storage: Storage = None,
-    as_json: Json = False,
 ) -> None:
     """Show schema, partitions, files, features, properties, owner, last commits, and advice."""
-    from lakefeed.commands.table.table_command import command, names, plain
-    from lakefeed.tables.detail.detail import describe
-
-    with command(path, file, storage, as_json) as at:
-        found = describe(at.table(), names(filters))
-        if as_json:
-            at.show(plain(found))
-        else:
-            _print(at, found)
+    found = describe(at.table, names(filters))
+    if at.as_json:
+        at.print_json(found)
+    else:
+        _print(at, found)
 
 
 def _print(at: TableCommand, found: Description) -> None:
-    from lakefeed.text import listed
-    from lakefeed.units import readable_size
-
-    at.say(
+    at.print(
         f"{found.path}",
         f"  version {found.version}, created {found.created}, id {found.id}",
         f"  {found.table}; {found.small_files:,} small (target {readable_size(found.target_file_size)})",
@@ -69,4 +60,4 @@ def _print(at: TableCommand, found: Description) -> None:
 
 def _section(at: TableCommand, title: str, lines: list[str]) -> None:
     if lines:
-        at.say("", f"{title}:", *(f"  {line}" for line in lines))
+        at.print("", f"{title}:", *(f"  {line}" for line in lines))

@@ -4,47 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakefeed.commands.table.options import At, DryRun, File, Json, Storage, Yes
+from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.tables.operations import drop as operation
+from lakefeed.tables.positions import named_partition
 from lakefeed.text import counted
 
 
-def drop(
-    path: At,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    file: File = None,
-    storage: Storage = None,
-    as_json: Json = False,
-) -> None:
+@changing_command(without=("reason",))
+def drop(at: TableCommand) -> Change:
     """Delete a table: the data of all versions and the log, and no other files."""
-    from lakefeed.commands.table.table_command import Told, command, plain
-    from lakefeed.tables.operations import drop as operation
-    from lakefeed.tables.positions import named_partition
+    plan = operation.plan(at.table)
+    lines = [
+        f"{at.path}, version {plan.version}: {plan.table}",
+        f"{counted(plan.deleted.files, 'file')}, all versions and the log, would be deleted for good",
+    ]
+    if held := sum(named_partition(name) is not None for name in plan.positions):
+        lines.append(
+            f"The positions of {counted(held, 'source partition')} are deleted too: a pipeline that "
+            f"still uses this path would create the table again and read from `start`."
+        )
+    if plan.left_alone:
+        lines.append(f"Not deleted: {', '.join(plan.left_alone[:10])}, which do not belong to the table.")
+    data = {
+        "version": plan.version,
+        "table": plan.table,
+        "deleted": plan.deleted,
+        "left_alone": list(plan.left_alone),
+        "positions": list(plan.positions),
+    }
 
-    with command(path, file, storage, as_json) as at:
-        table = at.table()
-        plan = operation.plan(table)
-        lines = [
-            f"{at.path}, version {plan.version}: {plan.table}",
-            f"{counted(plan.deleted.files, 'file')}, all versions and the log, would be deleted for good",
-        ]
-        if held := sum(named_partition(name) is not None for name in plan.positions):
-            lines.append(
-                f"The positions of {counted(held, 'source partition')} are deleted too: a pipeline that "
-                f"still uses this path would create the table again and read from `start`."
-            )
-        if plan.left_alone:
-            lines.append(f"Not deleted: {', '.join(plan.left_alone[:10])}, which do not belong to the table.")
-        data = {
-            "version": plan.version,
-            "table": plain(plan.table),
-            "deleted": plain(plan.deleted),
-            "left_alone": list(plan.left_alone),
-            "positions": list(plan.positions),
-        }
+    def apply() -> dict[str, Any]:
+        count = operation.run(at.table, plan)
+        return {"deleted_files": count, "told": f"Done: {counted(count, 'file')} deleted."}
 
-        def run() -> dict[str, Any]:
-            count = operation.run(table, plan)
-            return {"deleted_files": count, "told": f"Done: {counted(count, 'file')} deleted."}
-
-        at.settle(Told(lines, data), yes, dry_run, run)
+    return Change(lines, data, apply)

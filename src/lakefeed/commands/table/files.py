@@ -6,55 +6,45 @@ from typing import Annotated
 
 import typer
 
-from lakefeed.commands.table.options import At, File, Json, Storage
+from lakefeed.commands.table.table_command import TableCommand, table_command
+from lakefeed.tables.detail.detail import instant
+from lakefeed.tables.log.snapshot import data_files, extent, partition_text
 
 
+@table_command
 def files(
-    path: At,
+    at: TableCommand,
     where: Annotated[
         str | None, typer.Option(help="A SQL condition: only files that may have matching rows.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many files, smallest first.")] = 50,
-    file: File = None,
-    storage: Storage = None,
-    as_json: Json = False,
 ) -> None:
     """Show the files of the newest version with size, rows and partition, smallest first."""
-    from lakefeed.commands.table.table_command import command
-    from lakefeed.tables.detail.detail import instant
-    from lakefeed.tables.log.snapshot import data_files, extent, partition_text
-
-    with command(path, file, storage, as_json) as at:
-        found = sorted(data_files(at.table().delta, where), key=lambda one: (one.size, one.path))
-        shown = found[:limit]
-        if as_json:
-            at.show(
-                {
-                    "files": [
-                        {
-                            "path": one.path,
-                            "bytes": one.size,
-                            "rows": one.rows,
-                            "partition": dict(one.partition),
-                            "modified": instant(one.modified),
-                        }
-                        for one in shown
-                    ],
-                    "total": len(found),
-                }
-            )
-            return
-        rows = [
-            (
-                f"{one.size:,}",
-                "?" if one.rows is None else f"{one.rows:,}",
-                instant(one.modified) or "",
-                partition_text(one.partition),
-                one.path,
-            )
+    found = sorted(data_files(at.table.delta, where), key=lambda one: (one.size, one.path))
+    shown = found[:limit]
+    if at.as_json:
+        described = [
+            {
+                "path": one.path,
+                "bytes": one.size,
+                "rows": one.rows,
+                "partition": dict(one.partition),
+                "modified": instant(one.modified),
+            }
             for one in shown
         ]
-        at.rows(
-            ("bytes", "rows", "modified", "partition", "path"), rows, left=("modified", "partition", "path")
+        at.print_json({"files": described, "total": len(found)})
+        return
+    rows = [
+        (
+            f"{one.size:,}",
+            "?" if one.rows is None else f"{one.rows:,}",
+            instant(one.modified) or "",
+            partition_text(one.partition),
+            one.path,
         )
-        at.say(f"{len(shown):,} of {extent(found)}")
+        for one in shown
+    ]
+    left = ("modified", "partition", "path")
+    at.print_rows(("bytes", "rows", *left), rows, left)
+    at.print(f"{len(shown):,} of {extent(found)}")

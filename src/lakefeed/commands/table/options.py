@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from lakefeed.commands.options import DryRun, Json, Reason, ToTime, ToVersion, Yes
-
 At = Annotated[
     str,
     typer.Argument(
@@ -29,5 +27,3 @@ Storage = Annotated[
         help="An option of the object store. Keys may be in the environment.",
     ),
 ]
-
-__all__ = ["At", "DryRun", "File", "Json", "Reason", "Storage", "ToTime", "ToVersion", "Yes"]

@@ -1,58 +1,66 @@
-"""Where a table command works: the table that was named, its secrets kept, and what is shown about it."""
+"""What all `lakefeed table` commands do: find the table, show plans and results, keep secrets."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow.fs as pafs
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from lakefeed.commands.options import nothing_changed
+from lakefeed.commands.options import DryRun, Json, Reason, Yes, nothing_changed, pairs, with_options_of
+from lakefeed.commands.output import operator, to_json, width
+from lakefeed.commands.table.options import At, File, Storage
 from lakefeed.errors import TableError, UsageError
-
-if TYPE_CHECKING:
-    import pyarrow.fs as pafs
-
-    from lakefeed.pipeline.secrets import Redactor
-    from lakefeed.tables.operations.operation import Report
-    from lakefeed.tables.table import LakeTable
+from lakefeed.pipeline.options.paths import location
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.secrets import Redactor, secret_strings
+from lakefeed.stores import open_store
+from lakefeed.tables.operations.operation import Report, operation_info
+from lakefeed.tables.table import LakeTable
+from lakefeed.text import listed, suggestion
 
 _PIPE = 400
 
 
 @dataclass
-class Told:
-    """A plan in words and as data. `nothing` says why there is nothing to do, if so."""
+class Change:
+    """What a command would do, for people and for programs, and how to do it.
+
+    `nothing` says why there is nothing to do, if so.
+    """
 
     lines: Sequence[str]
     data: dict[str, Any]
+    apply: Callable[[], Report | dict[str, Any]]
     nothing: str | None = None
 
 
 @dataclass
 class TableCommand:
-    """One command at one table."""
+    """One command on one table."""
 
     path: str
     storage: dict[str, str]
     redactor: Redactor
     as_json: bool
+    file: Path | None = None
+    reason: str | None = None
 
     @property
     def store(self) -> pafs.FileSystem:
-        """The place of the table, whether or not there is one."""
-        from lakefeed.stores import open_store
-
+        """The store of the table, whether or not there is one."""
         return open_store(self.path, self.storage)
 
+    @cached_property
     def table(self) -> LakeTable:
         """The table; TableError where there is none."""
-        from lakefeed.tables.table import LakeTable
-
         table = LakeTable.open("table", self.path, self.storage, self.store, foreign=True)
         if table is None:
             raise TableError(
@@ -61,30 +69,31 @@ class TableCommand:
             )
         return table
 
-    def say(self, *lines: str) -> None:
+    def commit_info(self, kind: str) -> dict[str, Any]:
+        """What the commit of this command records: what it did, who typed it, and why."""
+        return operation_info(kind, by="command", who=operator(), reason=self.reason)
+
+    def print(self, *lines: str) -> None:
         """Print lines, without secrets."""
         for line in lines:
             typer.echo(self.redactor.redact(line))
 
-    def show(self, data: Any) -> None:
+    def print_json(self, data: Any) -> None:
         """Print data as JSON, without secrets."""
-        self.say(to_json(data, indent=True))
+        self.print(to_json(data))
 
     @property
     def width(self) -> int:
-        """How many characters a line has room for; a pipe takes lines of any length."""
-        from rich.console import Console
+        """How many characters a line has room for."""
+        return width(of_a_pipe=_PIPE) or Console().width
 
-        return Console().width if sys.stdout.isatty() else _PIPE
-
-    def rows(self, names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> None:
-        """Print a table for people; the columns in `left` begin at the left, all others end at the right.
+    def print_rows(
+        self, names: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()
+    ) -> None:
+        """Print rows for people; the columns in `left` begin at the left, all others end at the right.
 
         What has no room on its line goes on below; nothing is cut off.
         """
-        from rich.console import Console
-        from rich.table import Table
-
         shown = Table(box=None, pad_edge=False)
         for name in names:
             shown.add_column(name, justify="left" if name in left else "right", overflow="fold")
@@ -92,113 +101,107 @@ class TableCommand:
             shown.add_row(*(self.redactor.redact(cell) for cell in row))
         Console(width=self.width, markup=False, emoji=False, highlight=False).print(shown)
 
-    def settle(
-        self, told: Told, yes: bool, dry_run: bool, run: Callable[[], Report | dict[str, Any]]
-    ) -> None:
-        """Show the plan; with `yes`, carry it out and show what it has come to."""
+    def show_or_apply(self, change: Change, *, yes: bool, dry_run: bool) -> None:
+        """Show a change; with `yes`, apply it and show the result."""
         if not self.as_json:
-            self.say(*told.lines)
-        if told.nothing or dry_run or not yes:
+            self.print(*change.lines)
+        if change.nothing or dry_run or not yes:
             if self.as_json:
-                self.show({"plan": told.data, "done": False})
+                self.print_json({"plan": change.data, "done": False})
             else:
-                self.say(told.nothing or nothing_changed(dry_run))
+                self.print(change.nothing or nothing_changed(dry_run))
             return
-        result = run()
+        result = change.apply()
         if self.as_json:
-            self.show({"plan": told.data, "done": True, "report": plain(result)})
+            self.print_json({"plan": change.data, "done": True, "report": result})
         else:
-            self.say(*_report_lines(result))
+            self.print(_result_line(result))
+
+
+def table_command(own: Callable[..., None]) -> Callable[..., None]:
+    """Make a command that looks at a table. `own` gets a TableCommand and the command's own options."""
+
+    def shared(
+        path: At, *, file: File = None, storage: Storage = None, as_json: Json = False, **options: Any
+    ) -> None:
+        with opened(path, file, storage, as_json) as at:
+            own(at, **options)
+
+    return with_options_of(own, shared)
+
+
+def changing_command(
+    without: Collection[str] = (),
+) -> Callable[[Callable[..., Change | None]], Callable[..., None]]:
+    """Make a command that changes a table: `own` plans the change, which is applied with `--yes` only.
+
+    `own` returns None where it was only asked to show something. `without` names shared options that this
+    command does not have.
+    """
+
+    def made(own: Callable[..., Change | None]) -> Callable[..., None]:
+        def shared(
+            path: At,
+            *,
+            yes: Yes = False,
+            dry_run: DryRun = False,
+            reason: Reason = None,
+            file: File = None,
+            storage: Storage = None,
+            as_json: Json = False,
+            **options: Any,
+        ) -> None:
+            with opened(path, file, storage, as_json, reason) as at:
+                if change := own(at, **options):
+                    at.show_or_apply(change, yes=yes, dry_run=dry_run)
+
+        return with_options_of(own, shared, without)
+
+    return made
 
 
 @contextmanager
-def command(
-    path: str, file: Path | None, storage: Sequence[str] | None, as_json: bool = False
+def opened(
+    path: str, file: Path | None, storage: Sequence[str] | None, as_json: bool, reason: str | None = None
 ) -> Iterator[TableCommand]:
     """Find the table that a command line names; errors pass without secrets."""
-    from lakefeed.pipeline.secrets import Redactor, secret_strings
-
     given = pairs(storage or (), "--storage")
     secrets = set(secret_strings({"storage": given}))
     if file is None:
-        place, options = _located(path), given
+        found, options = _located(path), given
     else:
-        from lakefeed.pipeline.pipeline import Pipeline
-
         pipeline = Pipeline.from_file(file)
-        place, named = _named(pipeline, path, file)
-        options = {**named, **given}
+        found, of_the_file = _named(pipeline, path, file)
+        options = {**of_the_file, **given}
         written = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
         secrets |= set(secret_strings(written, (), pipeline.option_paths_from_variables))
     redactor = Redactor(secrets)
     with redactor.guarding():
-        yield TableCommand(place, options, redactor, as_json)
-
-
-def plain(value: Any) -> Any:
-    """Dataclasses as dicts, for JSON."""
-    from dataclasses import asdict, is_dataclass
-
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def to_json(data: Any, *, indent: bool = False) -> str:
-    """JSON of whatever a table may hold: times as ISO text, decimals as text, bytes as base64."""
-    import base64
-
-    import orjson
-
-    def other(value: Any) -> Any:
-        return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
-
-    option = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
-    return orjson.dumps(data, default=other, option=option).decode()
-
-
-def pairs(given: Sequence[str], option: str) -> dict[str, str]:
-    """`KEY=VALUE` arguments as a dict; UsageError for one without `=`."""
-    found = {}
-    for text in given:
-        key, is_pair, value = text.partition("=")
-        if not is_pair or not key.strip():
-            raise UsageError(f"{option} expects KEY=VALUE, got {key!r}.")
-        found[key.strip()] = value
-    return found
-
-
-def names(text: str | None) -> list[str]:
-    """Column names separated by commas."""
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+        yield TableCommand(found, options, redactor, as_json, file, reason)
 
 
 def _located(path: str) -> str:
-    from lakefeed.pipeline.options.paths import location
-
     try:
         return location(path, Path.cwd())
     except ValueError as error:
         raise UsageError(f"PATH: {error}") from None
 
 
-def _named(pipeline: Any, name: str, file: Path) -> tuple[str, dict[str, str]]:
+def _named(pipeline: Pipeline, name: str, file: Path) -> tuple[str, dict[str, str]]:
     if name in pipeline.tables:
         return pipeline.tables[name].path, pipeline.storage_for(name)
     if name == "dead_letters":
         return pipeline.dead_letters_path, pipeline.dead_letters_storage
-    from lakefeed.text import suggestion
-
     raise UsageError(f"{file} has no table {name!r}{suggestion(name, [*pipeline.tables, 'dead_letters'])}")
 
 
-def _report_lines(result: Report | dict[str, Any]) -> list[str]:
+def _result_line(result: Report | dict[str, Any]) -> str:
     if isinstance(result, dict):
-        return [str(result["told"])]
-    from lakefeed.text import listed
-
+        return str(result["told"])
     if not result.versions:
-        return ["Nothing was left to do; no version was made."]
+        return "Nothing was left to do; no version was made."
     made = listed(str(version) for version in result.versions)
-    many = result.versions if len(result.versions) <= 5 else ()
-    text = f"version {made}" if many else f"versions {result.versions[0]} to {result.versions[-1]}"
+    few = len(result.versions) <= 5
+    text = f"version {made}" if few else f"versions {result.versions[0]} to {result.versions[-1]}"
     changed = f" Before: {result.before}. After: {result.after}." if result.before != result.after else ""
-    return [f"Done: {text}.{changed}"]
+    return f"Done: {text}.{changed}"

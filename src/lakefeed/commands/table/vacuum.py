@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from lakefeed.commands.table.options import At, DryRun, File, Json, Reason, Storage, Yes
-
-if TYPE_CHECKING:
-    from lakefeed.commands.table.table_command import TableCommand, Told
-    from lakefeed.tables.operations.vacuum import VacuumPlan
+from lakefeed.commands.options import parsed
+from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.tables.operations import vacuum as operation
+from lakefeed.units import format_duration, parse_duration, readable_size
 
 _SHOWN = 10
 
 
+@changing_command()
 def vacuum(
-    path: At,
+    at: TableCommand,
     retain: Annotated[
         str | None,
         typer.Option(
@@ -26,35 +26,10 @@ def vacuum(
     allow_short_retention: Annotated[
         bool, typer.Option("--allow-short-retention", help="Allow a shorter --retain.")
     ] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    reason: Reason = None,
-    file: File = None,
-    storage: Storage = None,
-    as_json: Json = False,
-) -> None:
+) -> Change:
     """Delete files that no version within the retention needs. Shows them first."""
-    from lakefeed.commands.output import command_account
-    from lakefeed.commands.table.table_command import command
-    from lakefeed.errors import UsageError
-    from lakefeed.tables.operations import vacuum as operation
-    from lakefeed.units import parse_duration
-
-    try:
-        seconds = None if retain is None else parse_duration(retain)
-    except ValueError as error:
-        raise UsageError(f"--retain: {error}") from None
-    with command(path, file, storage, as_json) as at:
-        table = at.table()
-        plan = operation.plan(table, retain=seconds, allow_short=allow_short_retention)
-        commit_info = command_account("vacuum", reason)
-        at.settle(_told(at, plan), yes, dry_run, lambda: operation.run(table, plan, commit_info))
-
-
-def _told(at: TableCommand, plan: VacuumPlan) -> Told:
-    from lakefeed.commands.table.table_command import Told, plain
-    from lakefeed.units import format_duration, readable_size
-
+    seconds = parsed(parse_duration, retain, "--retain")
+    plan = operation.plan(at.table, retain=seconds, allow_short=allow_short_retention)
     kept = format_duration(plan.retain)
     lines = [f"{at.path}, version {plan.version}: {plan.deleted} unneeded for longer than {kept}"]
     lines += [f"  {one.path} ({readable_size(one.size)})" for one in plan.files[:_SHOWN]]
@@ -69,9 +44,10 @@ def _told(at: TableCommand, plan: VacuumPlan) -> Told:
     data = {
         "version": plan.version,
         "retain_seconds": plan.retain,
-        "deleted": plain(plan.deleted),
+        "deleted": plan.deleted,
         "files": [one.path for one in plan.files],
-        "kept_for_now": plain(plan.young),
+        "kept_for_now": plan.young,
         "left_alone": list(plan.left_alone),
     }
-    return Told(lines, data, None if plan.files else "Nothing to do.")
+    nothing = None if plan.files else "Nothing to do."
+    return Change(lines, data, lambda: operation.run(at.table, plan, at.commit_info("vacuum")), nothing)

@@ -6,14 +6,15 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
+
+from lakefeed.commands.output import printable, to_json
+
 _GAP = 2
 
 
 def shown(value: Any) -> str:
     """A value on one line: times in ISO 8601, nested ones as JSON, bytes as text or in hexadecimal."""
-    from lakefeed.commands.letters import printable
-    from lakefeed.commands.table.table_command import to_json
-
     match value:
         case None:
             return "null"
@@ -28,15 +29,13 @@ def shown(value: Any) -> str:
         case bytes():
             return _bytes(value)
         case dict() | list() | tuple():
-            return printable(to_json(value))
+            return printable(to_json(value, indent=False))
         case _:
             return str(value)
 
 
 def fits(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
     """Whether a table of these cells has room, each row on one line."""
-    from rich.cells import cell_len
-
     widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
     return sum(widths) + _GAP * (len(widths) - 1) <= width
 

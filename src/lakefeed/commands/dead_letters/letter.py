@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+
+from lakefeed.commands.output import printable
 
 _MOST_BYTES = 4_096
 _HEX_WIDTH = 16
@@ -15,8 +17,6 @@ _HEX_WIDTH = 16
 
 def letter_records(letters: pa.Table) -> list[dict[str, Any]]:
     """Dead letters for programs: bytes as text where they are text, else as base64."""
-    import pyarrow as pa
-
     # As text: a timestamp may lie beyond what Python can count.
     moments = letters.column("timestamp").cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
     records: list[dict[str, Any]] = letters.drop_columns(["timestamp"]).to_pylist()
@@ -24,10 +24,10 @@ def letter_records(letters: pa.Table) -> list[dict[str, Any]]:
         record["dead_at"] = in_utc(record["dead_at"])
         record["timestamp"] = moment.replace(" ", "T") + "Z" if moment else None
         for name in ("key", "payload"):
-            record |= _told(name, record.pop(name))
+            record |= _text_or_base64(name, record.pop(name))
         headers = record.pop("headers")
         record["headers"] = headers and [
-            {"key": one["key"], **_told("value", one["value"])} for one in headers
+            {"key": one["key"], **_text_or_base64("value", one["value"])} for one in headers
         ]
     return records
 
@@ -57,14 +57,7 @@ def in_utc(moment: dt.datetime) -> str:
     return moment.astimezone(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def printable(text: str) -> str:
-    """Text that cannot drive a terminal: what is not printable is escaped."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
-def _told(name: str, value: bytes | None) -> dict[str, str | None]:
-    import base64
-
+def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
     if value is None:
         return {name: None}
     try:
@@ -74,8 +67,6 @@ def _told(name: str, value: bytes | None) -> dict[str, str | None]:
 
 
 def _payload(record: dict[str, Any]) -> list[str]:
-    import base64
-
     if "payload_base64" in record:
         return _hex(base64.b64decode(record["payload_base64"]))
     text = record["payload"]
