@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakefeed.commands.manual import commands_markdown
-from lakefeed.pipeline.reference import reference_markdown
+from commands_page import commands_markdown
+from reference_page import reference_markdown
 
 PAGES = {"reference.md": reference_markdown, "commands.md": commands_markdown}
 

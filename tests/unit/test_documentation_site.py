@@ -17,9 +17,9 @@ import typer.main
 import yaml
 from typer.testing import CliRunner
 
+from commands_page import commands_markdown
 from lakefeed import errors
 from lakefeed.commands.app import app
-from lakefeed.commands.manual import commands_markdown
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -15,7 +15,7 @@ from lakefeed.commands.schema import schema
 from lakefeed.commands.validate import validate
 from lakefeed.errors import PipelineFileError
 from lakefeed.pipeline.json_schema import json_schema
-from lakefeed.pipeline.reference import reference_markdown
+from reference_page import reference_markdown
 
 Write = Callable[[str], Path]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lakefeed.pipeline.json_schema import json_schema
-from lakefeed.pipeline.reference import reference_markdown
+from reference_page import reference_markdown
 
 
 @pytest.fixture(autouse=True)

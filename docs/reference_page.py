@@ -188,7 +188,3 @@ Values of partition columns are in the names of directories, and in the log as t
   in UTF-8, and all but `A-Z a-z 0-9 _ . - ~` and letters three bytes each. A longer one is a dead letter of
   stage `write` with code `bad_partition`.
 """
-
-
-if __name__ == "__main__":
-    print(reference_markdown(), end="")

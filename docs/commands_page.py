@@ -6,6 +6,9 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import typer.main
+
+from lakefeed.commands.app import app
 from lakefeed.commands.group import usage_of
 
 _OPENING = """\
@@ -24,11 +27,6 @@ them shows the same.
 
 def commands_markdown() -> str:
     """The whole page."""
-    # Imports every command, each of which may be asked about without the others.
-    import typer.main
-
-    from lakefeed.commands.app import app
-
     root: Any = typer.main.get_command(app)
     sections = [_section(name, command) for name, command in _commands(root)]
     return "\n".join([_OPENING, *sections])
@@ -44,23 +42,21 @@ def _commands(group: Any, above: str = "lakefeed") -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any) -> str:
-    told = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-    usage = " ".join([name, *usage_of(told)])
+    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+    usage = " ".join([name, *usage_of(shown)])
     rows = [
-        f"| {_spelling(each)} | {_default(each)} | {_meaning(each)} |" for each in told if each.name != "help"
+        f"| {_spelling(each)} | {_default(each)} | {_meaning(each)} |"
+        for each in shown
+        if each.name != "help"
     ]
     table = ["| | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
     words = inspect.cleandoc(command.help or "")
     return "\n".join([f"## {name}", "", "```", usage, "```", "", words, "", *table])
 
 
-def _argument(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper())
-
-
 def _spelling(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return f"`{_argument(parameter)}`"
+        return f"`{parameter.metavar or parameter.name.upper()}`"
     value = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
     return ", ".join(f"`{option}{value}`" for option in (*parameter.opts, *parameter.secondary_opts))
 
