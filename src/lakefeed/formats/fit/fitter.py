@@ -18,10 +18,9 @@ from lakefeed.columns.column_types import DEEPEST, type_text
 from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.fit.columns import ColumnFitter, offsets_of
 from lakefeed.formats.fit.conversions import Conversions
-from lakefeed.formats.fit.depth import too_deep_column
 from lakefeed.formats.fit.doubt import Doubt
 from lakefeed.formats.fit.json_text import json_text, json_texts, shown_json
-from lakefeed.formats.fit.names import clash, name_misfit, new_column, spellings
+from lakefeed.formats.fit.names import clash, name_misfit, new_column, spellings, too_deep_column
 from lakefeed.formats.fit.new_columns import Proposals, has_new_fields, telling
 from lakefeed.formats.fit.paths import Elements, Level, Rows
 from lakefeed.formats.fit.rescue import Rescued, put, rescued_column
@@ -90,6 +89,14 @@ class _Fit(ColumnFitter):
         self._rules = rules
         self.misfits = misfits
         self.rescued: dict[int, Rescued] = {}
+        self._new: list[tuple[dict[str, pa.Array], pa.DataType, Level]] = []
+
+    def rows(self, made: pa.StructArray, declared: pa.DataType) -> tuple[pa.StructArray, Doubt]:
+        """The payloads as stored; a value that does not fit is noted before a new field is."""
+        found = super().rows(made, declared)
+        for new, known, level in self._new:
+            self._judge_new(new, known, level)
+        return found
 
     def member(self, made: pa.Array, declared: pa.Field, level: Level, live: Doubt) -> tuple[pa.Array, Doubt]:
         """The field as stored; in lists, where something inside that was not noted here does not fit."""
@@ -134,6 +141,10 @@ class _Fit(ColumnFitter):
         return column, left if left.any() else None
 
     def new_members(self, new: dict[str, pa.Array], known: pa.DataType, level: Level) -> None:
+        """New fields wait until all others have been fitted."""
+        self._new.append((new, known, level))
+
+    def _judge_new(self, new: dict[str, pa.Array], known: pa.DataType, level: Level) -> None:
         """What the rules say about fields that the table has not."""
         rule = self._rules.new_column
         if rule in ("add", "fail"):

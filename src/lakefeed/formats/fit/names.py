@@ -1,27 +1,14 @@
-"""Names of new fields: which of them could become columns, next to those that the table has."""
+"""New fields, by their names and depth: which of them could become columns, and why others could not."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
-from typing import Any
+from collections.abc import Collection, Iterable
 
+from lakefeed.columns.column_types import DEEPEST
 from lakefeed.columns.names import column_name_problem
 from lakefeed.formats import DEFAULT_RULES, Rules
-from lakefeed.formats.refusal import Misfit, name_text, shown
-
-Check = Callable[[dict[str, Any], Collection[str]], None]
-"""Raises Misfit for an object whose fields beyond the known ones are not allowed."""
-
-
-def says_nothing(value: Any) -> bool:
-    """Whether a value is no evidence of a column: null, `[]`, `{}`, and these inside each other."""
-    if isinstance(value, dict):
-        return all(map(says_nothing, value.values()))
-    if isinstance(value, list):
-        return all(map(says_nothing, value))
-    return value is None
+from lakefeed.formats.refusal import Misfit, name_text
 
 
 def spellings(names: Iterable[str]) -> dict[str, str]:
@@ -50,58 +37,9 @@ def new_column(value: str) -> Misfit:
     return Misfit("new_column", f"the table has no such column, got {value}")
 
 
-def refuse_new_name(
-    value: dict[str, Any],
-    known: Collection[str],
-    taken: Collection[str] = (),
-    renamed: Collection[str] = (),
-) -> None:
-    """Raise Misfit for an object with a new field that could not be added; looks into new objects as well.
-
-    Looks at this payload only, never at others, so that it does not matter which payloads come together.
-    """
-    others = spellings(known)
-    for name, member in value.items():
-        if name in known or name in renamed:
-            continue
-        if misfit := name_misfit(name, others, taken):
-            raise misfit.within(name)
-        others[name.lower()] = name
-        try:
-            _refuse_inside(member)
-        except Misfit as misfit:
-            raise misfit.within(name) from None
-
-
-def _refuse_inside(value: Any) -> None:
-    if isinstance(value, dict):
-        refuse_new_name(value, ())
-    elif isinstance(value, list):
-        for place, element in enumerate(value):
-            try:
-                _refuse_inside(element)
-            except Misfit as misfit:
-                raise misfit.within(place) from None
-
-
-def refuse_new_field(value: dict[str, Any], known: Collection[str]) -> None:
-    """Raise Misfit for an object with a new field that has something to say."""
-    for name, member in value.items():
-        if name not in known and not says_nothing(member):
-            raise new_column(shown(member)).within(name)
-
-
-def allow(value: dict[str, Any], known: Collection[str]) -> None:
-    """Let every new field pass."""
-
-
-def checks(rules: Rules) -> tuple[Check, Check]:
-    """What is done about new fields: of payloads themselves, and of objects inside them."""
-    if rules.new_column == "dead_letter":
-        return refuse_new_field, refuse_new_field
-    if rules.new_column in ("ignore", "rescue"):
-        return allow, allow
-    return partial(refuse_new_name, taken=rules.taken, renamed=rules.renamed), refuse_new_name
+def too_deep_column() -> Misfit:
+    """The misfit of a new field that is nested deeper than a column may be."""
+    return Misfit("too_deep", f"a new column may be nested at most {DEEPEST} levels deep, this is deeper")
 
 
 def doubtful(names: Collection[str], known: Collection[str], rules: Rules = DEFAULT_RULES) -> set[str]:

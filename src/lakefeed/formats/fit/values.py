@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import JSON, type_text
 from lakefeed.formats.fit import decimals, times
 from lakefeed.formats.fit.json_text import exact_json
-from lakefeed.formats.fit.names import Check, refuse_new_name
+from lakefeed.formats.fit.objects import each
 from lakefeed.formats.fit.types import MICROSECONDS, RANGES, is_epoch
 from lakefeed.formats.refusal import TYPE_CHANGES, Misfit, Number, shown
 
@@ -23,12 +23,9 @@ _LONGEST_INTEGER = 25
 _EPOCH_DIGITS = {"s": 11, "ms": 14, "us": 17}
 
 
-def converter(field: pa.Field, check: Check = refuse_new_name) -> Convert:
-    """The function that converts values of one column, null and missing ones included.
-
-    `check` looks at objects that have more fields than their struct.
-    """
-    convert, nullable = _convert(field.type, check), field.nullable
+def converter(field: pa.Field) -> Convert:
+    """The function that converts values of one column, null and missing ones included."""
+    convert, nullable = _convert(field.type), field.nullable
     expected = f"{type_text(field.type)} not null"
 
     def checked(value: Any) -> Any:
@@ -41,13 +38,10 @@ def converter(field: pa.Field, check: Check = refuse_new_name) -> Convert:
     return checked
 
 
-def _convert(declared: pa.DataType, check: Check) -> Convert:
-    for applies, make in _NESTED:
+def _convert(declared: pa.DataType) -> Convert:
+    for applies, make in _MAKERS:
         if applies(declared):
-            return make(declared, check)
-    for applies, make_plain in _MAKERS:
-        if applies(declared):
-            return make_plain(declared)
+            return make(declared)
     raise TypeError(f"JSON has no {declared}")
 
 
@@ -201,15 +195,13 @@ StructConvert = Callable[[Any], tuple[dict[str, Any], dict[str, Any] | None]]
 """Takes an object; returns the row, and by name what did not fit, None where everything did."""
 
 
-def struct_converter(
-    declared: pa.DataType, check: Check, top: Check | None = None, *, rescue: bool = False
-) -> StructConvert:
-    """The function that converts objects. New fields are left out, if `check` lets them pass.
+def struct_converter(declared: pa.DataType, *, rescue: bool = False) -> StructConvert:
+    """The function that converts objects. New fields are left out.
 
-    `top` checks these objects themselves instead. With `rescue`, the smallest field of a struct that holds
-    a type change is null in the row; an array is kept or lost whole.
+    With `rescue`, the smallest field of a struct that holds a type change is null in the row; an array is
+    kept or lost whole.
     """
-    members = {field.name: _member(field, check, rescue) for field in declared}
+    members = {field.name: _member(field, rescue) for field in declared}
 
     def convert(value: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
         if not isinstance(value, dict):
@@ -229,55 +221,41 @@ def struct_converter(
                 if not rescued or misfit.code not in TYPE_CHANGES:
                     raise misfit.within(name) from None
                 row[name], lost[name] = None, member
-        if not members.keys() >= value.keys():
-            (top or check)(value, members.keys())
         return row, lost or None
 
     return convert
 
 
-def _member(field: pa.Field, check: Check, rescue: bool) -> tuple[Convert, StructConvert | None, bool]:
+def _member(field: pa.Field, rescue: bool) -> tuple[Convert, StructConvert | None, bool]:
     """How a field is converted, how if it is a struct with parts to rescue, and whether it may be rescued."""
     inner = rescue and pa.types.is_struct(field.type)
-    parts = struct_converter(field.type, check, rescue=True) if inner else None
-    return converter(field, check), parts, rescue and field.nullable
+    parts = struct_converter(field.type, rescue=True) if inner else None
+    return converter(field), parts, rescue and field.nullable
 
 
-def _struct(declared: pa.DataType, check: Check) -> Convert:
-    convert = struct_converter(declared, check)
+def _struct(declared: pa.DataType) -> Convert:
+    convert = struct_converter(declared)
     return lambda value: convert(value)[0]
 
 
-def _list(declared: pa.DataType, check: Check) -> Convert:
-    convert_element = converter(declared.value_field, check)
+def _list(declared: pa.DataType) -> Convert:
+    convert_element = converter(declared.value_field)
 
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise _wrong(declared, value)
-        row = []
-        for place, element in enumerate(value):
-            try:
-                row.append(convert_element(element))
-            except Misfit as misfit:
-                raise misfit.within(place) from None
-        return row
+        return each(convert_element, enumerate(value))
 
     return convert
 
 
-def _map(declared: pa.DataType, check: Check) -> Convert:
-    convert_item = converter(declared.item_field, check)
+def _map(declared: pa.DataType) -> Convert:
+    convert_item = converter(declared.item_field)
 
     def convert(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
             raise _wrong(declared, value)
-        row = []
-        for key, item in value.items():
-            try:
-                row.append((key, convert_item(item)))
-            except Misfit as misfit:
-                raise misfit.within(key) from None
-        return row
+        return list(zip(value, each(convert_item, value.items()), strict=True))
 
     return convert
 
@@ -293,8 +271,6 @@ _MAKERS: list[tuple[Callable[[Any], bool], Callable[[pa.DataType], Convert]]] = 
     (pa.types.is_date, _date),
     (is_epoch, _epoch),
     (pa.types.is_timestamp, _timestamp),
-]
-_NESTED: list[tuple[Callable[[Any], bool], Callable[[pa.DataType, Check], Convert]]] = [
     (pa.types.is_struct, _struct),
     (pa.types.is_list, _list),
     (pa.types.is_map, _map),

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON
 from lakefeed.formats.fit.json_text import exact_json
+from lakefeed.formats.fit.objects import along
 from lakefeed.formats.refusal import Number
 
 _Shape = Callable[[Any, Any], Any]
@@ -45,18 +46,14 @@ def texts(field: pa.Field, payloads: Sequence[bytes], objects: Sequence[dict[str
 
 def _shape(declared: pa.DataType) -> _Shape | None:
     """How values of a type are made; None where they stay as they are."""
-    if declared == JSON:
-        return _any
+    return along(declared, _plain_shape, _list, _map)
+
+
+def _plain_shape(declared: pa.DataType, _: int) -> _Shape | None:
     if pa.types.is_struct(declared):
         members = {field.name: shape for field in declared if (shape := _shape(field.type))}
         return _struct(members) if members else None
-    if pa.types.is_list(declared):
-        inner = _shape(declared.value_type)
-        return _list(inner) if inner else None
-    if pa.types.is_map(declared):
-        inner = _shape(declared.item_type)
-        return _map(inner) if inner else None
-    return None
+    return _any if declared == JSON else None
 
 
 def _any(value: Any, exact: Any) -> str | None:

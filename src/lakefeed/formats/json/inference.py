@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from lakefeed.columns.evidence import Evidence
 from lakefeed.formats import DEFAULT_RULES, Rules
-from lakefeed.formats.fit import names as json_names
-from lakefeed.formats.fit import times as json_times
+from lakefeed.formats.fit import times
+from lakefeed.formats.fit.names import doubtful
+from lakefeed.formats.fit.objects import says_nothing
 from lakefeed.formats.fit.types import INT64
 
 Objects = Sequence[dict[str, Any]]
@@ -53,7 +54,7 @@ class NewFields:
         for name in rules.dropped:
             names.pop(name, None)
         if not names.keys() <= types.keys():
-            self.doubtful_names |= json_names.doubtful(names.keys(), types.keys(), rules)
+            self.doubtful_names |= doubtful(names.keys(), types.keys(), rules)
         open_names = [name for name in names if name not in types or types[name].num_fields]
         fields = {}
         for name, values in _columns(objects, open_names).items():
@@ -91,9 +92,9 @@ class NewFields:
         if kind is int:
             _note_integers(found, values)
         elif kind is str:
-            times = sum(map(json_times.is_zoned, values))
-            found.counts |= {"timestamp": times} if times else {}
-            found.counts |= {"string": len(values) - times} if times < len(values) else {}
+            zoned = sum(map(times.is_zoned, values))
+            found.counts |= {"timestamp": zoned} if zoned else {}
+            found.counts |= {"string": len(values) - zoned} if zoned < len(values) else {}
         elif kind is dict:
             found.counts["object"] = _telling(values)
             found.fields = self._of(values, ())
@@ -118,7 +119,7 @@ def _note_integers(found: Evidence, values: list[int]) -> None:
 
 
 def _telling(values: list[Any]) -> int:
-    return sum(not json_names.says_nothing(value) for value in values)
+    return sum(not says_nothing(value) for value in values)
 
 
 def _columns(objects: Objects, names: list[str]) -> dict[str, list[Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.formats.fit.names import says_nothing
+from lakefeed.formats.fit.objects import along, says_nothing
 
 Extras = Callable[[Any], Any]
 """Takes a parsed value of a column, returns the part of it that has no column, or None."""
@@ -19,7 +19,7 @@ Extras = Callable[[Any], Any]
 def extras_of(fields: Iterable[pa.Field], ignored: Iterable[str] = ()) -> Extras:
     """The function that takes the fields without a column out of an object, nested ones in their place."""
     known: dict[str, Extras | None] = dict.fromkeys(ignored)
-    known |= {field.name: _extras_inside(field.type) for field in fields}
+    known |= {field.name: along(field.type, _extras_inside, _each_element, _each_item) for field in fields}
 
     def extras(value: Any) -> dict[str, Any] | None:
         found = {}
@@ -36,17 +36,11 @@ def extras_of(fields: Iterable[pa.Field], ignored: Iterable[str] = ()) -> Extras
     return extras
 
 
-def _extras_inside(declared: pa.DataType) -> Extras | None:
-    if pa.types.is_struct(declared):
-        in_object = extras_of(declared)
-        return lambda value: in_object(value) if isinstance(value, dict) else None
-    if pa.types.is_list(declared):
-        in_element = _extras_inside(declared.value_type)
-        return _each_element(in_element) if in_element else None
-    if pa.types.is_map(declared):
-        in_item = _extras_inside(declared.item_type)
-        return _each_item(in_item) if in_item else None
-    return None
+def _extras_inside(declared: pa.DataType, _: int) -> Extras | None:
+    if not pa.types.is_struct(declared):
+        return None
+    in_object = extras_of(declared)
+    return lambda value: in_object(value) if isinstance(value, dict) else None
 
 
 def _each_element(inside: Extras) -> Extras:

@@ -1,4 +1,4 @@
-"""The strict path: one payload at a time, the arbiter of what is a row and why the rest is not."""
+"""The strict path: one payload at a time, which decides what is a row and why the rest is not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.columns.column_types import DEEPEST, stored_type
+from lakefeed.columns.column_types import stored_type
 from lakefeed.formats import DEFAULT_RULES, Refused, Rules
-from lakefeed.formats.fit.depth import refuse_deep
 from lakefeed.formats.fit.json_text import exact_json
-from lakefeed.formats.fit.names import checks
+from lakefeed.formats.fit.objects import new_field_check
 from lakefeed.formats.fit.values import struct_converter
 from lakefeed.formats.json.rescue import both, extras_of
-from lakefeed.formats.json.text import parse, too_deep
+from lakefeed.formats.json.text import parse
 from lakefeed.formats.refusal import Misfit, no_payload
 
 
@@ -35,13 +34,11 @@ class StrictReader:
 
     def __init__(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> None:
         declared = pa.struct(list(schema))
-        top, inner = checks(rules)
         self._dropped = rules.dropped
-        self._adds = rules.new_column in ("add", "fail")
-        self._declared = declared
         self._stored = stored_type(declared)
+        self._convert = struct_converter(declared, rescue=rules.type_change == "rescue")
+        self._check_new = new_field_check(rules, declared)
         self._extras = extras_of(declared) if rules.new_column == "rescue" else None
-        self._convert = struct_converter(declared, inner, top, rescue=rules.type_change == "rescue")
 
     def read(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Judged:
         """Judge the payloads at these indexes."""
@@ -68,7 +65,7 @@ class StrictReader:
         value = parse(payload)
         for name in self._dropped:
             value.pop(name, None)
-        if self._adds and too_deep(payload, DEEPEST + 1):
-            refuse_deep(value, self._declared)
         row, misfits = self._convert(value)
+        if self._check_new:
+            self._check_new(value)
         return row, both(row, misfits, self._extras(value) if self._extras else None)

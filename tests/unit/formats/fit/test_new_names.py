@@ -16,6 +16,7 @@ from lakefeed import Pipeline
 from lakefeed.columns.column_types import declared_schema
 from lakefeed.columns.names import column_name_problem
 from lakefeed.formats import Rules
+from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.json.format import JsonFormat
 from lakefeed.formats.json.strict import StrictReader
 from lakefeed.testing import Sample, run_samples
@@ -134,3 +135,17 @@ def test_rules_that_do_not_add_take_every_name() -> None:
     assert ignored.rows.to_pylist() == rescued.rows.to_pylist() == [{"id": 1}]
     assert rescued.rescued is not None
     assert json.loads(rescued.rescued[0].as_py()) == {"a\0b": 2, "x" * 300: 3}
+
+
+@pytest.mark.parametrize("name", ["bad name", "A"])
+def test_a_bad_name_in_a_list_that_is_rescued_refuses_its_event_in_every_format(name: str) -> None:
+    schema = declared_schema({"items": "array<struct<a: long>>"})
+    row = {"items": [{"a": "no number", name: 1}]}
+    rules = Rules("add", "rescue")
+
+    from_json = JsonFormat().decoder(schema, rules).decode([json.dumps(row).encode()])
+    typed = Fitter(schema, rules).fit(pa.array([row]))
+
+    assert from_json.refused == typed.refused
+    assert [one.code for one in typed.refused] == ["bad_name"]
+    assert from_json.unknown is None
