@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from support.jars import Artifact, fetch
-from support.spark_reader import delta_jars
+from support.jars import Artifact, delta_jars, fetch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from lakefeed import Pipeline, SourceError, TableError
 from support.ledger import assert_each_once, assert_versions_contiguous, dead_letters, table_ids
+from support.shop import Shop
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -24,36 +25,16 @@ SCHEMA = (
 )
 
 
-class Shop:
+class WrittenShop(Shop):
     """Generated rows into one table, in a folder of its own."""
 
     def __init__(self, folder: Path, source: str = "rows: 1000", table: str = "", more: str = "") -> None:
-        self.folder, self.table, self.letters = folder, folder / "events", folder / "shop_dead_letters"
-        self.file = folder / "shop.yaml"
+        super().__init__(folder)
         self.write(source, table, more)
 
     def write(self, source: str = "rows: 1000", table: str = "", more: str = "") -> None:
         given = table if "schema" in table else f"schema: {SCHEMA}\n{table}"
-        lines = "\n".join(f"    {line}" for line in given.splitlines())
-        self.file.write_text(
-            f"""\
-name: shop
-sources:
-  clicks: {{type: generate, {source}}}
-tables:
-  events:
-    path: events
-    from: clicks
-{lines}
-{more}
-"""
-        )
-
-    def run(self) -> None:
-        Pipeline.from_file(self.file).run(once=True)
-
-    def delta(self) -> DeltaTable:
-        return DeltaTable(self.table)
+        self.save(f"type: generate, {source}", given, more)
 
     def adds(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = pa.table(self.delta().get_add_actions(flatten=True)).to_pylist()
@@ -65,11 +46,6 @@ tables:
     def log(self, version: int) -> list[dict[str, Any]]:
         text = (self.table / "_delta_log" / f"{version:020}.json").read_text()
         return [json.loads(line) for line in text.splitlines()]
-
-    def accounts(self, table: Path | None = None) -> list[dict[str, Any]]:
-        """Lakefeed's own account of each version, oldest first."""
-        history = DeltaTable(table or self.table).history()
-        return [json.loads(one["lakefeed"]) for one in reversed(history)]
 
     def positions(self) -> dict[str, int]:
         """The last `txn` version of each application."""
@@ -109,7 +85,7 @@ HOUR = 36_000
 def test_partition_by_lays_the_table_out_by_value(
     partition_by: str, rows: int, column: str, values: set[str], tmp_path: Path
 ) -> None:
-    shop = Shop(tmp_path, f"rows: {rows}", f'partition_by: ["{partition_by}"]')
+    shop = WrittenShop(tmp_path, f"rows: {rows}", f'partition_by: ["{partition_by}"]')
 
     shop.run()
 
@@ -120,7 +96,7 @@ def test_partition_by_lays_the_table_out_by_value(
 
 
 def test_target_file_size_makes_several_files_of_about_that_size(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 40000", "target_file_size: 64KB")
+    shop = WrittenShop(tmp_path, "rows: 40000", "target_file_size: 64KB")
 
     shop.run()
 
@@ -133,7 +109,7 @@ def test_target_file_size_makes_several_files_of_about_that_size(tmp_path: Path)
 
 
 def test_max_rows_per_file_is_exact(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 1050", "max_rows_per_file: 100")
+    shop = WrittenShop(tmp_path, "rows: 1050", "max_rows_per_file: 100")
 
     shop.run()
 
@@ -142,7 +118,7 @@ def test_max_rows_per_file_is_exact(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "none"])
 def test_compression_is_in_the_footer_of_every_file(codec: str, tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 100", f"compression: {codec}")
+    shop = WrittenShop(tmp_path, "rows: 100", f"compression: {codec}")
 
     shop.run()
 
@@ -152,7 +128,7 @@ def test_compression_is_in_the_footer_of_every_file(codec: str, tmp_path: Path) 
 
 
 def test_properties_are_set_at_creation_and_kept_true_later(tmp_path: Path) -> None:
-    shop = Shop(
+    shop = WrittenShop(
         tmp_path, table="properties: {delta.logRetentionDuration: interval 30 days, owner: shop team}"
     )
     shop.run()
@@ -170,7 +146,7 @@ def test_properties_are_set_at_creation_and_kept_true_later(tmp_path: Path) -> N
 
 
 def test_small_batch_makes_one_file_and_a_large_one_keeps_both_cores_busy(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 2000, partitions: 4")
+    shop = WrittenShop(tmp_path, "rows: 2000, partitions: 4")
     shop.run()
     small = len(shop.files())
 
@@ -184,7 +160,7 @@ def test_small_batch_makes_one_file_and_a_large_one_keeps_both_cores_busy(tmp_pa
 
 
 def test_statistics_are_in_the_log_and_hold_for_the_rows(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+    shop = WrittenShop(tmp_path)
 
     shop.run()
 
@@ -203,7 +179,7 @@ def test_statistics_are_in_the_log_and_hold_for_the_rows(tmp_path: Path) -> None
 
 
 def test_commit_tells_what_it_holds_and_where_it_ends(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 1000, partitions: 2, bad_ratio: 0.01")
+    shop = WrittenShop(tmp_path, "rows: 1000, partitions: 2, bad_ratio: 0.01")
 
     shop.run()
 
@@ -223,7 +199,7 @@ def test_commit_tells_what_it_holds_and_where_it_ends(tmp_path: Path) -> None:
 
 
 def test_rows_and_dead_letters_add_up_over_batches_and_runs(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 5000, partitions: 3, bad_ratio: 0.05", more="flush: {rows: 700}")
+    shop = WrittenShop(tmp_path, "rows: 5000, partitions: 3, bad_ratio: 0.05", more="flush: {rows: 700}")
     shop.run()
     shop.write("rows: 6000, partitions: 3, bad_ratio: 0.05", more="flush: {rows: 700}")
 
@@ -246,7 +222,7 @@ def test_rows_and_dead_letters_add_up_over_batches_and_runs(tmp_path: Path) -> N
 
 
 def test_table_with_another_partitioning_is_refused(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+    shop = WrittenShop(tmp_path)
     shop.run()
 
     shop.write("rows: 2000", "partition_by: [event_type]")
@@ -261,7 +237,7 @@ def test_table_with_another_partitioning_is_refused(tmp_path: Path) -> None:
 
 
 def test_table_with_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+    shop = WrittenShop(tmp_path)
     shop.run()
 
     shop.write("rows: 2000", "schema: {event_id: string}")
@@ -278,7 +254,7 @@ def test_table_with_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_table_is_refused_where_create_is_false(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, table="create: false")
+    shop = WrittenShop(tmp_path, table="create: false")
 
     with pytest.raises(TableError) as refused:
         shop.run()
@@ -318,7 +294,7 @@ give_up_after: 5s
 
 
 def test_table_that_gets_no_rows_still_keeps_its_position(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 500, partitions: 2, bad_ratio: 1")
+    shop = WrittenShop(tmp_path, "rows: 500, partitions: 2, bad_ratio: 1")
     shop.run()
     versions = assert_versions_contiguous(shop.table)
     letters = DeltaTable(shop.letters).version()
@@ -334,7 +310,7 @@ def test_table_that_gets_no_rows_still_keeps_its_position(tmp_path: Path) -> Non
 
 
 def test_every_file_on_disk_is_in_the_log_when_the_schema_had_to_be_inferred(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 120000, bad_ratio: 0.001", "schema: {event_id: long not null}")
+    shop = WrittenShop(tmp_path, "rows: 120000, bad_ratio: 0.001", "schema: {event_id: long not null}")
 
     shop.run()
 
@@ -347,7 +323,7 @@ def test_every_file_on_disk_is_in_the_log_when_the_schema_had_to_be_inferred(tmp
 
 
 def test_changed_generator_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, "rows: 100, seed: 1")
+    shop = WrittenShop(tmp_path, "rows: 100, seed: 1")
     shop.run()
 
     shop.write("rows: 200, seed: 2")

@@ -20,9 +20,9 @@ from duckdb_extensions import import_extension
 
 from conftest import TopicFactory
 from lakefeed import Pipeline
+from support.delta_spark import DeltaSpark
 from support.kafka import Broker
 from support.ledger import dead_letters
-from support.spark_reader import read_with_spark
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -195,7 +195,9 @@ tables:
         Pipeline.from_file(self.file).run(once=True)
 
 
-def test_every_engine_reads_every_type_alike(broker: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+def test_every_engine_reads_every_type_alike(
+    broker: Broker, topic: TopicFactory, tmp_path: Path, delta_spark: DeltaSpark
+) -> None:
     name = topic()
     lake = Tables(broker, name, tmp_path, SCHEMA)
     broker.produce(name, [json.dumps(payload) for payload, _ in cases()])
@@ -205,7 +207,7 @@ def test_every_engine_reads_every_type_alike(broker: Broker, topic: TopicFactory
 
     assert [letter["error"] for letter in dead_letters(lake.letters)] == []
     assert rows_of(read_with_deltalake(lake.path)) == expected
-    assert rows_of(read_with_spark(lake.path)) == expected
+    assert rows_of(delta_spark.read(lake.path)) == expected
     assert rows_of(read_with_duckdb(lake.path)) == expected
     assert with_maps(rows_of(read_with_polars(lake.path))) == with_maps(expected)
     protocol = DeltaTable(lake.path).protocol()
@@ -252,7 +254,7 @@ DAYS = ["2026-01-01T23:59:59.999999Z", "2026-01-02T00:00:00Z", None]
 
 
 def test_every_engine_reads_odd_partition_values_alike_and_skips_files(
-    broker: Broker, topic: TopicFactory, tmp_path: Path
+    broker: Broker, topic: TopicFactory, tmp_path: Path, delta_spark: DeltaSpark
 ) -> None:
     name = topic()
     lake = Tables(
@@ -280,7 +282,7 @@ def test_every_engine_reads_odd_partition_values_alike_and_skips_files(
         }
         for n, (at, kind) in enumerate(pairs)
     ]
-    for read in (read_with_deltalake, read_with_duckdb, read_with_polars, read_with_spark):
+    for read in (read_with_deltalake, read_with_duckdb, read_with_polars, delta_spark.read):
         assert rows_of(read(lake.path)) == expected, read.__name__
     query = "SELECT * FROM t WHERE at_day = DATE '2026-01-02' AND kind = 'x%y'"
     assert [row["id"] for row in rows_of(read_with_duckdb(lake.path, query))] == [len(ODD) + 1]

@@ -19,7 +19,7 @@ from lakefeed.sources.samples import SampleSource
 from lakefeed.testing import run_samples
 from support.delta_spark import DeltaSpark
 from support.delta_tables import ids, rows
-from support.zoo import ZOO, unpack
+from support.zoo import ZOO
 
 REFUSED = {
     "check": "the CHECK constraint positive (id >= 0)",
@@ -45,11 +45,6 @@ MIXED = Pipeline.model_validate(
 )
 PARTITIONED = ("plain", "letters_in_paths", "signs_in_paths")
 NEW = list(range(100, 110))
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("zoo"))
 
 
 def feed(name: str, folder: Path) -> None:
@@ -92,26 +87,25 @@ def test_a_table_of_spark_is_fed_or_refused_by_the_name_of_what_it_asks(
 
 
 def test_spark_reads_what_was_fed_and_its_constraints_are_the_reason_to_refuse(
-    zoo: Path, tmp_path: Path
+    zoo: Path, tmp_path: Path, delta_spark: DeltaSpark
 ) -> None:
     fed = ("plain", "writer_5", "change_feed", "timestamp_ntz", "every_type")
     for name in fed:
         shutil.copytree(zoo / name, tmp_path / name)
         feed(name, tmp_path)
 
-    with DeltaSpark() as spark:
-        for name in fed:
-            found = sorted(spark.read(tmp_path / name)["id"].to_pylist())
-            assert found[-10:] == NEW, name
-        # A feature that Spark sets while a pipeline could be running, and takes away again.
-        table = f"delta.`{tmp_path / 'plain'}`"
-        spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT few CHECK (id < 1000)")
-        with pytest.raises(TableError, match=r"the CHECK constraint few \(id < 1000\)") as refused:
-            feed("plain", tmp_path)
-        assert f"ALTER TABLE {table} DROP CONSTRAINT few" in str(refused.value)
-        spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT few")
+    for name in fed:
+        found = sorted(delta_spark.read(tmp_path / name)["id"].to_pylist())
+        assert found[-10:] == NEW, name
+    # A feature that Spark sets while a pipeline could be running, and takes away again.
+    table = f"delta.`{tmp_path / 'plain'}`"
+    delta_spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT few CHECK (id < 1000)")
+    with pytest.raises(TableError, match=r"the CHECK constraint few \(id < 1000\)") as refused:
         feed("plain", tmp_path)
-        _columns_of_mixed_types_stay_so_when_spark_has_changed_the_table(spark, tmp_path)
+    assert f"ALTER TABLE {table} DROP CONSTRAINT few" in str(refused.value)
+    delta_spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT few")
+    feed("plain", tmp_path)
+    _columns_of_mixed_types_stay_so_when_spark_has_changed_the_table(delta_spark, tmp_path)
 
 
 def _columns_of_mixed_types_stay_so_when_spark_has_changed_the_table(spark: DeltaSpark, folder: Path) -> None:

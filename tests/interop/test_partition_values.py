@@ -178,7 +178,9 @@ def test_directories_become_the_values_that_they_stand_for(name: str, tmp_path: 
     assert_read_alike(name, path, values(rows), "convert")
 
 
-def test_spark_reads_every_partition_value_and_every_column_that_was_converted(tmp_path: Path) -> None:
+def test_spark_reads_every_partition_value_and_every_column_that_was_converted(
+    tmp_path: Path, delta_spark: DeltaSpark
+) -> None:
     """All in few tables: Spark takes more than a second for each."""
     letters = dict(zip("abcdefghijklmnop", KINDS.values(), strict=False))
     count = max(len(some) for _, some in letters.values()) + 1
@@ -195,8 +197,7 @@ def test_spark_reads_every_partition_value_and_every_column_that_was_converted(t
         at = str(tmp_path / "converted" / folder)
         conversion.run(conversion.plan(at, open_store(at, {}), {}, footer_statistics), {}, ACCOUNT)
 
-    with DeltaSpark() as spark:
-        read = spark.read(path).to_pylist()
-        assert {row["id"]: row for row in read} == {row["id"]: row for row in rows.to_pylist()}
-        for folder, expected in converted.items():
-            assert spark.read(tmp_path / "converted" / folder).drop_columns("id").to_pylist() == [expected]
+    read = delta_spark.read(path).to_pylist()
+    assert {row["id"]: row for row in read} == {row["id"]: row for row in rows.to_pylist()}
+    for folder, expected in converted.items():
+        assert delta_spark.read(tmp_path / "converted" / folder).drop_columns("id").to_pylist() == [expected]

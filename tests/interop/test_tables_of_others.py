@@ -30,7 +30,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_spark import DeltaSpark
 from support.delta_tables import open_any, rows
-from support.zoo import ZOO, unpack
+from support.zoo import ZOO
 
 ACCOUNT = operation_info("test", by="test")
 REWRITES = ("optimize", "z-order", "delete", "replace", "layout")
@@ -104,11 +104,6 @@ RUN: dict[str, Callable[[LakeTable], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("zoo"))
-
-
 def refusal(name: str, operation: str) -> str | None:
     return next((word for word, kinds in REFUSED.get(name, {}).items() if operation in kinds), None)
 
@@ -161,22 +156,23 @@ def test_every_table_can_be_looked_at(name: str, zoo: Path) -> None:
         assert sorted(row["id"] for row in rows_of_version_1) == list(range(10))
 
 
-def test_spark_reads_the_same_values_after_all_that_and_writes_on(zoo: Path, tmp_path: Path) -> None:
+def test_spark_reads_the_same_values_after_all_that_and_writes_on(
+    zoo: Path, tmp_path: Path, delta_spark: DeltaSpark
+) -> None:
     expected = {}
     for name in READ_BY_SPARK:
         shutil.copytree(zoo / name, tmp_path / name)
         expected[name] = look_after(name, tmp_path / name)
 
-    with DeltaSpark() as spark:
-        for name in READ_BY_SPARK:
-            found = spark.read(tmp_path / name)
-            texts = [repr(sorted(row.items())) for row in found.select(["id", "day", "v"]).to_pylist()]
-            assert sorted(texts) == sorted(basic(row) for row in expected[name]), name
-            if name in RICH:
-                was = spark.read(zoo / name)
-                assert told(found) == told(was.filter(pc.not_equal(was["id"], 3))), name
-        spark.sql(f"DELETE FROM delta.`{tmp_path / 'plain'}` WHERE id < 5")
-        assert min(spark.read(tmp_path / "plain")["id"].to_pylist()) == 5
+    for name in READ_BY_SPARK:
+        found = delta_spark.read(tmp_path / name)
+        texts = [repr(sorted(row.items())) for row in found.select(["id", "day", "v"]).to_pylist()]
+        assert sorted(texts) == sorted(basic(row) for row in expected[name]), name
+        if name in RICH:
+            was = delta_spark.read(zoo / name)
+            assert told(found) == told(was.filter(pc.not_equal(was["id"], 3))), name
+    delta_spark.sql(f"DELETE FROM delta.`{tmp_path / 'plain'}` WHERE id < 5")
+    assert min(delta_spark.read(tmp_path / "plain")["id"].to_pylist()) == 5
 
 
 def basic(row: str) -> str:

@@ -12,9 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from conftest import TopicFactory
-from lakefeed import DataLoss, Pipeline, SourceError
+from lakefeed import DataLoss, SourceError
 from support.kafka import Broker
 from support.ledger import assert_each_once, assert_versions_contiguous, dead_letters, table_ids
+from support.shop import Shop
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -27,37 +28,14 @@ def events(count: int, first: int = 0) -> list[bytes]:
     return [event(number) for number in range(first, first + count)]
 
 
-class Shop:
+class KafkaShop(Shop):
     """A pipeline of one topic and one table in a folder of its own."""
 
     def __init__(self, broker: Broker, folder: Path, topic: str, source: str = "", table: str = "") -> None:
-        self.folder, self.table, self.letters = folder, folder / "events", folder / "shop_dead_letters"
-        self.file = folder / "shop.yaml"
-        topics = "" if "topic_pattern" in source else f"topics: [{topic}]"
-        self.file.write_text(
-            f"""\
-name: shop
-sources:
-  clicks:
-    type: kafka
-    brokers: {broker.address}
-    {topics}
-    format: json
-    {source}
-tables:
-  events:
-    path: events
-    from: clicks
-    schema: {{event_id: long not null, name: string}}
-    {table}
-"""
-        )
-
-    def run(self) -> None:
-        Pipeline.from_file(self.file).run(once=True)
-
-    def ids(self) -> list[int]:
-        return sorted(table_ids(self.table))
+        super().__init__(folder)
+        read = source if "topic_pattern" in source else f"topics: [{topic}], {source}"
+        kafka = f"type: kafka, brokers: '{broker.address}', format: json, {read}"
+        self.save(kafka, f"schema: {{event_id: long not null, name: string}}\n{table}")
 
     def rows(self) -> list[dict[str, Any]]:
         return sorted(DeltaTable(self.table).to_pyarrow_table().to_pylist(), key=lambda row: row["event_id"])
@@ -67,7 +45,7 @@ def test_earliest_reads_everything_and_a_second_run_only_what_is_new(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(partitions=3)
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, events(1000))
 
     shop.run()
@@ -82,7 +60,7 @@ def test_latest_begins_with_what_comes_after_the_first_start(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(partitions=2)
-    shop = Shop(broker, tmp_path, name, source="start: latest")
+    shop = KafkaShop(broker, tmp_path, name, source="start: latest")
     broker.produce(name, events(100))
 
     shop.run()
@@ -100,7 +78,7 @@ def test_a_timestamp_begins_with_the_first_event_at_or_after_it(
     moment = int(hour.timestamp() * 1000)
     broker.produce(name, events(10), timestamp=moment - 1)
     broker.produce(name, events(10, first=10), timestamp=moment)
-    shop = Shop(broker, tmp_path, name, source=f"start: {hour:%Y-%m-%dT%H:%M:%SZ}")
+    shop = KafkaShop(broker, tmp_path, name, source=f"start: {hour:%Y-%m-%dT%H:%M:%SZ}")
 
     shop.run()
 
@@ -113,7 +91,7 @@ def test_given_offsets_begin_there_and_other_partitions_at_the_earliest(
     name = topic(partitions=2)
     broker.produce(name, events(10), partition=0)
     broker.produce(name, events(10, first=10), partition=1)
-    shop = Shop(broker, tmp_path, name, source=f'start: {{"{name}": {{"0": 7}}}}')
+    shop = KafkaShop(broker, tmp_path, name, source=f'start: {{"{name}": {{"0": 7}}}}')
 
     shop.run()
 
@@ -130,7 +108,7 @@ def test_a_pattern_reads_every_topic_that_matches_and_finds_new_ones(
     broker.produce(f"other.{mark}.a", events(5, first=900))
     broker.produce(f"{mark}.a", events(5))
     broker.produce(f"{mark}.b", events(5, first=5))
-    shop = Shop(broker, tmp_path, "", source=f'topic_pattern: "{mark}\\\\..*"')
+    shop = KafkaShop(broker, tmp_path, "", source=f'topic_pattern: "{mark}\\\\..*"')
 
     shop.run()
     broker.create_topic(f"{mark}.c")
@@ -144,7 +122,7 @@ def test_a_partition_added_between_runs_is_read_from_its_beginning_even_with_lat
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(partitions=3)
-    shop = Shop(broker, tmp_path, name, source="start: latest")
+    shop = KafkaShop(broker, tmp_path, name, source="start: latest")
     shop.run()
 
     broker.add_partitions(name, 4)
@@ -158,7 +136,7 @@ def test_aborted_transactions_are_not_read_and_leave_no_gap(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     broker.transaction(name, events(10), commit=True)
     broker.transaction(name, events(10, first=900), commit=False)
 
@@ -176,7 +154,7 @@ def test_a_topic_of_nothing_but_an_aborted_transaction_ends(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     broker.transaction(name, events(10), commit=False)
 
     shop.run()
@@ -188,7 +166,7 @@ def test_null_empty_and_broken_payloads_are_dead_letters_with_their_bytes_and_re
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, [event(0)])
     broker.produce(name, [None], key=b"gone", headers=[("h", b"1"), ("h", None)])
     broker.produce(
@@ -220,7 +198,7 @@ def test_metadata_columns_say_where_each_row_came_from(
 ) -> None:
     name = topic(partitions=2)
     moment = int(time.time() * 1000)
-    shop = Shop(broker, tmp_path, name, table="metadata: true")
+    shop = KafkaShop(broker, tmp_path, name, table="metadata: true")
     broker.produce(name, [event(0)], partition=1, key=b"k", headers=[("a", b"x")], timestamp=moment)
     broker.produce(name, [b"broken", event(1)], partition=0)
 
@@ -235,7 +213,7 @@ def test_metadata_columns_say_where_each_row_came_from(
 
 def test_a_record_of_900_kilobytes_arrives_whole(broker: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic()
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     long = "x" * 900_000
     broker.produce(name, [event(0), json.dumps({"event_id": 1, "name": long}).encode(), event(2)])
 
@@ -248,7 +226,7 @@ def test_offsets_lost_to_retention_stop_the_source_and_are_named(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, events(10))
     shop.run()
     broker.produce(name, events(20, first=10))
@@ -266,7 +244,7 @@ def test_offsets_lost_to_retention_are_skipped_when_the_file_says_so(
     broker: Broker, topic: TopicFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topic()
-    shop = Shop(broker, tmp_path, name, source="on_data_loss: skip")
+    shop = KafkaShop(broker, tmp_path, name, source="on_data_loss: skip")
     broker.produce(name, events(10))
     shop.run()
     broker.produce(name, events(20, first=10))
@@ -282,7 +260,7 @@ def test_a_topic_deleted_and_created_again_is_noticed_though_its_offsets_fit(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, events(10))
     shop.run()
     broker.delete_topic(name)
@@ -291,7 +269,7 @@ def test_a_topic_deleted_and_created_again_is_noticed_though_its_offsets_fit(
 
     with pytest.raises(DataLoss, match="was deleted and created again"):
         shop.run()
-    skipping = Shop(broker, tmp_path, name, source="on_data_loss: skip")
+    skipping = KafkaShop(broker, tmp_path, name, source="on_data_loss: skip")
     skipping.run()
     skipping.run()
 
@@ -303,7 +281,7 @@ def test_a_topic_that_does_not_exist_is_named_with_the_nearest_one(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
-    shop = Shop(broker, tmp_path, name + "x")
+    shop = KafkaShop(broker, tmp_path, name + "x")
 
     with pytest.raises(SourceError, match=f"topic '{name}x' does not exist on .* Did you mean '{name}'"):
         shop.run()
@@ -313,7 +291,7 @@ def test_once_ends_on_an_empty_and_on_a_quiet_topic(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(partitions=2)
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
 
     shop.run()
     broker.produce(name, events(3))
@@ -329,7 +307,7 @@ def test_schema_is_inferred_from_the_first_batch_and_new_columns_are_added(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(partitions=2)
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     text = shop.file.read_text()
     shop.file.write_text(text.replace("schema: {event_id: long not null, name: string}", ""))
     broker.produce(
@@ -356,7 +334,7 @@ def test_deleting_the_checkpoint_directory_changes_nothing(
     import shutil
 
     name = topic(partitions=3)
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, events(100))
     shop.run()
 
@@ -371,7 +349,7 @@ def test_one_source_feeds_two_tables_and_a_table_added_later_catches_up(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic(partitions=2)
-    shop = Shop(broker, tmp_path, name)
+    shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, [*events(100), b"broken"])
     shop.run()
     shop.file.write_text(
@@ -388,7 +366,7 @@ def test_one_source_feeds_two_tables_and_a_table_added_later_catches_up(
 
 def test_two_sources_feed_one_table(broker: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     one, two = topic(), topic()
-    shop = Shop(broker, tmp_path, one)
+    shop = KafkaShop(broker, tmp_path, one)
     second = f"  more: {{type: kafka, brokers: '{broker.address}', topics: [{two}], format: json}}\ntables:"
     shop.file.write_text(
         shop.file.read_text().replace("tables:", second).replace("from: clicks", "from: [clicks, more]")
@@ -405,7 +383,7 @@ def test_two_pipelines_write_one_table_without_losing_or_repeating(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     one, two = topic(), topic()
-    first, second = Shop(broker, tmp_path, one), Shop(broker, tmp_path, two)
+    first, second = KafkaShop(broker, tmp_path, one), KafkaShop(broker, tmp_path, two)
     first.file = tmp_path / "first.yaml"
     first.file.write_text(second.file.read_text().replace("name: shop\n", "name: first\n").replace(two, one))
     for round_number in range(3):

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from support.spark_reader import delta_jars
+from support.jars import delta_jars
 
 ANSWER_SECONDS = 240
 STOP_SECONDS = 60

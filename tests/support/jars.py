@@ -91,6 +91,16 @@ def spark_jars() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
+def delta_jars() -> list[Path]:
+    """Delta's jars without those that Spark carries in a version of its own."""
+    carried = {_artifact(jar) for jar in spark_jars().glob("*.jar")}
+    return sorted(jar for jar in fetch(DELTA_FOR_SPARK).glob("*.jar") if _artifact(jar) not in carried)
+
+
+def _artifact(jar: Path) -> str:
+    return jar.stem.rpartition("-")[0]
+
+
 def _cache() -> Path:
     repository = Path(__file__).resolve().parents[2]
     cache = Path(os.environ.get("LAKEFEED_JARS") or repository / ".cache" / "jars").absolute()

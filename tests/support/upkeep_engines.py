@@ -33,7 +33,7 @@ def look_after(folder: Path) -> dict[str, list[dict[str, Any]]]:
 def main(folder: Path) -> None:
     from lakefeed.engine.spark.delta import delta_settings
     from lakefeed.engine.spark.session import own_session
-    from support.spark_reader import delta_jars
+    from support.jars import delta_jars
     from support.upkeep import FIRST_DAY, Kept
 
     age = (datetime.now(UTC).date() - FIRST_DAY).days

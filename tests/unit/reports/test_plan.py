@@ -3,52 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import indent
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefeed import Pipeline
 from lakefeed.reports.plan import TableForecast, forecast
 from lakefeed.reports.warnings import Warnings
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append, append
 from lakefeed.units import parse_duration
-from support.offline import drain
+from support.shop import Shop
 
 
-class Shop:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.file, self.table = folder, folder / "shop.yaml", folder / "events"
+class PlannedShop(Shop):
+    """A hundred events, ten of them cut off, and what `plan` says of them."""
 
     def write(self, table: str = "", rows: int = 100, name: str = "shop", source: str = "clicks") -> None:
-        self.file.write_text(
-            f"""\
-name: {name}
-sources:
-  {source}: {{type: generate, rows: {rows}, partitions: 2, bad_ratio: 0.1}}
-tables:
-  events:
-    path: events
-    from: {source}
-{indent(table, "    ")}
-"""
-        )
+        generated = f"type: generate, rows: {rows}, partitions: 2, bad_ratio: 0.1"
+        self.save(generated, table, name=name, sources=[source])
 
     def plan(self) -> TableForecast:
         before = sorted(self.folder.rglob("*"))
-        (table,) = forecast(Pipeline.from_file(self.file)).tables
+        (table,) = forecast(self.pipeline).tables
         assert sorted(self.folder.rglob("*")) == before
         return table
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
+def shop(tmp_path: Path) -> PlannedShop:
+    return PlannedShop(tmp_path)
 
 
-def test_table_to_create_shows_its_columns_and_where_reading_begins(shop: Shop) -> None:
+def test_table_to_create_shows_its_columns_and_where_reading_begins(shop: PlannedShop) -> None:
     shop.write("schema: {event_id: long not null, event_time: timestamp}\npartition_by: [day(event_time)]")
 
     told = shop.plan()
@@ -63,11 +50,11 @@ def test_table_to_create_shows_its_columns_and_where_reading_begins(shop: Shop) 
     assert told.lag == 100
 
 
-def test_columns_that_nobody_declared_are_shown_from_the_events_that_wait(shop: Shop) -> None:
+def test_columns_that_nobody_declared_are_shown_from_the_events_that_wait(shop: PlannedShop) -> None:
     shop.write()
 
     told = shop.plan()
-    drain(shop.file)
+    shop.drain()
 
     made = [field.name for field in DeltaTable(shop.table).schema().fields]
     assert told.inferred
@@ -77,9 +64,9 @@ def test_columns_that_nobody_declared_are_shown_from_the_events_that_wait(shop: 
     assert told.sampled_dead_letters == {"bad_json": 10}
 
 
-def test_table_that_fits_shows_nothing_to_change_and_where_it_goes_on(shop: Shop) -> None:
+def test_table_that_fits_shows_nothing_to_change_and_where_it_goes_on(shop: PlannedShop) -> None:
     shop.write()
-    drain(shop.file)
+    shop.drain()
     shop.write(rows=120)
 
     told = shop.plan()
@@ -91,9 +78,9 @@ def test_table_that_fits_shows_nothing_to_change_and_where_it_goes_on(shop: Shop
     }
 
 
-def test_columns_and_properties_to_add_are_shown(shop: Shop) -> None:
+def test_columns_and_properties_to_add_are_shown(shop: PlannedShop) -> None:
     shop.write("schema: {event_id: long}")
-    drain(shop.file)
+    shop.drain()
     shop.write("schema: {event_id: long, note: string}\nproperties: {owner: me}\nmetadata: true")
 
     told = shop.plan()
@@ -103,9 +90,9 @@ def test_columns_and_properties_to_add_are_shown(shop: Shop) -> None:
     assert told.properties == {"owner": "me"}
 
 
-def test_table_that_a_run_would_stop_at_tells_why(shop: Shop) -> None:
+def test_table_that_a_run_would_stop_at_tells_why(shop: PlannedShop) -> None:
     shop.write("schema: {event_id: long}")
-    drain(shop.file)
+    shop.drain()
 
     shop.write("schema: {event_id: string}")
     types = shop.plan().refused
@@ -121,9 +108,9 @@ def test_table_that_a_run_would_stop_at_tells_why(shop: Shop) -> None:
     assert missing and "`create` is false" in missing
 
 
-def test_source_whose_options_changed_stops_its_table(shop: Shop) -> None:
+def test_source_whose_options_changed_stops_its_table(shop: PlannedShop) -> None:
     shop.write()
-    drain(shop.file)
+    shop.drain()
     shop.file.write_text(shop.file.read_text().replace("partitions: 2", "partitions: 2, seed: 7"))
 
     told = shop.plan()
@@ -131,7 +118,7 @@ def test_source_whose_options_changed_stops_its_table(shop: Shop) -> None:
     assert told.refused and "seed changed from 0 to 7" in told.refused
 
 
-def test_layout_with_a_partition_for_nearly_each_row_is_warned_of(shop: Shop) -> None:
+def test_layout_with_a_partition_for_nearly_each_row_is_warned_of(shop: PlannedShop) -> None:
     shop.write("partition_by: [event_id]", rows=1000)
 
     (warning,) = shop.plan().warnings
@@ -139,9 +126,9 @@ def test_layout_with_a_partition_for_nearly_each_row_is_warned_of(shop: Shop) ->
     assert warning.startswith("partition_by ['event_id']: 900 different values in 900 sampled rows")
 
 
-def test_many_small_partitions_are_warned_of(shop: Shop) -> None:
+def test_many_small_partitions_are_warned_of(shop: PlannedShop) -> None:
     shop.write("schema: {event_id: long, product_id: long}\npartition_by: [product_id]")
-    drain(shop.file)
+    shop.drain()
 
     (warning,) = shop.plan().warnings
 
@@ -149,10 +136,10 @@ def test_many_small_partitions_are_warned_of(shop: Shop) -> None:
 
 
 def test_rewrite_that_exceeds_the_memory_suggests_the_engine_spark(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: PlannedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.write("schema: {event_id: long, product_id: long}\ncluster_by: [product_id]")
-    drain(shop.file)
+    shop.drain()
     monkeypatch.setattr("lakefeed.tables.rewrite.memory.memory_available", lambda: 1000)
 
     (warning,) = shop.plan().warnings
@@ -161,7 +148,7 @@ def test_rewrite_that_exceeds_the_memory_suggests_the_engine_spark(
 
 
 @pytest.mark.parametrize("interval", ["interval 2 days", "interval 1 day", "interval 36 hours"])
-def test_short_memory_of_the_table_is_warned_of(shop: Shop, interval: str) -> None:
+def test_short_memory_of_the_table_is_warned_of(shop: PlannedShop, interval: str) -> None:
     shop.write(f"properties: {{delta.logRetentionDuration: {interval}}}")
 
     assert shop.plan().warnings == [
@@ -169,7 +156,7 @@ def test_short_memory_of_the_table_is_warned_of(shop: Shop, interval: str) -> No
     ]
 
 
-def test_memory_that_is_long_enough_is_not(shop: Shop) -> None:
+def test_memory_that_is_long_enough_is_not(shop: PlannedShop) -> None:
     shop.write(
         "properties: {delta.logRetentionDuration: interval 30 days,"
         " delta.deletedFileRetentionDuration: interval 1 week}"
@@ -188,10 +175,10 @@ def test_short_memory_of_a_source_is_warned_of() -> None:
     ]
 
 
-def test_names_that_others_use_are_warned_of(shop: Shop) -> None:
+def test_names_that_others_use_are_warned_of(shop: PlannedShop) -> None:
     shop.write("schema: {event_id: long}")
-    drain(shop.file)
-    pipeline = Pipeline.from_file(shop.file)
+    shop.drain()
+    pipeline = shop.pipeline
     from lakefeed.stores import open_store
 
     table = LakeTable.open("events", pipeline.tables["events"].path, {}, open_store(str(shop.table), {}))
@@ -211,7 +198,7 @@ def test_names_that_others_use_are_warned_of(shop: Shop) -> None:
     assert "that pipeline 'other' has written; pipeline 'third' would write them a second" in refused
 
 
-def test_table_that_no_pipeline_has_written_is_warned_of(shop: Shop) -> None:
+def test_table_that_no_pipeline_has_written_is_warned_of(shop: PlannedShop) -> None:
     for _ in range(2):
         write_deltalake(shop.table, pa.table({"event_id": pa.array([1], pa.int64())}), mode="append")
     shop.write("schema: {event_id: long}")

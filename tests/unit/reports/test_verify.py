@@ -15,49 +15,32 @@ from lakefeed.handles.tables import Tables
 from lakefeed.reports.verify import verify
 from lakefeed.tables.verify import duplicates
 from support.offline import drain
+from support.shop import Shop
 
 
-class Shop:
+class VerifiedShop(Shop):
     """A hundred events, ten of them cut off, from one or several sources into one table."""
 
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "shop.yaml"
-        self.table, self.letters = folder / "events", folder / "shop_dead_letters"
-
-    def run(self, *, metadata: bool = True, sources: str = "clicks", rows: int = 100) -> None:
-        spec = f"{{type: generate, rows: {rows}, bad_ratio: 0.1}}"
-        named = "\n".join(f"  {name}: {spec}" for name in sources.split(", "))
-        self.file.write_text(
-            f"""\
-name: shop
-sources:
-{named}
-tables:
-  events: {{path: events, from: [{sources}], metadata: {str(metadata).lower()}, schema: {{event_id: long}}}}
-"""
-        )
-        drain(self.file, batch=40)
-
-    def findings(self, *, deep: bool = True) -> list[str]:
-        proof = verify(Pipeline.from_file(self.file), deep=deep)
-        told = [str(one) for table in (*proof.tables, proof.dead_letters) for one in table.findings]
-        assert proof.sound == (not told)
-        return told
+    def fill(self, *, metadata: bool = True, sources: str = "clicks", rows: int = 100) -> None:
+        table = f"metadata: {str(metadata).lower()}\nschema: {{event_id: long}}"
+        generated = f"type: generate, rows: {rows}, bad_ratio: 0.1"
+        self.save(generated, table, sources=sources.split(", "))
+        self.drain(batch=40)
 
     def unchecked(self) -> list[str]:
-        (table,) = verify(Pipeline.from_file(self.file), deep=True).tables
+        (table,) = verify(self.pipeline, deep=True).tables
         return table.unchecked
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
+def shop(tmp_path: Path) -> VerifiedShop:
+    return VerifiedShop(tmp_path)
 
 
-def test_tables_that_a_run_has_filled_are_sound(shop: Shop) -> None:
-    shop.run()
+def test_tables_that_a_run_has_filled_are_sound(shop: VerifiedShop) -> None:
+    shop.fill()
 
-    proof = verify(Pipeline.from_file(shop.file), deep=True)
+    proof = verify(shop.pipeline, deep=True)
 
     (table,) = proof.tables
     (partition,) = table.partitions
@@ -68,18 +51,18 @@ def test_tables_that_a_run_has_filled_are_sound(shop: Shop) -> None:
     assert proof.dead_letters.rows == 10
 
 
-def test_pipeline_that_has_never_run_is_sound(shop: Shop) -> None:
-    shop.run(rows=0)
+def test_pipeline_that_has_never_run_is_sound(shop: VerifiedShop) -> None:
+    shop.fill(rows=0)
     shutil.rmtree(shop.table)
 
-    proof = verify(Pipeline.from_file(shop.file), deep=True)
+    proof = verify(shop.pipeline, deep=True)
 
     assert proof.sound
     assert proof.tables[0].version is proof.dead_letters.version is None
 
 
-def test_event_that_is_in_the_data_twice_is_found_by_its_position(shop: Shop) -> None:
-    shop.run()
+def test_event_that_is_in_the_data_twice_is_found_by_its_position(shop: VerifiedShop) -> None:
+    shop.fill()
     rows = DeltaTable(shop.table).to_pyarrow_table()
     write_deltalake(shop.table, rows.slice(0, 3), mode="append")
 
@@ -90,8 +73,8 @@ def test_event_that_is_in_the_data_twice_is_found_by_its_position(shop: Shop) ->
     assert deep[1] == f"duplicate: version 5: clicks/0: 3 events there twice, the first at {offsets[0]}"
 
 
-def test_same_offset_of_another_time_is_another_event(shop: Shop) -> None:
-    shop.run()
+def test_same_offset_of_another_time_is_another_event(shop: VerifiedShop) -> None:
+    shop.fill()
     rows = DeltaTable(shop.table).to_pyarrow_table().slice(0, 3)
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -105,8 +88,8 @@ def test_same_offset_of_another_time_is_another_event(shop: Shop) -> None:
     assert [text.partition(":")[0] for text in shop.findings()] == ["foreign"]
 
 
-def test_row_beyond_the_position_is_found_in_the_data(shop: Shop) -> None:
-    shop.run()
+def test_row_beyond_the_position_is_found_in_the_data(shop: VerifiedShop) -> None:
+    shop.fill()
     rows = DeltaTable(shop.table).to_pyarrow_table()
     import pyarrow as pa
 
@@ -117,8 +100,8 @@ def test_row_beyond_the_position_is_found_in_the_data(shop: Shop) -> None:
     assert "reset: version 5: clicks/0: the table holds offset 150, its position is 100" in shop.findings()
 
 
-def test_rows_without_metadata_columns_are_told_as_unchecked(shop: Shop) -> None:
-    shop.run(metadata=False)
+def test_rows_without_metadata_columns_are_told_as_unchecked(shop: VerifiedShop) -> None:
+    shop.fill(metadata=False)
 
     assert shop.findings() == []
     assert shop.unchecked() == [
@@ -126,15 +109,15 @@ def test_rows_without_metadata_columns_are_told_as_unchecked(shop: Shop) -> None
     ]
 
 
-def test_sources_that_cannot_be_told_apart_make_no_false_alarm(shop: Shop) -> None:
-    shop.run(sources="clicks, views")
+def test_sources_that_cannot_be_told_apart_make_no_false_alarm(shop: VerifiedShop) -> None:
+    shop.fill(sources="clicks, views")
 
     assert shop.findings() == []
     assert shop.unchecked() == ["partition 0 has no pipeline that is known to feed it"]
 
 
-def test_file_whose_rows_are_not_what_the_log_says_is_found(shop: Shop) -> None:
-    shop.run()
+def test_file_whose_rows_are_not_what_the_log_says_is_found(shop: VerifiedShop) -> None:
+    shop.fill()
     file = next(shop.table.glob("part-*.parquet"))
     rows = pq.read_table(file)
     pq.write_table(rows.slice(1), file)
@@ -146,8 +129,8 @@ def test_file_whose_rows_are_not_what_the_log_says_is_found(shop: Shop) -> None:
     assert any(text.startswith(f"file: version 4: {file.name} has ") for text in found)
 
 
-def test_dead_letters_that_somebody_deleted_are_named(shop: Shop) -> None:
-    shop.run()
+def test_dead_letters_that_somebody_deleted_are_named(shop: VerifiedShop) -> None:
+    shop.fill()
     shutil.rmtree(shop.letters)
 
     assert shop.findings() == [
@@ -155,8 +138,8 @@ def test_dead_letters_that_somebody_deleted_are_named(shop: Shop) -> None:
     ]
 
 
-def test_dead_letters_that_are_there_twice_are_named(shop: Shop) -> None:
-    shop.run()
+def test_dead_letters_that_are_there_twice_are_named(shop: VerifiedShop) -> None:
+    shop.fill()
     letters = DeltaTable(shop.letters).to_pyarrow_table()
     write_deltalake(shop.letters, letters.slice(0, 2), mode="append")
 
@@ -170,8 +153,8 @@ def test_dead_letters_that_are_there_twice_are_named(shop: Shop) -> None:
     ]
 
 
-def test_dead_letters_that_are_fewer_than_the_table_counts_are_named(shop: Shop) -> None:
-    shop.run()
+def test_dead_letters_that_are_fewer_than_the_table_counts_are_named(shop: VerifiedShop) -> None:
+    shop.fill()
     entry = shop.table / "_delta_log" / f"{2:020d}.json"
     told = entry.read_text()
     entry.write_text(told.replace("[0,40,40,4]", "[0,40,40,5]"))
@@ -186,22 +169,22 @@ def test_dead_letters_that_are_fewer_than_the_table_counts_are_named(shop: Shop)
 
 
 def test_dead_letters_from_before_the_beginning_of_a_table_that_was_made_anew_are_no_finding(
-    shop: Shop,
+    shop: VerifiedShop,
 ) -> None:
-    shop.run()
+    shop.fill()
     shutil.rmtree(shop.table)
-    handle = Tables(Pipeline.from_file(shop.file)).places["events"]
+    handle = Tables(shop.pipeline).places["events"]
     columns = handle.columns()
     assert columns is not None
     handle.create(columns, {"shop/clicks/0": 49}, {"pipeline": "shop", "source": "clicks", "kind": "create"})
-    shop.run(rows=120)
+    shop.fill(rows=120)
 
     assert DeltaTable(shop.letters).to_pyarrow_table().num_rows > 10
     assert shop.findings() == []
 
 
-def test_log_that_cannot_be_read_is_a_finding_and_no_traceback(shop: Shop) -> None:
-    shop.run()
+def test_log_that_cannot_be_read_is_a_finding_and_no_traceback(shop: VerifiedShop) -> None:
+    shop.fill()
     shutil.rmtree(shop.table / "_delta_log")
     (shop.table / "_delta_log").write_text("a file")
 
@@ -211,11 +194,11 @@ def test_log_that_cannot_be_read_is_a_finding_and_no_traceback(shop: Shop) -> No
 
 
 def test_all_events_that_are_there_twice_are_counted_in_bounded_memory(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: VerifiedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(duplicates, "_BLOCK_BITS", 6)
     monkeypatch.setattr(duplicates, "_MOST_AT_ONCE", 100)
-    shop.run(rows=3000)
+    shop.fill(rows=3000)
     rows = DeltaTable(shop.table).to_pyarrow_table()
     write_deltalake(shop.table, rows, mode="append")
     version = DeltaTable(shop.table).version()
@@ -288,15 +271,15 @@ def test_table_that_is_shared_on_purpose_is_sound_with_a_note(tmp_path: Path) ->
     ]
 
 
-def test_rows_that_cannot_be_counted_are_told_and_not_called_sound(shop: Shop) -> None:
-    shop.run()
+def test_rows_that_cannot_be_counted_are_told_and_not_called_sound(shop: VerifiedShop) -> None:
+    shop.fill()
     entry = shop.table / "_delta_log" / f"{2:020}.json"
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
     for action in actions:
         action.get("add", {}).pop("stats", None)
     entry.write_text("\n".join(map(json.dumps, actions)))
 
-    proof = verify(Pipeline.from_file(shop.file))
+    proof = verify(shop.pipeline)
 
     (table,) = proof.tables
     assert (proof.sound, table.complete, table.findings, table.rows) == (False, False, [], None)

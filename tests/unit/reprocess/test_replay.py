@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed import Fenced, LakefeedError, Pipeline
+from lakefeed import Fenced, LakefeedError
 from lakefeed.dead_letters.discard import discard
 from lakefeed.dead_letters.find import LetterFilter, newest_letters, summaries
 from lakefeed.engine.inline import run_inline
@@ -21,64 +21,36 @@ from lakefeed.reports.verify import verify
 from lakefeed.reprocess import replay as replays
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
-from lakefeed.tables.table import commit_info_of
-from support.ledger import assert_each_once, dead_letters, table_ids
+from support.ledger import dead_letters, table_ids
 from support.offline import drain
+from support.shop import Shop
 
 ALL = LetterFilter()
 
 
-class Shop:
+class ReplayedShop(Shop):
     """Events whose times the table at first takes for epoch numbers: all are dead until that is mended."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "shop.yaml"
-        self.table, self.letters = folder / "events", folder / "shop_dead_letters"
 
     def write(
         self, rows: int = 100, time: str = "timestamp", more: str = "metadata: true", **also: str
     ) -> None:
         columns = ", ".join(f"{name}: {kind}" for name, kind in {"event_time": time, **also}.items())
-        self.file.write_text(
-            f"""\
-name: shop
-sources:
-  clicks: {{type: generate, rows: {rows}, partitions: 2, bad_ratio: 0.1}}
-tables:
-  events:
-    path: events
-    from: clicks
-    schema: {{event_id: long, {columns}}}
-    {more}
-"""
-        )
+        table = f"schema: {{event_id: long, {columns}}}\n{more}"
+        self.save(f"type: generate, rows: {rows}, partitions: 2, bad_ratio: 0.1", table)
 
     def fill(self, **options: Any) -> None:
         """A run with the wrong type; then the file is mended."""
         self.write(**{"time": "timestamp(ms)", **options})
-        drain(self.file)
+        self.drain()
         self.write(**options)
-
-    @property
-    def pipeline(self) -> Pipeline:
-        return Pipeline.from_file(self.file)
-
-    def accounts(self, path: Path) -> list[dict[str, Any]]:
-        return [commit_info_of(info) for info in reversed(DeltaTable(path).history())]
-
-    def assert_ledger(self, rows: int = 100) -> None:
-        dead = [one["offset"] * 2 + one["partition"] for one in dead_letters(self.letters)]
-        assert_each_once(range(rows), table_ids(self.table), dead)
-        proof = verify(self.pipeline, deep=True)
-        assert proof.sound, proof
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
+def shop(tmp_path: Path) -> ReplayedShop:
+    return ReplayedShop(tmp_path)
 
 
-def test_letters_that_fit_by_now_become_rows_and_the_others_stay_with_the_reason(shop: Shop) -> None:
+def test_letters_that_fit_by_now_become_rows_and_the_others_stay_with_the_reason(shop: ReplayedShop) -> None:
     shop.fill()
     before = len(dead_letters(shop.letters))
 
@@ -90,16 +62,16 @@ def test_letters_that_fit_by_now_become_rows_and_the_others_stay_with_the_reason
     assert (again.stage, again.code, again.letters) == ("decode", "bad_json", 10)
     assert "unterminated string" in again.example
     assert len(dead_letters(shop.letters)) == 10
-    shop.assert_ledger()
+    shop.assert_ledger(100)
 
 
-def test_replayed_rows_are_what_a_run_would_have_written(shop: Shop, tmp_path: Path) -> None:
-    partitioned = "metadata: true\n    partition_by: [day(event_time)]"
+def test_replayed_rows_are_what_a_run_would_have_written(shop: ReplayedShop, tmp_path: Path) -> None:
+    partitioned = "metadata: true\npartition_by: [day(event_time)]"
     shop.fill(more=partitioned)
     replay(shop.pipeline, ALL)
     other = tmp_path / "other"
     other.mkdir()
-    direct = Shop(other)
+    direct = ReplayedShop(other)
     direct.write(more=partitioned)
 
     drain(direct.file)
@@ -109,7 +81,7 @@ def test_replayed_rows_are_what_a_run_would_have_written(shop: Shop, tmp_path: P
     assert {one["_offset"] * 2 + one["_partition"] == one["event_id"] for one in rows.to_pylist()} == {True}
 
 
-def test_second_replay_changes_nothing(shop: Shop) -> None:
+def test_second_replay_changes_nothing(shop: ReplayedShop) -> None:
     shop.fill()
     replay(shop.pipeline, ALL)
     versions = [DeltaTable(path).version() for path in (shop.table, shop.letters)]
@@ -120,7 +92,7 @@ def test_second_replay_changes_nothing(shop: Shop) -> None:
     assert [DeltaTable(path).version() for path in (shop.table, shop.letters)] == versions
 
 
-def test_dry_run_counts_the_same_and_writes_nothing(shop: Shop) -> None:
+def test_dry_run_counts_the_same_and_writes_nothing(shop: ReplayedShop) -> None:
     shop.fill()
     files = sorted(shop.folder.rglob("*"))
 
@@ -142,7 +114,9 @@ def test_dry_run_counts_the_same_and_writes_nothing(shop: Shop) -> None:
     ],
     ids=["another type", "no new columns", "another layout", "another case"],
 )
-def test_dry_run_refuses_what_a_replay_refuses_in_the_same_words(shop: Shop, options: dict[str, str]) -> None:
+def test_dry_run_refuses_what_a_replay_refuses_in_the_same_words(
+    shop: ReplayedShop, options: dict[str, str]
+) -> None:
     shop.fill()
     shop.write(**options)
 
@@ -156,7 +130,9 @@ def test_dry_run_refuses_what_a_replay_refuses_in_the_same_words(shop: Shop, opt
     assert len(dead_letters(shop.letters)) == 100
 
 
-def test_dry_run_counts_a_new_column_that_refuses_some_of_the_letters_as_the_replay_does(shop: Shop) -> None:
+def test_dry_run_counts_a_new_column_that_refuses_some_of_the_letters_as_the_replay_does(
+    shop: ReplayedShop,
+) -> None:
     shop.fill(price="long")
     shop.write(price="long")
 
@@ -168,7 +144,7 @@ def test_dry_run_counts_a_new_column_that_refuses_some_of_the_letters_as_the_rep
 
 
 def test_dry_run_after_a_killed_replay_promises_no_letter_that_is_a_row_already(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ReplayedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.fill()
     with monkeypatch.context() as killed:
@@ -184,7 +160,7 @@ def test_dry_run_after_a_killed_replay_promises_no_letter_that_is_a_row_already(
     assert done.rows == 0
 
 
-def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: Shop) -> None:
+def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: ReplayedShop) -> None:
     shop.fill()
     shop.file.write_text(shop.file.read_text().replace("path: events", "path: events_v2"))
     told: list[str] = []
@@ -207,7 +183,7 @@ def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: 
     assert len(table_ids(shop.folder / "events_v2")) == 90
 
 
-def test_letters_ask_for_new_columns_as_events_do(shop: Shop) -> None:
+def test_letters_ask_for_new_columns_as_events_do(shop: ReplayedShop) -> None:
     shop.fill()
 
     (shown,) = replay(shop.pipeline, ALL, dry_run=True)
@@ -234,18 +210,20 @@ def test_letters_ask_for_new_columns_as_events_do(shop: Shop) -> None:
         (LetterFilter(since=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), 90),
     ],
 )
-def test_only_letters_that_are_meant_are_replayed(shop: Shop, wanted: LetterFilter, rows: int) -> None:
+def test_only_letters_that_are_meant_are_replayed(
+    shop: ReplayedShop, wanted: LetterFilter, rows: int
+) -> None:
     shop.fill()
 
     reports = replay(shop.pipeline, wanted)
 
     assert sum(one.rows for one in reports) == rows
     assert len(table_ids(shop.table)) == rows
-    shop.assert_ledger()
+    shop.assert_ledger(100)
 
 
 def test_portions_of_a_large_replay_are_commits_of_their_own(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ReplayedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replays, "_MOST_LETTERS", 300)
     shop.fill(rows=1000)
@@ -259,7 +237,7 @@ def test_portions_of_a_large_replay_are_commits_of_their_own(
 
 @pytest.mark.parametrize("who", ["replay", "run", "discard"])
 def test_replay_that_is_killed_before_the_letters_are_settled_is_finished_by_whoever_comes_next(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, who: str
+    shop: ReplayedShop, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     shop.fill()
 
@@ -277,7 +255,7 @@ def test_replay_that_is_killed_before_the_letters_are_settled_is_finished_by_who
     if who == "replay":
         replay(shop.pipeline, ALL)
     elif who == "run":
-        drain(shop.file)
+        shop.drain()
     else:
         discard(shop.pipeline, LetterFilter(code="none"), who="me", reason="test")
 
@@ -287,11 +265,11 @@ def test_replay_that_is_killed_before_the_letters_are_settled_is_finished_by_who
         "the next run completes it"
     ]
     assert len(dead_letters(shop.letters)) == 10
-    shop.assert_ledger()
+    shop.assert_ledger(100)
 
 
 def test_of_two_replays_at_once_one_is_refused_and_no_row_doubles(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ReplayedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.fill()
     first = replays._Replay._commit
@@ -305,24 +283,24 @@ def test_of_two_replays_at_once_one_is_refused_and_no_row_doubles(
     with pytest.raises(Fenced):
         replay(shop.pipeline, ALL)
 
-    shop.assert_ledger()
+    shop.assert_ledger(100)
 
 
-def test_letters_whose_events_are_still_ahead_wait_for_the_next_run(shop: Shop) -> None:
+def test_letters_whose_events_are_still_ahead_wait_for_the_next_run(shop: ReplayedShop) -> None:
     shop.fill()
     replay(shop.pipeline, ALL)
     rewind(shop.pipeline, "events", to_version=0)
 
     (report,) = replay(shop.pipeline, ALL)
     kept = discard(shop.pipeline, ALL, who="me", reason="test")
-    drain(shop.file)
+    shop.drain()
 
     assert (report.rows, report.waiting) == (0, 10)
     assert (kept.letters, kept.waiting) == (0, 10)
-    shop.assert_ledger()
+    shop.assert_ledger(100)
 
 
-def test_letters_of_a_source_that_no_longer_feeds_the_table_are_told(shop: Shop) -> None:
+def test_letters_of_a_source_that_no_longer_feeds_the_table_are_told(shop: ReplayedShop) -> None:
     shop.fill()
     shop.file.write_text(shop.file.read_text().replace("clicks", "renamed"))
 
@@ -331,7 +309,7 @@ def test_letters_of_a_source_that_no_longer_feeds_the_table_are_told(shop: Shop)
     assert (report.rows, report.stranded) == (0, 100)
 
 
-def test_discard_deletes_what_is_meant_and_keeps_who_and_why(shop: Shop) -> None:
+def test_discard_deletes_what_is_meant_and_keeps_who_and_why(shop: ReplayedShop) -> None:
     shop.fill()
     wanted = LetterFilter(stage="decode", since=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
 
@@ -348,7 +326,7 @@ def test_discard_deletes_what_is_meant_and_keeps_who_and_why(shop: Shop) -> None
     assert verify(shop.pipeline, deep=True).sound
 
 
-def test_letters_are_counted_by_kind_and_shown_newest_first(shop: Shop) -> None:
+def test_letters_are_counted_by_kind_and_shown_newest_first(shop: ReplayedShop) -> None:
     shop.fill()
 
     kinds = summaries(Tables(shop.pipeline), ALL)
@@ -362,7 +340,7 @@ def test_letters_are_counted_by_kind_and_shown_newest_first(shop: Shop) -> None:
     assert set(shown.column("stage").to_pylist()) == {"decode"}
 
 
-def test_pipeline_without_dead_letters_has_nothing_to_replay_or_discard(shop: Shop) -> None:
+def test_pipeline_without_dead_letters_has_nothing_to_replay_or_discard(shop: ReplayedShop) -> None:
     shop.write()
 
     assert replay(shop.pipeline, ALL) == []
@@ -370,7 +348,7 @@ def test_pipeline_without_dead_letters_has_nothing_to_replay_or_discard(shop: Sh
     assert summaries(Tables(shop.pipeline), ALL) == []
 
 
-def test_account_of_a_replay_lists_its_letters(shop: Shop) -> None:
+def test_account_of_a_replay_lists_its_letters(shop: ReplayedShop) -> None:
     shop.fill(rows=10)
 
     replay(shop.pipeline, ALL)

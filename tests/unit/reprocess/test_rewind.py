@@ -18,67 +18,44 @@ from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables.table import LakeTable
-from support.ledger import assert_each_once, dead_letters, table_ids
-from support.offline import drain
+from support.ledger import dead_letters, table_ids
+from support.shop import Shop
 
 
-class Shop:
+class RewoundShop(Shop):
     """A thousand made-up events in two partitions, one in fifty cut off, into one table."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "shop.yaml"
-        self.table, self.letters = folder / "events", folder / "shop_dead_letters"
+        super().__init__(folder)
         self.write()
 
     def write(self, rows: int = 1000, time: str = "timestamp", partitions: int = 2) -> None:
-        self.file.write_text(
-            f"""\
-name: shop
-sources:
-  clicks: {{type: generate, rows: {rows}, partitions: {partitions}, bad_ratio: 0.02}}
-tables:
-  events: {{path: events, from: clicks, metadata: true, schema: {{event_id: long, event_time: {time}}}}}
-"""
-        )
+        table = f"metadata: true\nschema: {{event_id: long, event_time: {time}}}"
+        self.save(f"type: generate, rows: {rows}, partitions: {partitions}, bad_ratio: 0.02", table)
 
-    def run(self, batch: int = 100) -> Pipeline:
-        return drain(self.file, batch)
-
-    @property
-    def pipeline(self) -> Pipeline:
-        return Pipeline.from_file(self.file)
+    def fill(self, batch: int = 100) -> Pipeline:
+        return self.drain(batch)
 
     def positions(self) -> dict[str, int]:
         delta = DeltaTable(self.table)
         names = [f"shop/clicks/{number}" for number in range(2)]
         return {name: delta.transaction_version(name) for name in names}  # type: ignore[misc]
 
-    def assert_ledger(self, rows: int = 1000) -> None:
-        dead = [one["offset"] * 2 + one["partition"] for one in dead_letters(self.letters)]
-        assert_each_once(range(rows), table_ids(self.table), dead)
-        proof = verify(self.pipeline, deep=True)
-        assert proof.sound, proof
-
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
+def shop(tmp_path: Path) -> RewoundShop:
+    return RewoundShop(tmp_path)
 
 
-def findings(pipeline: Pipeline) -> list[str]:
-    proof = verify(pipeline, deep=True)
-    return [str(one) for table in (*proof.tables, proof.dead_letters) for one in table.findings]
-
-
-def test_rewound_table_is_read_again_and_every_event_is_there_once(shop: Shop) -> None:
-    shop.run()
+def test_rewound_table_is_read_again_and_every_event_is_there_once(shop: RewoundShop) -> None:
+    shop.fill()
     before = DeltaTable(shop.table).version()
     letters = len(dead_letters(shop.letters))
 
     report = rewind(shop.pipeline, "events", to_version=3, who="me@here")
     rewound, ids = shop.positions(), table_ids(shop.table)
     sound = verify(shop.pipeline, deep=True).sound
-    shop.run()
+    shop.fill()
 
     assert (report.from_version, report.to_version, report.version) == (before, 3, before + 1)
     assert (report.rows_now, report.rows_then) == (980, len(ids))
@@ -89,11 +66,11 @@ def test_rewound_table_is_read_again_and_every_event_is_there_once(shop: Shop) -
     assert sound
     assert 0 < len(ids) < 980
     assert 0 < report.letters_kept < letters == 20
-    shop.assert_ledger()
+    shop.assert_ledger(1000)
 
 
-def test_rows_and_positions_come_back_in_one_commit_that_says_who_wanted_it(shop: Shop) -> None:
-    shop.run()
+def test_rows_and_positions_come_back_in_one_commit_that_says_who_wanted_it(shop: RewoundShop) -> None:
+    shop.fill()
     then = {"shop/clicks/0": 99, "shop/clicks/1": 99}
 
     report = rewind(shop.pipeline, "events", to_version=3, who="me@here")
@@ -108,8 +85,8 @@ def test_rows_and_positions_come_back_in_one_commit_that_says_who_wanted_it(shop
     assert (commit_info["kind"], commit_info["to"], commit_info["who"]) == ("rewind", 3, "me@here")
 
 
-def test_dry_run_shows_the_same_and_changes_nothing(shop: Shop) -> None:
-    shop.run()
+def test_dry_run_shows_the_same_and_changes_nothing(shop: RewoundShop) -> None:
+    shop.fill()
     version = DeltaTable(shop.table).version()
 
     shown = rewind(shop.pipeline, "events", to_version=3, dry_run=True)
@@ -125,8 +102,8 @@ def test_dry_run_shows_the_same_and_changes_nothing(shop: Shop) -> None:
     )
 
 
-def test_rewind_to_a_time_takes_the_version_of_that_time(shop: Shop) -> None:
-    shop.run()
+def test_rewind_to_a_time_takes_the_version_of_that_time(shop: RewoundShop) -> None:
+    shop.fill()
     history = {one["version"]: one["timestamp"] for one in DeltaTable(shop.table).history()}
     moment = dt.datetime.fromtimestamp(history[4] / 1000, dt.UTC)
     newest_then = max(version for version, time in history.items() if time <= history[4])
@@ -139,8 +116,8 @@ def test_rewind_to_a_time_takes_the_version_of_that_time(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 99])
-def test_version_that_is_none_is_refused(shop: Shop, version: int) -> None:
-    shop.run()
+def test_version_that_is_none_is_refused(shop: RewoundShop, version: int) -> None:
+    shop.fill()
 
     with pytest.raises(
         UsageError, match=rf"version {version} cannot be the target of a rewind: the newest is \d+"
@@ -148,20 +125,20 @@ def test_version_that_is_none_is_refused(shop: Shop, version: int) -> None:
         rewind(shop.pipeline, "events", to_version=version)
 
 
-def test_unknown_table_is_refused_with_the_near_name(shop: Shop) -> None:
+def test_unknown_table_is_refused_with_the_near_name(shop: RewoundShop) -> None:
     with pytest.raises(UsageError, match=r"the pipeline has no table 'event', did you mean 'events'\?"):
         rewind(shop.pipeline, "event", to_version=1)
 
 
-def test_rewind_is_refused_while_the_pipeline_runs(shop: Shop) -> None:
-    shop.run()
+def test_rewind_is_refused_while_the_pipeline_runs(shop: RewoundShop) -> None:
+    shop.fill()
 
     with only_instance(shop.pipeline), pytest.raises(Fenced, match="pipeline shop is already running"):
         rewind(shop.pipeline, "events", to_version=3)
 
 
-def test_instance_elsewhere_is_fenced_by_a_rewind(shop: Shop) -> None:
-    shop.run(batch=200)
+def test_instance_elsewhere_is_fenced_by_a_rewind(shop: RewoundShop) -> None:
+    shop.fill(batch=200)
     shop.write(rows=1200)
     from lakefeed.engine.batch import committer
 
@@ -174,14 +151,14 @@ def test_instance_elsewhere_is_fenced_by_a_rewind(shop: Shop) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(committer.Committer, "land", overtaken)
         with pytest.raises(Fenced, match="another instance of this pipeline has written"):
-            shop.run()
-    shop.run()
+            shop.fill()
+    shop.fill()
 
     shop.assert_ledger(1200)
 
 
-def test_version_whose_files_were_vacuumed_is_refused(shop: Shop) -> None:
-    shop.run()
+def test_version_whose_files_were_vacuumed_is_refused(shop: RewoundShop) -> None:
+    shop.fill()
     delta = DeltaTable(shop.table)
     delta.optimize.compact()
     delta.vacuum(0, dry_run=False, enforce_retention_duration=False)
@@ -190,8 +167,8 @@ def test_version_whose_files_were_vacuumed_is_refused(shop: Shop) -> None:
         rewind(shop.pipeline, "events", to_version=3)
 
 
-def test_version_that_the_log_no_longer_tells_is_refused(shop: Shop) -> None:
-    shop.run()
+def test_version_that_the_log_no_longer_tells_is_refused(shop: RewoundShop) -> None:
+    shop.fill()
     DeltaTable(shop.table).create_checkpoint()
     newest = DeltaTable(shop.table).version()
     for version in range(newest):
@@ -201,8 +178,8 @@ def test_version_that_the_log_no_longer_tells_is_refused(shop: Shop) -> None:
         rewind(shop.pipeline, "events", to_version=1)
 
 
-def test_rewind_that_would_undo_what_others_wrote_is_refused_unless_it_is_wanted(shop: Shop) -> None:
-    shop.run()
+def test_rewind_that_would_undo_what_others_wrote_is_refused_unless_it_is_wanted(shop: RewoundShop) -> None:
+    shop.fill()
     schema = DeltaTable(shop.table).schema().to_arrow()
     stranger = pa.table({"event_id": [5000]}).cast(pa.schema([("event_id", pa.int64())]))
     write_deltalake(shop.table, stranger, mode="append", schema_mode="merge")
@@ -213,73 +190,73 @@ def test_rewind_that_would_undo_what_others_wrote_is_refused_unless_it_is_wanted
         rewind(shop.pipeline, "events", to_version=3)
     shown = rewind(shop.pipeline, "events", to_version=3, dry_run=True)
     rewind(shop.pipeline, "events", to_version=3, undo_others=True)
-    shop.run()
+    shop.fill()
 
     assert "Add --undo-others if that is what you want." in str(no.value)
     assert len(shown.undone) == 1
     assert DeltaTable(shop.table).schema().to_arrow() == schema
-    shop.assert_ledger()
+    shop.assert_ledger(1000)
 
 
-def test_rewind_repairs_a_table_that_somebody_restored_without_its_positions(shop: Shop) -> None:
-    shop.run()
+def test_rewind_repairs_a_table_that_somebody_restored_without_its_positions(shop: RewoundShop) -> None:
+    shop.fill()
     DeltaTable(shop.table).restore(3)
-    broken = findings(shop.pipeline)
+    broken = shop.findings()
 
     rewind(shop.pipeline, "events", to_version=3, undo_others=True)
-    shop.run()
+    shop.fill()
 
     assert len(broken) == 2 and all(text.startswith("restore:") for text in broken)
-    shop.assert_ledger()
+    shop.assert_ledger(1000)
 
 
-def test_rewind_can_itself_be_rewound(shop: Shop) -> None:
-    shop.run()
+def test_rewind_can_itself_be_rewound(shop: RewoundShop) -> None:
+    shop.fill()
     newest = DeltaTable(shop.table).version()
     rewind(shop.pipeline, "events", to_version=3)
 
     report = rewind(shop.pipeline, "events", to_version=newest)
 
     assert all(one.events == 0 for one in report.partitions)
-    shop.assert_ledger()
+    shop.assert_ledger(1000)
 
 
-def test_positions_of_a_rewind_are_what_a_checkpoint_of_the_log_keeps(shop: Shop) -> None:
-    shop.run()
+def test_positions_of_a_rewind_are_what_a_checkpoint_of_the_log_keeps(shop: RewoundShop) -> None:
+    shop.fill()
     rewind(shop.pipeline, "events", to_version=3)
     DeltaTable(shop.table).create_checkpoint()
     opened = LakeTable.open("events", str(shop.table), {}, shop_store(shop))
 
-    shop.run()
+    shop.fill()
 
     assert opened is not None
     assert opened.transactions["shop/clicks/0"] < 499
-    shop.assert_ledger()
+    shop.assert_ledger(1000)
 
 
-def shop_store(shop: Shop) -> Any:
+def shop_store(shop: RewoundShop) -> Any:
     from lakefeed.stores import open_store
 
     return open_store(str(shop.table), {})
 
 
 def test_letters_that_were_replayed_since_become_letters_again_unless_their_events_are_read_again(
-    shop: Shop,
+    shop: RewoundShop,
 ) -> None:
     shop.write(rows=400, time="timestamp(ms)")
-    shop.run()
+    shop.fill()
     shop.write(rows=400)
     replay(shop.pipeline, LetterFilter(partition=0))
     shop.write(rows=1000)
-    shop.run()
+    shop.fill()
     replayed = DeltaTable(shop.table).history()
     target = next(one["version"] for one in replayed if '"kind":"replay"' in one["lakefeed"]) - 1
 
     report = rewind(shop.pipeline, "events", to_version=target)
     rewound = [one["offset"] for one in dead_letters(shop.letters) if one["partition"] == 0]
-    shop.run()
+    shop.fill()
     replay(shop.pipeline, LetterFilter())
 
     assert report.letters_returned == 200
     assert set(range(200)) <= set(rewound)
-    shop.assert_ledger()
+    shop.assert_ledger(1000)
