@@ -42,6 +42,7 @@ def _table(one: TableForecast) -> list[str]:
     elif one.action == "create" and not one.refused:
         lines.append("  columns: inferred from the first events" + _waiting(one))
     lines += [f"  property {name} = {value}" for name, value in one.properties.items()]
+    lines += [f"  {one.replaces}"] if one.replaces else []
     for source, partitions in one.resumes.items():
         lines += [_resume(source, name, at) for name, at in partitions.items()]
     if one.sampled_dead_letters:

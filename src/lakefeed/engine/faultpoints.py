@@ -23,6 +23,8 @@ POINTS = (
     "table_committed",
     "batch_committed",
 )
+END_POINT = "runs_ending"
+"""Every flow has ended; tables whose content each run replaces do not know it yet."""
 JOIN_POINTS = ("tables_parted", "tables_ready", "tables_joined")
 """Where a table leaves the others for a flow of its own, and comes back."""
 

@@ -95,6 +95,15 @@ class Flow:
         self._asked_at = 0
 
     @property
+    def once(self) -> bool:
+        """Whether it ends by itself, with what was there when it began."""
+        return self._once
+
+    def end_run(self, table: str) -> None:
+        """Tell a table that its run is over, whichever flows have fed it."""
+        self._lake.end_runs([table])
+
+    @property
     def failures(self) -> dict[str, LakefeedError]:
         """Tables that cannot be written; the flow goes on without them."""
         return self._assignment.failures

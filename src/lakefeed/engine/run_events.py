@@ -82,6 +82,8 @@ class Committed:
     small_files: int = 0
     newest: float | None = None
     """The time of a newest event among those that the commit adds, in seconds since 1970."""
+    replaces: bool = False
+    """Whether it has removed all rows that were there before."""
 
 
 @dataclass(frozen=True)

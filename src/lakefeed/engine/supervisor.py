@@ -7,6 +7,7 @@ import threading
 import time
 
 from lakefeed.engine.defects import defect_of, kept
+from lakefeed.engine.faultpoints import END_POINT, passing
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.retries import Retries
 from lakefeed.engine.run_events import SourceStopped, Watcher
@@ -39,10 +40,27 @@ class Supervisor:
             pass
         if self._stop.is_set():
             self._stop_flows()
+        self._end_runs()
         errors = [*self._errors, *(error for flow in self._flows for error in flow.failures.values())]
         if errors:
             # What was shown when it happened must not hide what nobody has seen yet.
             raise min(errors, key=lambda error: getattr(error, "told", False))
+
+    def _end_runs(self) -> None:
+        """Tell tables for which the run has read all that it was to read."""
+        cut_short = self._stop.is_set() and any(flow.once for flow in self._flows)
+        fatal = any(not getattr(error, "told", False) for error in self._errors)
+        if cut_short or fatal or self._running():
+            return
+        failed = {name for flow in self._flows for name in flow.failures}
+        passing(END_POINT)
+        for name, table in self._pipeline.tables.items():
+            if name in failed or self._stopped.intersection(table.from_):
+                continue
+            try:
+                self._flows[0].end_run(name)
+            except LakefeedError as error:
+                self._errors.append(error)
 
     def _start(self, flow: Flow) -> None:
         """Give a flow its thread; it may ask for more flows of its source."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,9 @@ from lakefeed.tables.routes import keys_in
 from lakefeed.tables.schema import OtherType, add_columns, keep_properties, missing_columns
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import AppendMode
+from lakefeed.tables.write.mode import WriteMode
+from lakefeed.tables.write.overwrite import OverwriteMode
 
 DEAD_LETTERS = "dead letters"
 _ALTER_ATTEMPTS = 10
@@ -46,8 +49,11 @@ class TableHandle:
         *,
         sync: bool = True,
         file: str = "FILE",
+        mode: WriteMode | None = None,
     ) -> None:
         self.name = name
+        self.mode = mode or AppendMode()
+        """How a batch becomes a commit."""
         self.file = file
         self.sync = sync
         self.path = path
@@ -278,6 +284,7 @@ class TableHandle:
                 f"{table.partition_columns or 'nothing'}, the pipeline file says {wanted or 'nothing'}.\n"
                 "Change `partition_by` or choose another path."
             )
+        self.mode.check(table.shape, self.path)
         missing = self._missing(table, self._wanted())
         self._check_order(pa.schema([*table.schema, *missing]))
         return missing
@@ -367,7 +374,9 @@ class Tables:
     def _handle(self, name: str, path: str, spec: Table) -> TableHandle:
         table, pipeline = group_of(name), self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
-        return TableHandle(name, path, storage, spec, upkeep, sync=pipeline.sync, file=pipeline.file_argument)
+        mode = OverwriteMode(pipeline.name) if spec.mode == "overwrite" else None
+        file = pipeline.file_argument
+        return TableHandle(name, path, storage, spec, upkeep, sync=pipeline.sync, file=file, mode=mode)
 
     def routed_places(self, table: str) -> dict[Key, TableHandle]:
         """The tables that a route has made so far, by value."""
@@ -387,6 +396,14 @@ class Tables:
             found = self.letters.open(self.pipeline.name)
             commit_info = {"pipeline": self.pipeline.name, "kind": "create"}
             return found or self.letters.create(DEAD_LETTER_SCHEMA, {}, commit_info)
+
+    def end_runs(self, names: Iterable[str]) -> None:
+        """Tell tables that each run replaces that this one is over: the next one begins anew."""
+        for name in names:
+            handle = self.places.get(name)
+            if handle and handle.spec and handle.exists and isinstance(handle.mode, OverwriteMode):
+                with handle.lock:
+                    handle.mode.end(handle.table, handle.spec.commit_retries)
 
     def lettered(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[Stamp]]:
         """The events from `start` on that are dead letters of a table, by partition."""

@@ -93,6 +93,11 @@ class Table(Section):
         "copy of the events. Without it such a pipeline is refused, because a renamed pipeline "
         "would write all events again.",
     )
+    mode: Literal["append", "overwrite"] = Field(
+        default="append",
+        description="`append` adds the rows of each batch. With `overwrite`, the first rows of each run "
+        "replace all rows of the table, in one commit, and later ones are added.",
+    )
     columns: Columns = Field(
         default=None,
         validation_alias="schema",

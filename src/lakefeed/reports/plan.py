@@ -22,9 +22,12 @@ from lakefeed.reports.asking import Asked, asking, named
 from lakefeed.reports.sample import SampleOutcome, read_sample, take_sample
 from lakefeed.reports.warnings import Warnings
 from lakefeed.sources import Offsets, SourceClient, source_of
+from lakefeed.tables.log.snapshot import data_files, extent
 from lakefeed.tables.positions import lowest, marks_of, positions_of
 from lakefeed.tables.schema import additions
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.overwrite import OverwriteMode
+from lakefeed.text import counted
 
 
 @dataclass
@@ -58,6 +61,8 @@ class TableForecast:
     sampled: int = 0
     sampled_dead_letters: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    replaces: str | None = None
+    """With `mode: overwrite`: what becomes of the rows that are there."""
     refused: str | None = None
 
 
@@ -179,12 +184,23 @@ def _foresee(handle: TableHandle, told: TableForecast, samples: list[SampleOutco
     if new is not None:
         refuse_new_columns(handle, new)
     lacking = handle.changes(table)
+    told.replaces = _replaced(handle, table)
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []
     told.columns = _added(table, [*lacking, *seen])
     told.inferred = bool(seen)
     told.properties = _changed(handle, table)
     told.action = "alter" if told.columns or told.properties else "nothing"
+
+
+def _replaced(handle: TableHandle, table: LakeTable) -> str | None:
+    if not isinstance(handle.mode, OverwriteMode):
+        return None
+    if handle.mode.is_open(table):
+        return "adds to the rows of the last run, which did not come to its end"
+    there = extent(data_files(table.delta))
+    rows = f"{there.files:,} files" if there.rows is None else counted(there.rows, "row")
+    return f"replaces {rows} at its first commit with rows"
 
 
 def _foresee_creation(handle: TableHandle, told: TableForecast, new: pa.Schema | None) -> None:

@@ -97,6 +97,8 @@ class TableState:
     def add(self, event: Committed, now: float) -> None:
         """Count a commit."""
         self.version, self.last_commit = event.version, now
+        if event.replaces:
+            self.rows = self.files = self.small_files = self.size = 0
         self.rows += event.rows
         self.files += event.files
         self.small_files += event.small_files

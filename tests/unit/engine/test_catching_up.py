@@ -186,7 +186,7 @@ def away(shop: Shop, monkeypatch: pytest.MonkeyPatch, table: str) -> threading.E
         link(source, target, **more)
 
     monkeypatch.setattr("os.link", refuse)
-    monkeypatch.setattr("lakefeed.tables.write.append._FIRST_WAIT", 0)
+    monkeypatch.setattr("lakefeed.tables.write.commit._FIRST_WAIT", 0)
     return back
 
 

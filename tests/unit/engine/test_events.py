@@ -142,7 +142,7 @@ def test_a_commit_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError("connection refused")
 
     monkeypatch.setattr("os.link", refuse)
-    monkeypatch.setattr("lakefeed.tables.write.append._FIRST_WAIT", 0)
+    monkeypatch.setattr("lakefeed.tables.write.commit._FIRST_WAIT", 0)
     flowing.land(0, 9)
 
     (failed,) = flowing.ears.of(CommitFailed)

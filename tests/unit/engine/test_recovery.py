@@ -145,7 +145,7 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
 
     with monkeypatch.context() as broken:
         broken.setattr("os.link", refuse)
-        broken.setattr("lakefeed.tables.write.append._FIRST_WAIT", 0)
+        broken.setattr("lakefeed.tables.write.commit._FIRST_WAIT", 0)
         outcome = landing.land([OffsetRange("0", 0, 10)], [batch])
     recorded = landing.record_positions()
     landing.close()

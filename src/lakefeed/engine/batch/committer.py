@@ -26,7 +26,14 @@ from lakefeed.engine.batch.manifest import (
 )
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.run_events import CommitFailed, Committed, DeadLettersWritten, TableReached, Watcher
+from lakefeed.engine.run_events import (
+    CommitFailed,
+    Committed,
+    DeadLettersWritten,
+    TableChanged,
+    TableReached,
+    Watcher,
+)
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files import DataFile
 from lakefeed.handles.progress import TableProgress
@@ -36,7 +43,9 @@ from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.detail.contents import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, NewFile
+from lakefeed.tables.write.commit import commit
+from lakefeed.text import counted
 
 
 @dataclass
@@ -295,7 +304,7 @@ class Committer:
 
         limit = handle.spec.commit_retries if handle.spec else 5
         try:
-            version = append(table, change, retries=limit, on_retry=count)
+            landed = commit(table, change, handle.mode, retries=limit, on_retry=count)
         except LakefeedError as error:
             self._watch(CommitFailed(handle.name, self._source, str(error)))
             raise
@@ -304,7 +313,7 @@ class Committer:
             Committed(
                 table=handle.name,
                 source=self._source,
-                version=version,
+                version=landed.version,
                 rows=rows,
                 files=len(change.files),
                 size=sum(file.size for file in change.files),
@@ -313,8 +322,13 @@ class Committer:
                 retries=retries,
                 small_files=sum(file.size < small for file in change.files),
                 newest=newest,
+                replaces=bool(landed.entry.removed),
             )
         )
+        if landed.entry.removed:
+            gone = landed.entry.commit_info["removed"]
+            told = "" if gone["rows"] is None else f"{counted(gone['rows'], 'row')} in "
+            self._watch(TableChanged(handle.name, f"replaced {told}{counted(gone['files'], 'file')}"))
 
     def _drop_after(self, error: LakefeedError, results: Iterable[TableManifest]) -> None:
         """Delete the files of a commit only when it was never tried, or certainly refused.

@@ -70,6 +70,7 @@ class TableOutline:
     keys: frozenset[str]
     """The keys that have a value, sound or not."""
     upkeep: UpkeepOutline
+    mode: str = "append"
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Outline:
                     },
                     upkeep,
                 ),
+                table.mode,
             )
             for name, table in pipeline.tables.items()
         }
@@ -173,6 +175,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
         frozenset(key for key, given in table.items() if given not in (None, "")),
         UpkeepOutline.of_data(name, table, upkeep),
+        str(table.get("mode", "append")),
     )
 
 
@@ -200,6 +203,7 @@ def findings(outline: Outline) -> Iterator[FieldProblem]:
     for name, table in outline.tables.items():
         yield from _places(name, table)
         yield from _misfit_route(name, table)
+        yield from _misfit_mode(name, table)
         yield from _column_clashes(name, table)
         yield from _name_clashes(name, table)
         yield from _misfit_partitions(name, table)
@@ -263,6 +267,15 @@ def _misfit_route(name: str, table: TableOutline) -> Iterator[FieldProblem]:
         elif declared and not can_route(declared.type):
             message = f"a column of type {type_text(declared.type)} cannot choose a table"
             yield FieldProblem(("tables", name, "route"), message)
+
+
+def _misfit_mode(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+    if table.mode == "overwrite" and table.route:
+        message = (
+            "`overwrite` replaces the rows of one table; with `route`, a table that a run has no event for "
+            "would keep its old rows. Use `path`, or `mode: append`"
+        )
+        yield FieldProblem(("tables", name, "mode"), message)
 
 
 def _shared_places(outline: Outline) -> Iterator[FieldProblem]:

@@ -24,7 +24,7 @@ from lakefeed.tables.table import LakeTable, commit_info_of
 
 _COMMANDS = ("rewind", "replay", "discard")
 """What only a command does, though a pipeline's name is in its account."""
-_WHOLE = ("rewind", "restore", "replace")
+_WHOLE = ("overwrite", "rewind", "restore", "replace")
 """What puts files in the place of others, and counts no rows in its metrics."""
 
 

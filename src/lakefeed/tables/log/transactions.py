@@ -77,7 +77,7 @@ def _promised(info: dict[str, Any]) -> set[str]:
     text = info.get("lakefeed")
     commit_info = json.loads(text) if isinstance(text, str) else {}
     match commit_info.get("kind"):
-        case "rows" | "position":
+        case "rows" | "overwrite" | "position":
             head = f"{commit_info['pipeline']}/{commit_info['source']}"
             return {f"{head}/{partition}" for partition in commit_info["ranges"]}
         case "letters":

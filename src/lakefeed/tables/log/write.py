@@ -72,16 +72,36 @@ def add_action(
     }
 
 
-def commit_info(partition_columns: list[str], metadata: Mapping[str, Any], now: int) -> dict[str, Any]:
-    """What the entry says about itself; it stands first."""
-    told = {"mode": "Append", "partitionBy": orjson.dumps(partition_columns).decode()}
+def remove_action(
+    logged: str, size: int, partition_values: Mapping[str, str | None], now: int
+) -> dict[str, Any]:
+    """A file that the entry removes, with its rows. `logged` is its path as the log has it."""
+    return {
+        "remove": {
+            "path": logged,
+            "deletionTimestamp": now,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(partition_values),
+            "size": size,
+        }
+    }
+
+
+def commit_info(
+    partition_columns: list[str], metadata: Mapping[str, Any], now: int, *, blind: bool = True
+) -> dict[str, Any]:
+    """What the entry says about itself; it stands first. A `blind` one was decided without reading files."""
+    told = {
+        "mode": "Append" if blind else "Overwrite",
+        "partitionBy": orjson.dumps(partition_columns).decode(),
+    }
     return {
         "commitInfo": {
             "timestamp": now,
             "operation": "WRITE",
             "operationParameters": told,
-            # No file was read to decide what is added.
-            "isBlindAppend": True,
+            "isBlindAppend": blind,
             "engineInfo": f"{OWN_ENTRY}{__version__}",
             **metadata,
         }

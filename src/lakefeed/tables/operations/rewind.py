@@ -16,7 +16,18 @@ from lakefeed.tables.positions import named_partition
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 from lakefeed.text import counted
 
-_OWN_KINDS = ("rows", "position", "create", "rewind", "replay", "alter", "evolve", "letters")
+_OWN_KINDS = (
+    "rows",
+    "overwrite",
+    "end",
+    "position",
+    "create",
+    "rewind",
+    "replay",
+    "alter",
+    "evolve",
+    "letters",
+)
 
 
 @dataclass

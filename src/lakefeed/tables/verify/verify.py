@@ -16,6 +16,9 @@ from lakefeed.text import counted
 _APPENDS = ("rows", "position", "replay", "letters")
 """Kinds of commits that add the rows that they account for, and remove none."""
 
+_ABOUT_ROWS = ("count", "foreign", "restore")
+"""Kinds of findings about rows that are there: void when all rows are replaced."""
+
 _LEFT_OUT = ("filtered", "skipped", "dropped")
 """Keys of an account under which it counts events that became neither rows nor dead letters, on purpose."""
 
@@ -209,6 +212,9 @@ class _Walk:
         came = [file for file in entry.added if file.path not in state.files or file.path in entry.removed]
         self._check_removed_once(entry, state)
         added, removed = _rows(came), _rows(gone)
+        if kind == "overwrite" and added is not None:
+            self._check_overwrite(entry, commit_info, added, removed, len(state.files) - len(gone))
+            return
         if added is None or removed is None:
             self._uncounted.append(entry.version)
             return
@@ -229,11 +235,33 @@ class _Walk:
     def _check_append(
         self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str, added: int, removed_files: int
     ) -> None:
+        if removed_files:
+            self._wrong(entry, f"a commit that only adds has removed {counted(removed_files, 'file')}")
+        self._check_added(entry, commit_info, kind, added)
+
+    def _check_overwrite(
+        self,
+        entry: LogVersion,
+        commit_info: Mapping[str, Any],
+        added: int,
+        removed: int | None,
+        files_left: int,
+    ) -> None:
+        """All rows of before are gone, as many as the commit says."""
+        self.proof.findings = [one for one in self.proof.findings if one.kind not in _ABOUT_ROWS]
+        self._uncounted.clear()
+        told = (commit_info.get("removed") or {}).get("rows")
+        if told is not None and removed is not None and told != removed:
+            self._wrong(entry, f"the commit reports {told:,} removed rows, it removed {removed:,}")
+        if files_left:
+            self._wrong(entry, f"it replaces all rows, and {counted(files_left, 'file')} of before are left")
+        self._check_added(entry, commit_info, "rows", added)
+
+    def _check_added(self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str, added: int) -> None:
+        """The rows are as many as the commit says, and as many as the events that it has read allow."""
         told = commit_info.get("rows")
         if told is not None and told != added:
             self._wrong(entry, f"the commit reports {told:,} rows, its files have {added:,}")
-        if removed_files:
-            self._wrong(entry, f"a commit that only adds has removed {counted(removed_files, 'file')}")
         # In a table of a route, events that are not its rows are rows of the others.
         if kind == "rows" and told is not None and not commit_info.get("routed"):
             ranges = list((commit_info.get("ranges") or {}).values())

@@ -1,248 +1,41 @@
-"""Appending files to a table exactly once: one commit, its positions, its fence and its retries."""
+"""Append: the files of a batch are added to those that are there."""
 
 from __future__ import annotations
 
-import json
-import random
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-from deltalake import PostCommitHookProperties
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
-
-from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
-from lakefeed.stores import local_folder, store_errors
-from lakefeed.tables.log.write import add_action, commit_info, write_entry
-from lakefeed.tables.operations.checkpoint import checkpoint_when_due
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.table import LakeTable, commit_info_of, commit_metadata, commit_properties
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.commit import commit
+from lakefeed.tables.write.mode import Change, Entry, NewFile
 
-_FIRST_WAIT = 0.1
-_MOST_OVERTAKEN = 15
-"""How often others may be faster before that counts as a failure."""
+__all__ = ["Append", "AppendMode", "NewFile", "append"]
 
-
-@dataclass(frozen=True)
-class NewFile:
-    """A file to add, already in place. `path` is relative to the table and not URL-encoded."""
-
-    path: str
-    size: int
-    partition_values: Mapping[str, str | None]
-    stats: str
+Append = Change
 
 
-@dataclass(frozen=True)
-class Append:
-    """What one commit adds: files, the positions that it moves, and the account of what it holds.
+class AppendMode:
+    """Adds files and removes none, so nothing of the table needs to be read."""
 
-    `expected` are the transactions that the table must hold when the commit lands (None: none yet). That
-    the table still holds them is what keeps a second instance, or a repeated batch, from adding the same
-    events again. `shape` is what the table was when its files were planned; None: as it is when the append
-    begins.
-    """
+    def check(self, shape: Shape, path: str) -> None:
+        """Every table that may be fed can be appended to."""
 
-    files: Sequence[NewFile]
-    transactions: Mapping[str, int]
-    expected: Mapping[str, int | None]
-    account: Mapping[str, Any]
-    shape: Shape | None = None
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    def entry(self, table: LakeTable, change: Change) -> Entry:
+        """The change as it is."""
+        return Entry(change.files, change.transactions, change.commit_info)
+
+    def landed(self, entry: Entry) -> None:
+        """Nothing needs to be known of it."""
 
 
 def append(
     table: LakeTable,
-    change: Append,
+    change: Change,
     *,
     retries: int,
     on_retry: Callable[[], None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Commit the change and answer its version. Raises Fenced when another instance was faster.
-
-    A commit whose answer is lost is looked up by its token before it is tried again, so it never lands twice.
-    An error says with `untried` whether the files of the change may be deleted.
-    """
-    effort = _Effort(table, change, change.shape or table.shape)
-    try:
-        return effort.run(retries, on_retry, sleep)
-    except LakefeedError as error:
-        error.untried = not effort.unsure
-        raise
-
-
-@dataclass
-class _Effort:
-    """The tries of one commit."""
-
-    table: LakeTable
-    change: Append
-    shape: Shape
-    unsure: bool = False
-    """Whether a commit was tried that was not certainly refused."""
-    blind: bool = False
-    """Whether versions were passed whose entries nobody has looked at."""
-
-    def run(self, retries: int, on_retry: Callable[[], None], sleep: Callable[[float], None]) -> int:
-        self.check_files()
-        attempt = overtaken = 0
-        while True:
-            self.check()
-            before, self.unsure = self.unsure, True
-            failure = _try(self.table, self.change)
-            if isinstance(failure, FileExistsError):
-                self.unsure = before
-            version = self.find()
-            if version is not None:
-                checkpoint_when_due(self.table, version)
-                return version
-            if isinstance(failure, FileExistsError) and overtaken < _MOST_OVERTAKEN:
-                # Others are writing, which is no trouble: the next version may be ours.
-                overtaken += 1
-                continue
-            attempt += 1
-            if attempt > retries:
-                break
-            on_retry()
-            sleep(_FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.8, 1.2))
-        # Another instance tells more than a store that is away.
-        _check_fence(self.table, self.change)
-        raise StoreUnavailable(
-            f"{self.table.path}: the commit failed {retries + 1} times, last with: "
-            f"{_reason(self.table, failure)}"
-        ) from failure
-
-    def check_files(self) -> None:
-        """Raise unless every file is where the table is, as it was written.
-
-        An object store has answered for each when it was uploaded.
-        """
-        folder = local_folder(self.table.store)
-        for file in self.change.files if folder else ():
-            assert folder is not None
-            try:
-                found: int | str = (folder / file.path).stat().st_size
-            except FileNotFoundError:
-                found = "none"
-            if found != file.size:
-                raise BatchFailed(
-                    f"{self.table.path}: {file.path} was written with {file.size} bytes, and {found} are "
-                    "there. The batch runs again.\nWith workers on other machines, `shared_disk` is only for "
-                    "paths that are the same disk on all of them."
-                )
-
-    def check(self) -> None:
-        """Raise unless the table is still the one that the change was made for."""
-        before = self.table.next_version
-        self.table.confirm()
-        self.blind |= self.table.next_version != before
-        if self.may_have_landed():
-            raise self.unknown()
-        _check_fence(self.table, self.change)
-        # Without files, nothing of the change depends on what the table looks like.
-        other = self.shape.difference(self.table.shape) if self.change.files else None
-        if other:
-            raise BatchFailed(
-                f"{self.table.path} was changed by another writer while a batch was being written: {other}. "
-                "The batch runs again."
-            )
-
-    def find(self) -> int | None:
-        """Refresh, and look for the commit among the versions that have come since."""
-        before = self.table.next_version
-        passed = self.table.refresh(grounded=True)
-        for version, info in passed.items():
-            if commit_info_of(info).get("commit") == self.change.token:
-                return version
-        self.blind |= self.table.next_version - before != len(passed)
-        if not self.may_have_landed():
-            return None
-        names = {Path(uri).name for uri in self.table.delta.file_uris()}
-        if all(Path(file.path).name in names for file in self.change.files):
-            return self.table.version
-        raise self.unknown()
-
-    def may_have_landed(self) -> bool:
-        """Whether the positions are ours, and the entry that moved them may have been ours as well."""
-        moved = self.change.transactions.items()
-        reached = all(self.table.transactions.get(name) == to for name, to in moved)
-        return self.unsure and self.blind and bool(moved) and reached
-
-    def unknown(self) -> BatchFailed:
-        return BatchFailed(
-            f"{self.table.path}: the log was cleaned up before Lakefeed could check whether a commit "
-            f"succeeded. The run continues at the positions in the table."
-        )
-
-
-def _try(table: LakeTable, change: Append) -> Exception | None:
-    try:
-        with store_errors(table.path):
-            folder = table.folder
-            if folder is not None:
-                return _write(table, change, folder)
-            _commit_by_delta(table, change)
-    except (CommitFailedError, LakefeedError) as error:
-        if isinstance(error, LakefeedError) and not error.retryable:
-            raise
-        return error
-    return None
-
-
-def _write(table: LakeTable, change: Append, folder: Path) -> FileExistsError | None:
-    """Write the entry behind the newest that has been read; only one writer can have it."""
-    now = int(time.time() * 1000)
-    metadata = commit_metadata({**change.account, "commit": change.token})
-    actions = [
-        commit_info(table.partition_columns, metadata, now),
-        *(add_action(file.path, file.size, file.partition_values, file.stats, now) for file in change.files),
-        *({"txn": {"appId": name, "version": to}} for name, to in change.transactions.items()),
-    ]
-    try:
-        write_entry(folder, table.next_version, actions, durable=table.durable)
-    except FileExistsError as error:
-        return error
-    return None
-
-
-def _commit_by_delta(table: LakeTable, change: Append) -> None:
-    now = int(time.time() * 1000)
-    adds: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size, dict(file.partition_values), now, True, file.stats)
-        for file in change.files
-    ]
-    table.delta.create_write_transaction(
-        adds,
-        "append",
-        table.delta.schema(),
-        table.partition_columns,
-        commit_properties=commit_properties(
-            change.transactions, {**change.account, "commit": change.token}, blind=True
-        ),
-        # It would look through the whole log after each commit for entries that are too old.
-        post_commithook_properties=PostCommitHookProperties(
-            create_checkpoint=False, cleanup_expired_logs=False
-        ),
-    )
-
-
-def _reason(table: LakeTable, failure: Exception | None) -> str:
-    # What was said to have landed, and was not there.
-    return "it is not in the log" if failure is None else str(failure).removeprefix(f"{table.path}: ")
-
-
-def _check_fence(table: LakeTable, change: Append) -> None:
-    for name, expected in change.expected.items():
-        found = table.transactions.get(name)
-        if found != expected:
-            raise Fenced(
-                f"{table.path}: another instance of this pipeline has written {json.dumps(name)} "
-                f"up to {found}, this one expected {expected}. This one stops; nothing was written twice.\n"
-                "Find the other one, perhaps on another machine or with another `state`, and stop one of the "
-                "two; giving one\nanother `name` would not help: it would write every event a second time."
-            )
+    """Commit a change that only adds, and return its version; see `commit`."""
+    return commit(table, change, AppendMode(), retries=retries, on_retry=on_retry, sleep=sleep).version

@@ -1,0 +1,74 @@
+"""The contract of a write mode: how what the tasks of a batch have written becomes one commit of a table.
+
+All modes share what makes them exactly once (`lakefeed.tables.write.commit`): rows and positions are in one
+entry of the log, right behind a version that was examined, and that version holds the positions from which
+the batch was read. A mode decides what else the entry holds. It is asked again before every try, because the
+version before it may be another one by then.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from lakefeed.tables.log.snapshot import DataFile
+from lakefeed.tables.shape import Shape
+from lakefeed.tables.table import LakeTable
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file to add, already in place. `path` is relative to the table and not URL-encoded."""
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    stats: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a batch brings to one table: files, the positions that it moves, and the commit info.
+
+    `expected` are the transactions that the table must hold when the commit lands (None: none yet). That
+    the table still holds them is what keeps a second instance, or a repeated batch, from adding the same
+    events again. `shape` is what the table was when its files were planned; None: as it is when the commit
+    begins.
+    """
+
+    files: Sequence[NewFile]
+    transactions: Mapping[str, int]
+    expected: Mapping[str, int | None]
+    commit_info: Mapping[str, Any]
+    shape: Shape | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """By which the commit is known again when its answer is lost."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the next entry of the log holds."""
+
+    added: Sequence[NewFile]
+    transactions: Mapping[str, int]
+    commit_info: Mapping[str, Any]
+    removed: Sequence[DataFile] = ()
+    """Files of the version before; without any, the entry is a blind append."""
+
+
+class WriteMode(Protocol):
+    """How a table takes a batch."""
+
+    def check(self, shape: Shape, path: str) -> None:
+        """Raise TableError for a table that cannot be written in this mode."""
+        ...
+
+    def entry(self, table: LakeTable, change: Change) -> Entry:
+        """The entry for a change, if it lands right behind the version that `table` stands at."""
+        ...
+
+    def landed(self, entry: Entry) -> None:
+        """Take note that the entry is in the log."""
+        ...

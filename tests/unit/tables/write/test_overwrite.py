@@ -1,0 +1,202 @@
+"""`mode: overwrite` on one table: what its commits hold, and which tables it refuses."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed import Fenced, Pipeline, PipelineFileError, TableError
+from lakefeed.commands.plan import _table as plan_lines
+from lakefeed.engine.inline import InlineFlow, run_inline
+from lakefeed.engine.run_events import Committed, RunEvent, TableChanged
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.handles.tables import Tables
+from lakefeed.reports.plan import forecast
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess.rewind import rewind
+from lakefeed.tables.detail.detail import history
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.overwrite import OverwriteMode
+
+
+def shop(folder: Path, rows: int, more: str = "", mode: str = "overwrite") -> Pipeline:
+    (folder / "shop.yaml").write_text(
+        f"""\
+name: shop
+sources:
+  clicks: {{type: generate, rows: {rows}}}
+tables:
+  events: {{path: events, from: clicks, mode: {mode}, schema: {{event_id: long}}{more}}}
+flush: {{rows: 100}}
+"""
+    )
+    return Pipeline.from_file(folder / "shop.yaml")
+
+
+def ids(folder: Path, version: int | None = None) -> list[int]:
+    return sorted(DeltaTable(folder / "events", version=version).to_pyarrow_table()["event_id"].to_pylist())
+
+
+def entry(folder: Path, version: int) -> list[dict[str, Any]]:
+    text = (folder / "events" / "_delta_log" / f"{version:020}.json").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def opened(pipeline: Pipeline) -> LakeTable:
+    table = Tables(pipeline).places["events"].open("shop")
+    assert table is not None
+    return table
+
+
+@pytest.fixture(params=["an entry written here", "delta-rs"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways in which a commit is made."""
+    if request.param == "delta-rs":
+        monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+    return str(request.param)
+
+
+def test_the_first_rows_of_a_run_replace_all_in_one_entry_with_the_positions(
+    tmp_path: Path, way: str
+) -> None:
+    run_inline(shop(tmp_path, 200))
+    before = DeltaTable(tmp_path / "events").version()
+
+    run_inline(shop(tmp_path, 400))
+
+    assert ids(tmp_path, before) == list(range(200))
+    assert ids(tmp_path, before + 1) == list(range(200, 300))
+    assert ids(tmp_path) == list(range(200, 400))
+    actions = entry(tmp_path, before + 1)
+    assert sorted(next(iter(action)) for action in actions) == [
+        *("add", "commitInfo", "remove", "remove", "txn", "txn")
+    ]
+    info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    told = json.loads(info["lakefeed"])
+    assert info["isBlindAppend"] is False
+    assert (told["kind"], told["run"], told["removed"]) == ("overwrite", 2, {"files": 2, "rows": 200})
+    assert told["ranges"] == {"0": [200, 300, 100, 0]}
+    [replaced] = [one for one in history(opened(shop(tmp_path, 400))) if one.version == before + 1]
+    assert (replaced.rows_added, replaced.rows_removed) == (100, 200)
+    assert verify(shop(tmp_path, 400)).sound
+
+
+def test_those_who_watch_hear_what_was_replaced(tmp_path: Path) -> None:
+    run_inline(shop(tmp_path, 200))
+    told: list[RunEvent] = []
+
+    run_inline(shop(tmp_path, 400), told.append)
+
+    changes = [one.text for one in told if isinstance(one, TableChanged)]
+    assert changes == ["replaced 200 rows in 2 files"]
+    assert [one.replaces for one in told if isinstance(one, Committed)] == [True, False]
+
+
+def test_plan_says_what_becomes_of_the_rows_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = shop(tmp_path, 200)
+    run_inline(pipeline)
+    ended = forecast(shop(tmp_path, 300)).tables[0]
+    with monkeypatch.context() as broken:
+        broken.setattr(OverwriteMode, "end", lambda *_: None)
+        run_inline(shop(tmp_path, 300))
+
+    open_run = forecast(shop(tmp_path, 400)).tables[0]
+
+    assert "  replaces 200 rows at its first commit with rows" in plan_lines(ended)
+    assert "  adds to the rows of the last run, which did not come to its end" in plan_lines(open_run)
+
+
+def test_a_rewind_brings_back_which_run_the_rows_are_of(tmp_path: Path) -> None:
+    run_inline(shop(tmp_path, 200))
+    run_inline(shop(tmp_path, 400))
+    middle = next(one.version for one in history(opened(shop(tmp_path, 400))) if one.operation == "overwrite")
+
+    rewind(shop(tmp_path, 400), "events", to_version=middle)
+    run_inline(shop(tmp_path, 500))
+
+    assert ids(tmp_path) == list(range(200, 500))
+    assert verify(shop(tmp_path, 500)).sound
+
+
+def test_an_instance_whose_run_another_has_ended_is_fenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = shop(tmp_path, 300)
+    other = Tables(shop(tmp_path, 300))
+    ended = []
+
+    def end_it(event: RunEvent) -> None:
+        if isinstance(event, Committed) and not ended:
+            other.places["events"].open("shop")
+            other.end_runs(["events"])
+            ended.append(event)
+
+    with pytest.raises(Fenced, match="has ended the run that this one writes"):
+        run_inline(pipeline, end_it)
+
+    assert ids(tmp_path) == list(range(100))
+
+
+def test_several_sources_share_a_run(tmp_path: Path) -> None:
+    for rows in (100, 250):
+        (tmp_path / "shop.yaml").write_text(
+            f"""\
+name: shop
+sources: {{a: {{type: generate, rows: {rows}}}, b: {{type: generate, rows: {rows}}}}}
+tables: {{events: {{path: events, from: [a, b], mode: overwrite, schema: {{event_id: long}}}}}}
+flush: {{rows: 50}}
+"""
+        )
+        run_inline(Pipeline.from_file(tmp_path / "shop.yaml"))
+
+    assert ids(tmp_path) == sorted([*range(100, 250)] * 2)
+
+
+def test_a_table_whose_rows_must_stay_is_refused(tmp_path: Path) -> None:
+    pipeline = shop(tmp_path, 200, ", properties: {delta.appendOnly: 'true'}")
+
+    with pytest.raises(TableError, match=r"would remove rows, and the table has delta\.appendOnly=true"):
+        run_inline(pipeline)
+        run_inline(pipeline)
+
+    assert "appendOnly" in (forecast(pipeline).tables[0].refused or "")
+
+
+def test_a_route_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(
+        """\
+name: shop
+sources: {clicks: {type: generate}}
+tables: {events: {route: "of_{event_type}", from: clicks, mode: overwrite}}
+"""
+    )
+
+    with pytest.raises(
+        PipelineFileError, match=r"tables\.events\.mode: `overwrite` replaces the rows of one"
+    ):
+        Pipeline.from_file(tmp_path / "shop.yaml")
+
+
+def test_a_run_that_was_cut_short_is_not_over(tmp_path: Path) -> None:
+    run_inline(shop(tmp_path, 200))
+    pipeline, stop = shop(tmp_path, 400), threading.Event()
+
+    def stop_it(event: RunEvent) -> None:
+        if isinstance(event, Committed):
+            stop.set()
+
+    flow = InlineFlow(Tables(pipeline), "clicks", tmp_path / "state", stop_it)
+    Supervisor(pipeline, [flow], stop_it, stop).run()
+    half = opened(pipeline)
+
+    assert OverwriteMode("shop").is_open(half)
+    run_inline(pipeline)
+    assert not OverwriteMode("shop").is_open(opened(pipeline))
+    assert ids(tmp_path) == list(range(200, 400))
