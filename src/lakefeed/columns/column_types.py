@@ -221,31 +221,31 @@ def stored(schema: pa.Schema) -> pa.Schema:
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
-    told = _json_inside(field.type) or (field.metadata or {}).get(MEANT)
+    declared = _json_inside(field.type) or (field.metadata or {}).get(MEANT)
     return pa.field(
-        field.name, stored_type(field.type), field.nullable, metadata={MEANT: told} if told else None
+        field.name, stored_type(field.type), field.nullable, metadata={MEANT: declared} if declared else None
     )
 
 
-def _json_inside(declared: pa.DataType) -> str | None:
+def _json_inside(kind: pa.DataType) -> str | None:
     """What a column of the table cannot say by its type; structs leave that to their fields."""
-    if declared == JSON:
+    if kind == JSON:
         return "json"
-    if pa.types.is_list(declared):
-        inner = _json_inside(declared.value_type)
+    if pa.types.is_list(kind):
+        inner = _json_inside(kind.value_type)
         return f"array<{inner}>" if inner else None
-    if pa.types.is_map(declared):
-        inner = _json_inside(declared.item_type)
+    if pa.types.is_map(kind):
+        inner = _json_inside(kind.item_type)
         return f"map<string, {inner}>" if inner else None
     return None
 
 
 def meant(field: pa.Field) -> pa.Field:
     """The declared column for one that a table has, by what its metadata says."""
-    kind, told = _meant_inside(field.type), (field.metadata or {}).get(MEANT)
-    if told:
+    kind, declared = _meant_inside(field.type), (field.metadata or {}).get(MEANT)
+    if declared:
         with suppress(ValueError):
-            kind = _overlaid(kind, column(field.name, told.decode()).type)
+            kind = _overlaid(kind, column(field.name, declared.decode()).type)
     return pa.field(field.name, kind, field.nullable)
 
 
@@ -260,13 +260,15 @@ def _meant_inside(kind: pa.DataType) -> pa.DataType:
     return TIMESTAMP if pa.types.is_timestamp(kind) else kind
 
 
-def _overlaid(have: pa.DataType, told: pa.DataType) -> pa.DataType:
-    if told == JSON and have == pa.string():
+def _overlaid(have: pa.DataType, declared: pa.DataType) -> pa.DataType:
+    if declared == JSON and have == pa.string():
         return JSON
-    if pa.types.is_list(have) and pa.types.is_list(told):
-        return pa.list_(have.value_field.with_type(_overlaid(have.value_type, told.value_type)))
-    if pa.types.is_map(have) and pa.types.is_map(told):
-        return pa.map_(have.key_type, have.item_field.with_type(_overlaid(have.item_type, told.item_type)))
+    if pa.types.is_list(have) and pa.types.is_list(declared):
+        return pa.list_(have.value_field.with_type(_overlaid(have.value_type, declared.value_type)))
+    if pa.types.is_map(have) and pa.types.is_map(declared):
+        return pa.map_(
+            have.key_type, have.item_field.with_type(_overlaid(have.item_type, declared.item_type))
+        )
     return have
 
 

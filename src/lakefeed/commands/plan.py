@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from lakefeed.columns.sightings import inferred_from
+from lakefeed.columns.inferred import inferred_from
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import opened, print_report
 from lakefeed.reports.plan import Forecast, PartitionForecast, TableForecast, forecast

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
-from lakefeed.columns.sightings import events_seen, sighting_lines
+from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.engine.assignment import Assignment, Seat
 from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.limits import BatchLimits
@@ -386,7 +386,7 @@ class Flow:
 
     def _tell_inferred(self, handle: TableHandle, proposal: pa.Schema) -> None:
         assert handle.spec is not None
-        if lines := sighting_lines(proposal, handle.spec.evolve.type_change):
+        if lines := inferred_lines(proposal, handle.spec.evolve.type_change):
             self._watch(SchemaInferred(handle.name, lines, events_seen(proposal)))
 
     def _folder(self) -> Path:

@@ -14,7 +14,7 @@ from lakefeed.formats import Format, Rules
 from lakefeed.formats.fit.types import INT64, is_epoch
 from lakefeed.formats.fit.values import converter
 from lakefeed.formats.fixed import Change, Columns, FixedDecoder
-from lakefeed.formats.json.text import parse_any, refuse_too_deep
+from lakefeed.formats.json.parser import parse_any, refuse_too_deep
 from lakefeed.formats.refusal import Misfit, Misfits, Number, codes, shown, utf8_text
 
 CODES = codes(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.columns.column_types import meant_text, stored
-from lakefeed.columns.sightings import events_seen, sighting_lines
+from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.widening import merge_fields, merge_proposals
 from lakefeed.dead_letters.pending import foreseen
 from lakefeed.errors import LakefeedError, SourceError
@@ -176,7 +176,7 @@ def _foresee(handle: TableHandle, told: TableForecast, samples: list[SampleOutco
     new = _merged(samples)
     if new is not None:
         refuse_too_wide(handle.name, handle.columns(), new)
-        told.seen = sighting_lines(new, handle.spec.evolve.type_change)
+        told.seen = inferred_lines(new, handle.spec.evolve.type_change)
         told.seen_in = events_seen(new)
     if table is None:
         _foresee_creation(handle, told, new)

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from shlex import quote
 
-from lakefeed.columns.sightings import mixed
+from lakefeed.columns.inferred import mixed
 from lakefeed.handles.tables import TableHandle
 from lakefeed.reports.sample import SampleOutcome
 from lakefeed.sources import Offsets

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import TracebackType
 
-from lakefeed.columns.sightings import inferred_from
+from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.run_events import (
     Committed,
     RefusingMany,

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 
-from lakefeed.columns.sightings import inferred_from
+from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.run_events import (
     BatchDone,
     CommitFailed,

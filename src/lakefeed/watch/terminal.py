@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lakefeed.columns.sightings import inferred_from
+from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.run_events import (
     RefusingMany,
     RunEvent,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lakefeed.columns.column_types import JSON, declared_schema, meant, stored, type_text
 from lakefeed.columns.evidence import Evidence
-from lakefeed.columns.sightings import sightings
+from lakefeed.columns.inferred import inferred_columns
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.formats.json.format import infer
 
@@ -49,7 +49,7 @@ def test_a_hundred_odd_values_among_fifty_thousand_do_not_decide() -> None:
     proposal = infer(payloads)
 
     assert {field.name: type_text(field.type) for field in proposal} == {"id": "long", "total": "double"}
-    total = sightings(proposal)[1]
+    total = inferred_columns(proposal)[1]
     assert (total.column, total.counts, total.odd) == ("total", {"number": 49_900, "string": 100}, 100)
 
 
@@ -60,7 +60,7 @@ def test_what_is_inside_objects_and_arrays_is_decided_by_the_same_rule() -> None
 
     types = {field.name: type_text(field.type) for field in proposal}
     assert types == {"o": "struct<a: long>", "l": "array<long>", "m": "array<json>"}
-    assert {one.column: one.odd for one in sightings(proposal)} == {
+    assert {one.column: one.odd for one in inferred_columns(proposal)} == {
         **{"o": 0, "o.a": 1, "l": 0, "l[]": 1},
         **{"m": 0, "m[]": 0},
     }
@@ -92,8 +92,8 @@ def test_neither_order_nor_split_into_tasks_changes_what_is_inferred(
     assert {field.name: sorted_text(field.type) for field in merged} == {
         field.name: sorted_text(field.type) for field in whole
     }
-    assert {one.column: (one.counts, one.odd) for one in sightings(merged)} == {
-        one.column: (one.counts, one.odd) for one in sightings(whole)
+    assert {one.column: (one.counts, one.odd) for one in inferred_columns(merged)} == {
+        one.column: (one.counts, one.odd) for one in inferred_columns(whole)
     }
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakefeed.columns.sightings import to_declare
+from lakefeed.columns.inferred import to_declare
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.run_events import DeadLetterSample, RefusingMany
 from lakefeed.errors import TableError

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.formats.avro.columns import read_columns
+from lakefeed.formats.avro.block import read_columns
 from lakefeed.formats.avro.container import opened
 from lakefeed.formats.avro.schema import AvroSchema, SchemaProblem, parsed
 from lakefeed.formats.avro.strict import read_each

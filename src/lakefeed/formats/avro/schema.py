@@ -44,6 +44,7 @@ _TIMES = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns", "UTC"),
 }
 DURATION = pa.struct([("months", pa.int64()), ("days", pa.int64()), ("millis", pa.int64())])
+_READERS = {"int": "integer", "long": "number", "float": "single", "bytes": "binary", "fixed": "binary"}
 _LARGEST_PRECISION = 76
 _DEEPEST = 100
 _LARGEST_FIXED = 2**30
@@ -68,9 +69,9 @@ class Node:
     logical: str = ""
 
     @property
-    def null_branch(self) -> int | None:
-        """The number of the branch of a union that is null."""
-        return next((at for at, branch in enumerate(self.branches) if branch.kind == "null"), None)
+    def reader(self) -> str:
+        """The method of both readers that reads values of this kind."""
+        return _READERS.get(self.kind, self.kind)
 
     @property
     def members(self) -> list[tuple[int, Node]]:

@@ -32,7 +32,7 @@ class _Reader(ByteReader):
     """Reads the value of any node; the methods are named as the kinds."""
 
     def value(self, node: Node) -> Any:
-        return _READERS[node.kind](self, node)
+        return getattr(self, node.reader)(node)
 
     def null(self, _: Node) -> None:
         return None
@@ -149,24 +149,6 @@ class _Reader(ByteReader):
                 empty += self.at == before
                 if empty > _MOST_EMPTY_ITEMS:
                     raise self.wrong(f"expected at most {_MOST_EMPTY_ITEMS} items without content", start)
-
-
-_READERS: dict[str, Callable[[_Reader, Node], Any]] = {
-    "null": _Reader.null,
-    "boolean": _Reader.boolean,
-    "int": _Reader.integer,
-    "long": _Reader.number,
-    "float": _Reader.single,
-    "double": _Reader.double,
-    "string": _Reader.string,
-    "bytes": _Reader.binary,
-    "fixed": _Reader.binary,
-    "enum": _Reader.enum,
-    "union": _Reader.union,
-    "record": _Reader.record,
-    "array": _Reader.array,
-    "map": _Reader.map,
-}
 
 
 def read_each(

@@ -18,7 +18,7 @@ from lakefeed.formats.refusal import Number
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _WORDS = {"true": True, "false": False}
 
-# Shapes that Arrow casts without fail and without loss; all else is in doubt.
+# Patterns that Arrow casts without fail and without loss; all else is in doubt.
 _SURE_INTEGER = r"^-?(?:0|[1-9][0-9]{0,17})$"
 _SURE_FLOAT = r"^-?(?:0|[1-9][0-9]{0,29})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?$"
 

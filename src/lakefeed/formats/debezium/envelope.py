@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from lakefeed.formats.json.text import DEEPEST, parse, too_deep
+from lakefeed.formats.json.parser import DEEPEST, parse, too_deep
 from lakefeed.formats.refusal import Misfit, utf8_text
 
 _MOST_SCHEMAS = 100

@@ -73,7 +73,7 @@ class EventSchema:
         return place < 0 or bool(pa.types.is_struct(self.plain.made.field(place).type))
 
     def writing(self, event: Any) -> int:
-        """How the converter has written the numbers of this event: see `debezium_numbers`."""
+        """How the converter has written the numbers of this event: see `debezium.numbers`."""
         return self._find(event) if self._find else 0
 
     def meaning(self, writing: int) -> Meaning:

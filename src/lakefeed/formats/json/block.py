@@ -18,10 +18,10 @@ from lakefeed.formats.fit import decimals
 from lakefeed.formats.fit.columns import ColumnFitter
 from lakefeed.formats.fit.doubt import Doubt, either
 from lakefeed.formats.json import suspects as json_suspects
-from lakefeed.formats.json.any import texts
+from lakefeed.formats.json.any_value import texts
 from lakefeed.formats.json.columns import CONVERSIONS, holds_decimal, is_unreadable, read_type
-from lakefeed.formats.json.rescue import extras_of
-from lakefeed.formats.json.shapes import Shapes
+from lakefeed.formats.json.extras import extras_of
+from lakefeed.formats.json.patterns import Patterns
 
 # Each payload becomes one object `{"r": payload}` on a line. The text between two payloads, `}\n{`, is legal
 # nowhere inside a JSON value, strings included: so every payload makes one row or more, or an error, and as
@@ -61,7 +61,7 @@ class BlockReader:
         self._fitter = ColumnFitter(CONVERSIONS)
         self._plain = [field for field in self.fields if field not in self.mapped]
         self._decimal = any(holds_decimal(field.type) for field in self._plain)
-        self.shapes = Shapes(self.fields)
+        self.patterns = Patterns(self.fields)
         self._quiet: list[pa.Field] = []
         self._expected = read_type(pa.struct(self._plain))
 

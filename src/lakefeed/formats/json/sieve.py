@@ -18,9 +18,9 @@ import pyarrow as pa
 from lakefeed.columns.column_types import DEEPEST
 from lakefeed.columns.evidence import pruned
 from lakefeed.formats import Decoded, Refused, Rules
+from lakefeed.formats.json import parser
 from lakefeed.formats.json import suspects as json_suspects
-from lakefeed.formats.json import text
-from lakefeed.formats.json.any import is_exact
+from lakefeed.formats.json.any_value import is_exact
 from lakefeed.formats.json.block import Block, BlockReader, Failed
 from lakefeed.formats.json.inference import Imprecise, NewFields, exact_object
 from lakefeed.formats.json.strict import StrictReader
@@ -92,7 +92,7 @@ class Sieve:
             block = self._blocks.read(group.texts)
             if isinstance(block, Block):
                 return self._keep(group, block)
-            suspects = block.suspects | self._blocks.shapes.wrong(group.texts)
+            suspects = block.suspects | self._blocks.patterns.wrong(group.texts)
             if not suspects or len(suspects) > len(group.indexes) // 2:
                 break
             group = self._without(suspects, group)
@@ -104,7 +104,7 @@ class Sieve:
         """Look at each payload with a fast parser, take out what does not fit, and read the rest."""
         objects, broken = json_suspects.loaded(group.texts)
         # Before anything walks through the objects: no walk may go deeper than the stack of Python.
-        broken |= json_suspects.deep(group.texts, DEEPEST + 1 if self._adds else text.DEEPEST)
+        broken |= json_suspects.deep(group.texts, DEEPEST + 1 if self._adds else parser.DEEPEST)
         group = self._without(broken, _Group(group.indexes, group.texts, objects))
         group = self._without(json_suspects.misfits(group.objects, self._blocks.fields), group)
         group, unknown = self._look_for_new(group)

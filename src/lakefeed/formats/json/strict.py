@@ -13,8 +13,8 @@ from lakefeed.formats import DEFAULT_RULES, Refused, Rules
 from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.fit.objects import new_field_check
 from lakefeed.formats.fit.values import struct_converter
-from lakefeed.formats.json.rescue import both, extras_of
-from lakefeed.formats.json.text import parse
+from lakefeed.formats.json.extras import both, extras_of
+from lakefeed.formats.json.parser import parse
 from lakefeed.formats.refusal import Misfit, no_payload
 
 

@@ -18,7 +18,7 @@ from lakefeed.columns.column_types import JSON
 from lakefeed.formats.fit import decimals
 from lakefeed.formats.fit.types import INT64, RANGES, is_epoch
 from lakefeed.formats.json.columns import is_unreadable
-from lakefeed.formats.json.text import DEEPEST, too_deep
+from lakefeed.formats.json.parser import DEEPEST, too_deep
 
 _NULL = type(None)
 _MANY_NAMES = 100

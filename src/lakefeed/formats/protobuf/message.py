@@ -1,7 +1,7 @@
 """Messages as columns: what each field of a Protobuf descriptor becomes.
 
 A `Message` is made once from a descriptor and says everything that the two readers need: the one that reads
-many payloads together (`protobuf_block`) and the one that decides a single payload (`protobuf_strict`).
+many payloads together (`block`) and the one that decides a single payload (`strict`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline, TableError
-from lakefeed.columns.sightings import inferred_from
+from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.inline import run_inline

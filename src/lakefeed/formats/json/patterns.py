@@ -31,7 +31,7 @@ _WRONG = {
 """How a value begins that does not fit, by the kind of its column."""
 
 
-class Shapes:
+class Patterns:
     """What payloads of one schema must not look like."""
 
     def __init__(self, fields: Iterable[pa.Field]) -> None:

@@ -51,7 +51,7 @@ class _Block:
 
     def read(self, node: Node, rows: Array) -> pa.Array:
         """The next value of each of the rows."""
-        return _READERS[node.kind](self, node, rows)
+        return getattr(self, node.reader)(node, rows)
 
     def _suspect(self, rows: Array, odd: Array) -> None:
         """Put the rows that are odd in doubt; their cursors stay at the end."""
@@ -254,21 +254,3 @@ def _either(columns: list[pa.Array]) -> pa.Array:
     import pyarrow.compute as pc
 
     return pc.coalesce(*columns)
-
-
-_READERS: dict[str, Callable[[_Block, Node, Array], pa.Array]] = {
-    "null": _Block.null,
-    "boolean": _Block.boolean,
-    "int": _Block.integer,
-    "long": _Block.number,
-    "float": _Block.single,
-    "double": _Block.double,
-    "string": _Block.string,
-    "bytes": _Block.binary,
-    "fixed": _Block.binary,
-    "enum": _Block.enum,
-    "union": _Block.union,
-    "record": _Block.record,
-    "array": _Block.array,
-    "map": _Block.map,
-}

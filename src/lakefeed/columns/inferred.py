@@ -1,4 +1,4 @@
-"""Sightings: what was seen in the events of every inferred column, and what was chosen for it, in words."""
+"""Inferred columns: what was seen of each in the events, the type that follows, and both as text."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _FATES = {
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """What was seen at one place of the events, and what was chosen for it."""
+class InferredColumn:
+    """A column, or a field in one, with the values that were seen of it and the type that was chosen."""
 
     column: str
     chosen: pa.DataType
@@ -41,18 +41,18 @@ class Sighting:
         return f"{said}{_fate(self.odd, type_change)}"
 
 
-def sightings(proposal: pa.Schema) -> list[Sighting]:
+def inferred_columns(proposal: pa.Schema) -> list[InferredColumn]:
     """What was seen of every proposed column, and of what is inside of it."""
-    found: list[Sighting] = []
+    found: list[InferredColumn] = []
     for column in proposal:
         if (evidence := evidence_of(column)) is not None:
-            found += _sightings(column.name, evidence)
+            found += _inferred(column.name, evidence)
     return found
 
 
-def sighting_lines(proposal: pa.Schema, type_change: str = "dead_letter") -> list[str]:
+def inferred_lines(proposal: pa.Schema, type_change: str = "dead_letter") -> list[str]:
     """A line for every inferred column and every field in one: name, type, and what was seen."""
-    found = sightings(proposal)
+    found = inferred_columns(proposal)
     shown = found if len(found) <= _MOST_LINES else [one for one in found if one.odd or one.chosen == JSON]
     rows = [(one.column, _short(one.chosen), one.text(type_change)) for one in shown[:_MOST_LINES]]
     wide = [max((len(row[at]) for row in rows), default=0) for at in (0, 1)]
@@ -81,27 +81,27 @@ def to_declare(proposal: pa.Schema, errors: Iterable[str]) -> str:
 def mixed(proposal: pa.Schema, errors: Iterable[str]) -> list[str]:
     """The proposed columns that do not take all values of these events.
 
-    `errors` are what refused events were told: they name columns too.
+    `errors` are the messages of refused events: they name columns too.
     """
-    odd = [one.column for one in sightings(proposal) if one.odd]
+    odd = [one.column for one in inferred_columns(proposal) if one.odd]
     named = [error.partition(":")[0] for error in errors]
     tops = dict.fromkeys(re.split(r"[.\[]", path, maxsplit=1)[0] for path in (*odd, *named))
     return [name for name in tops if name in proposal.names]
 
 
-def _sightings(path: str, evidence: Evidence) -> Iterator[Sighting]:
+def _inferred(path: str, evidence: Evidence) -> Iterator[InferredColumn]:
     chosen = evidence.type()
     if is_quiet(chosen):
         return
-    yield Sighting(path, chosen, _told(evidence), evidence.odd())
+    yield InferredColumn(path, chosen, _kinds(evidence), evidence.odd())
     if pa.types.is_struct(chosen):
         for one in chosen:
-            yield from _sightings(f"{path}.{one.name}", evidence.fields[one.name])
+            yield from _inferred(f"{path}.{one.name}", evidence.fields[one.name])
     elif chosen.num_fields and evidence.inside:
-        yield from _sightings(f"{path}[]", evidence.inside)
+        yield from _inferred(f"{path}[]", evidence.inside)
 
 
-def _told(evidence: Evidence) -> dict[str, int]:
+def _kinds(evidence: Evidence) -> dict[str, int]:
     """The groups, timestamps apart from other text where there are both."""
     counts = {name: count for name, count in evidence.groups.items() if count}
     times = evidence.counts.get("timestamp", 0)
