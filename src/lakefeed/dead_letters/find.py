@@ -17,7 +17,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import ORIGIN, Events
 from lakefeed.stores import store_errors
-from lakefeed.tables.log.history import Log
+from lakefeed.tables.log.log import Log
 from lakefeed.text import suggestion
 
 _ROWS_AT_A_TIME = 256

@@ -22,7 +22,7 @@ from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.stores import store_errors
-from lakefeed.tables.log.transactions import read_entry
+from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.positions import replay_id
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 from lakefeed.tables.write.append import Append, NewFile, append
@@ -206,7 +206,7 @@ def _order(handle: TableHandle, pipeline: str, number: int) -> dict[str, Any]:
     """The account of the commit that set this number."""
     for version in range(handle.table.version, -1, -1):
         try:
-            entry = read_entry(handle.store, version)
+            entry = read_entry(handle.store, version, positions_only=True)
         except FileNotFoundError:
             break
         if entry.transactions.get(replay_id(pipeline)) == number:

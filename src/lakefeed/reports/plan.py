@@ -22,7 +22,8 @@ from lakefeed.reports.asking import Asked, asking, named
 from lakefeed.reports.sample import SampleOutcome, read_sample, take_sample
 from lakefeed.reports.warnings import Warnings
 from lakefeed.sources import Offsets, SourceClient, source_of
-from lakefeed.tables.log.snapshot import data_files, extent
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import extent
 from lakefeed.tables.positions import lowest, marks_of, positions_of
 from lakefeed.tables.schema import additions
 from lakefeed.tables.table import LakeTable

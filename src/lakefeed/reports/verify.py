@@ -11,7 +11,7 @@ from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import Copied, copied, pipelines_of, told_of_copies
 from lakefeed.sources import source_of
-from lakefeed.tables.log.history import Log
+from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, replay_id
 from lakefeed.tables.verify.chain import Chain
 from lakefeed.tables.verify.duplicates import OF_LETTERS, OF_ROWS, Origin, Repeated, Scan, scan

@@ -10,8 +10,9 @@ from lakefeed.columns.inferred import mixed
 from lakefeed.handles.tables import TableHandle
 from lakefeed.reports.sample import SampleOutcome
 from lakefeed.sources import Offsets
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
-from lakefeed.tables.log.snapshot import by_partition, data_files
+from lakefeed.tables.log.data_file import by_partition
 from lakefeed.tables.positions import named_partition
 from lakefeed.tables.rewrite.memory import beyond_memory
 from lakefeed.tables.table import LakeTable

@@ -17,7 +17,7 @@ from lakefeed.formats.fit.json_text import json_text
 from lakefeed.formats.fit.types import is_text
 from lakefeed.stores import store_errors
 from lakefeed.tables.operations import repartition as layout
-from lakefeed.tables.operations.operation import Account, Report
+from lakefeed.tables.operations.operation import CommitInfo, Report
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import suggestion
 
@@ -67,7 +67,7 @@ def plan(table: LakeTable, columns: Mapping[str, str]) -> RetypePlan:
     return found
 
 
-def run(table: LakeTable, plan: RetypePlan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: RetypePlan, commit_info: CommitInfo) -> Report:
     """Write every row again, in one commit; a value that does not fit becomes null."""
     told = {**commit_info, "columns": {one.name: column_text(one) for one in plan.declared}}
     retypers = [_Retyper(one) for one in plan.declared]

@@ -14,7 +14,7 @@ from lakefeed.errors import DataLoss, TableError, UsageError
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Offsets, Source, identities, source_of
-from lakefeed.tables.log.history import Log
+from lakefeed.tables.log.log import Log
 from lakefeed.tables.operations.rewind import plan_rewind, restore
 from lakefeed.tables.positions import marks_of, replay_id
 from lakefeed.text import suggestion

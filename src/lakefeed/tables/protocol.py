@@ -8,7 +8,6 @@ from shlex import quote
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError
-from lakefeed.tables.operations.operation import place
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import listed
 
@@ -87,7 +86,7 @@ def refuse_unkept(table: LakeTable, operation: str) -> None:
     unkept = [name for name in features(table.delta) if name not in _KEPT[operation]]
     if unkept:
         raise TableError(
-            f"{place(table)}: the table uses {listed(unkept)}, which `table {_command(operation)}` "
+            f"{table.path}: the table uses {listed(unkept)}, which `table {_command(operation)}` "
             "cannot keep.\nUse the engine that set the feature, such as Spark, or drop the feature there."
         )
 
@@ -96,8 +95,8 @@ def refuse_append_only(table: LakeTable, operation: str) -> None:
     """Raise TableError when the table promises that rows are never taken away."""
     if table.properties.get("delta.appendOnly", "").lower() == "true":
         raise TableError(
-            f"{place(table)}: delta.appendOnly is true, and `table {_command(operation)}` takes rows away.\n"
-            f"If that is meant: lakefeed table properties {quote(place(table))} "
+            f"{table.path}: delta.appendOnly is true, and `table {_command(operation)}` takes rows away.\n"
+            f"If that is meant: lakefeed table properties {quote(table.path)} "
             "--set delta.appendOnly=false --yes"
         )
 

@@ -16,7 +16,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from lakefeed.errors import TableError
 from lakefeed.stores import delta_options, store_errors, store_path
 from lakefeed.tables.admission import refuse_unfit
-from lakefeed.tables.log.transactions import last_checkpoint, read_entry, read_transactions
+from lakefeed.tables.log.checkpoint import last_checkpoint, read_transactions
+from lakefeed.tables.log.entry import read_entry
+from lakefeed.tables.log.log import Log
 from lakefeed.tables.log.write import OWN_ENTRY, entry_path, footprint, plain_folder, sync_entry, sync_folder
 from lakefeed.tables.shape import Shape
 
@@ -174,6 +176,13 @@ class LakeTable:
         """The table properties."""
         return dict(self.shape.properties)
 
+    def log(self) -> Log:
+        """The log as it lies in the store now. Raises TableError where the table is gone."""
+        found = Log.open(self.store)
+        if found is None:
+            raise self._replaced()
+        return found
+
     def at(self, version: int | dt.datetime) -> DeltaTable:
         """Another version of the table, by number or by moment, in a handle of its own."""
         with store_errors(self.path):
@@ -209,7 +218,10 @@ class LakeTable:
                 self._reopen()
                 return self.refresh(grounded=True)
             if found != self._footprint:
-                if self._digest is None or read_entry(self.store, self._read_to).digest != self._digest:
+                if (
+                    self._digest is None
+                    or read_entry(self.store, self._read_to, positions_only=True).digest != self._digest
+                ):
                     raise self._replaced()
                 # The same entry, moved or copied.
                 self._footprint = found
@@ -256,7 +268,7 @@ class LakeTable:
             # request, only of the one that the next commit stands on.
             found = footprint(self.store, self._read_to + 1) if last in (None, self._read_to + 1) else None
             try:
-                entry = read_entry(self.store, self._read_to + 1)
+                entry = read_entry(self.store, self._read_to + 1, positions_only=True)
             except FileNotFoundError:
                 return
             if entry.reshapes and self._delta.version() <= self._read_to:

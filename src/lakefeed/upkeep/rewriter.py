@@ -13,8 +13,8 @@ from lakefeed.files import DataFile
 from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.tables import TableHandle
 from lakefeed.stores import open_store
-from lakefeed.tables.log import entries
-from lakefeed.tables.log.snapshot import partition_text
+from lakefeed.tables.log.data_file import partition_text
+from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.operations import delete as deletion
 from lakefeed.tables.operations import vacuum
 from lakefeed.tables.operations.operation import operation_info
@@ -126,10 +126,10 @@ class DeltaRewriter:
         """What the commits of upkeep among these versions did; the others are the stream's."""
         removed, added = [], []
         for version in versions:
-            entry = entries.read(self.table().store, version)
+            entry = read_entry(self.table().store, version)
             if commit_info_of(entry.info).get("by") == BY:
-                removed += [int(action.get("size") or 0) for action in entry.removes]
-                added += [int(action["size"]) for action in entry.adds]
+                removed += [file.size for file in entry.removes]
+                added += [file.size for file in entry.adds]
         return Change(len(removed), len(added), sum(removed), sum(added))
 
     def _delete(self, where: str) -> Change:

@@ -16,9 +16,9 @@ from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import UpkeepDone, Watcher
 from lakefeed.errors import Conflict, LakefeedError, TableError
 from lakefeed.pipeline.upkeep import Compact, DeleteAfter, Vacuum
-from lakefeed.tables.log.snapshot import Partition, by_partition, data_files, extent, partition_text
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import Extent, Partition, by_partition, extent, partition_text
 from lakefeed.tables.operations import vacuum
-from lakefeed.tables.operations.operation import Extent
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.conditions import partition_conditions, quoted, text_literal
 from lakefeed.tables.rewrite.tiers import due_for_compaction, even_size

@@ -8,7 +8,7 @@ import pytest
 
 from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.tables import table as tables
-from lakefeed.tables.log.transactions import LogEntry, read_entry
+from lakefeed.tables.log.entry import Entry, read_entry
 from lakefeed.tables.write.append import Append, NewFile, append
 from support.fed_table import make_table
 
@@ -24,7 +24,7 @@ def test_position_is_known_although_the_log_could_not_be_read_right_after_the_co
 ) -> None:
     table = make_table(tmp_path)
 
-    def away(store: pafs.FileSystem, version: int) -> LogEntry:
+    def away(store: pafs.FileSystem, version: int, *, positions_only: bool) -> Entry:
         raise OSError("connection reset by peer")
 
     monkeypatch.setattr(tables, "read_entry", away)

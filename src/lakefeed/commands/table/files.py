@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from lakefeed.commands.table.table_command import TableCommand, table_command
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.detail import instant
-from lakefeed.tables.log.snapshot import data_files, extent, partition_text
+from lakefeed.tables.log.data_file import extent, partition_text
 
 
 @table_command

@@ -10,11 +10,11 @@ import typer
 from lakefeed.commands.options import names, parsed
 from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
 from lakefeed.errors import UsageError
-from lakefeed.tables.log.snapshot import partition_text
+from lakefeed.tables.data_files import refuse_missing
+from lakefeed.tables.log.data_file import partition_text
 from lakefeed.tables.operations.operation import Report
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order as clustering
-from lakefeed.tables.rewrite.data_file import refuse_missing
 from lakefeed.text import counted
 from lakefeed.units import parse_size
 from lakefeed.upkeep.file_writer import file_writer
@@ -80,7 +80,7 @@ def _cluster(at: TableCommand, columns: list[str], where: str | None, target: in
 def _change(
     at: TableCommand, plan: Any, first: str, steps: list[str], apply: Callable[[], Report], nothing: str
 ) -> Change:
-    refuse_missing(at.table.store, (file.path for step in plan.steps for file in step.files))
+    refuse_missing(at.table.store, (file for step in plan.steps for file in step.files))
     lines = [f"{at.path}, version {plan.version}: {plan.table}"]
     if plan.steps:
         lines.append(first)

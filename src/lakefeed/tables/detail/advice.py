@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.errors import UsageError
-from lakefeed.tables.log.entries import last_checkpoint, versions
-from lakefeed.tables.log.snapshot import DataFile, add_actions, by_partition, data_files, extent
-from lakefeed.tables.operations.operation import place
+from lakefeed.tables.data_files import add_actions, data_files
+from lakefeed.tables.log.data_file import DataFile, by_partition, extent
 from lakefeed.tables.operations.retention import DAY, DELETED_FILES, LOG_ENTRIES, retention
 from lakefeed.tables.rewrite.compact import SMALL_SHARE, target_of
 from lakefeed.tables.table import LakeTable
@@ -74,19 +73,19 @@ def _retention(table: LakeTable) -> Iterator[str]:
     if files < DAY:
         yield (
             f"{DELETED_FILES} is {format_duration(files)}: a query or a stream that takes longer finds its "
-            f"files gone after a vacuum. lakefeed table properties {quote(place(table))} "
+            f"files gone after a vacuum. lakefeed table properties {quote(table.path)} "
             f'--set "{DELETED_FILES}=interval 7 days" --yes'
         )
     if log < files:
         yield (
             f"{LOG_ENTRIES} is {format_duration(log)}, but old files are kept for {format_duration(files)}: "
             "a streaming reader that pauses for longer cannot continue, although the files exist. "
-            f'lakefeed table properties {quote(place(table))} --set "{LOG_ENTRIES}=interval 30 days" --yes'
+            f'lakefeed table properties {quote(table.path)} --set "{LOG_ENTRIES}=interval 30 days" --yes'
         )
     if table.transactions and "delta.setTransactionRetentionDuration" in properties:
         yield (
             "delta.setTransactionRetentionDuration lets positions expire: events would be repeated after a "
-            f"pause. lakefeed table properties {quote(place(table))} "
+            f"pause. lakefeed table properties {quote(table.path)} "
             "--unset delta.setTransactionRetentionDuration --yes"
         )
 
@@ -113,7 +112,7 @@ def _better_layout(table: LakeTable, names: list[str], groups: dict[Any, list[Da
     rest = [name for name in names if name != widest]
     return (
         f"{widest} alone has {counts[widest]:,} values: cluster by it instead. "
-        f'lakefeed table replace {quote(place(table))} --partition-by "{",".join(rest)}" --yes'
+        f'lakefeed table replace {quote(table.path)} --partition-by "{",".join(rest)}" --yes'
     )
 
 
@@ -128,7 +127,7 @@ def _compaction(table: LakeTable, files: list[DataFile]) -> Iterator[str]:
     yield (
         f"{crowded:,} of {counted(len(files), 'file')} are small (below "
         f"{readable_size(int(target * SMALL_SHARE))}) and would become {left:,}. "
-        f"lakefeed table optimize {quote(place(table))} --yes"
+        f"lakefeed table optimize {quote(table.path)} --yes"
     )
 
 
@@ -137,7 +136,7 @@ def _clustering(table: LakeTable, files: list[DataFile], filters: Sequence[str])
     for name in wanted:
         if name not in table.schema.names:
             near = suggestion(name, table.schema.names)
-            raise UsageError(f"--filters: {place(table)} has no column {name!r}{near}")
+            raise UsageError(f"--filters: {table.path} has no column {name!r}{near}")
     if not wanted or len(files) < _FEW_FILES:
         return
     actions = add_actions(table.delta)
@@ -146,7 +145,7 @@ def _clustering(table: LakeTable, files: list[DataFile], filters: Sequence[str])
         if share is None:
             yield (
                 f"The files have no statistics of {name}, so a filter on it reads all of them. "
-                f"lakefeed table properties {quote(place(table))} "
+                f"lakefeed table properties {quote(table.path)} "
                 "--set delta.dataSkippingStatsColumns=... --yes"
             )
     poor = [name for name, share in shares.items() if share is not None and share > _READS_TOO_MUCH]
@@ -154,15 +153,14 @@ def _clustering(table: LakeTable, files: list[DataFile], filters: Sequence[str])
         told = listed(f"{name} reads {shares[name]:.0%}" for name in poor)
         yield (
             f"Of {len(files):,} files, a filter on one value of {told}. "
-            f"lakefeed table optimize {quote(place(table))} --z-order {','.join(poor)} --yes"
+            f"lakefeed table optimize {quote(table.path)} --z-order {','.join(poor)} --yes"
         )
 
 
 def _log(table: LakeTable) -> Iterator[str]:
-    last = last_checkpoint(table.store)
-    since = sum(version > (-1 if last is None else last) for version in versions(table.store))
+    since = table.log().since_checkpoint
     if since >= _LONG_LOG:
         yield (
             f"The log has {since:,} entries since its last checkpoint; every reader reads them all. "
-            f"lakefeed table checkpoint {quote(place(table))} --yes"
+            f"lakefeed table checkpoint {quote(table.path)} --yes"
         )

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import orjson
-
 from lakefeed.columns.column_types import meant_text
 from lakefeed.errors import TableError
 from lakefeed.stores import store_errors
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
-from lakefeed.tables.log import entries
-from lakefeed.tables.log.history import Log
-from lakefeed.tables.log.snapshot import DataFile, by_partition, data_files, extent, partition_text
-from lakefeed.tables.operations.operation import Extent, place
+from lakefeed.tables.log.data_file import DataFile, Extent, by_partition, extent, partition_text, row_count
+from lakefeed.tables.log.entry import Entry, read_entry
 from lakefeed.tables.protocol import features
 from lakefeed.tables.rewrite.compact import SMALL_SHARE, target_of
 from lakefeed.tables.table import LakeTable, commit_info_of
@@ -91,7 +88,7 @@ def describe(
         target = target_of(table)
         last = history(table, commits)
         return Description(
-            path=place(table),
+            path=table.path,
             id=str(told.id),
             name=told.name,
             description=told.description,
@@ -123,7 +120,7 @@ def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
     with store_errors(table.path):
         found = []
         for info in table.delta.history(limit):
-            entry = entries.read(table.store, info["version"])
+            entry = read_entry(table.store, info["version"])
             found.append(_commit(info, entry, partial(_rows_gone, table, entry)))
         return found
 
@@ -136,7 +133,7 @@ def instant(milliseconds: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _commit(info: Mapping[str, Any], entry: entries.Entry, gone: Callable[[], int | None]) -> Commit:
+def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None]) -> Commit:
     commit_info = commit_info_of(info)
     told = info.get("operationMetrics")
     metrics = told if isinstance(told, dict) else {}
@@ -156,10 +153,10 @@ def _commit(info: Mapping[str, Any], entry: entries.Entry, gone: Callable[[], in
     )
 
 
-def _moved(entry: entries.Entry, metrics: Mapping[str, Any]) -> tuple[int | None, int | None]:
+def _moved(entry: Entry, metrics: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """How many rows a version added and took away, as far as its entry tells."""
-    came = [action for action in entry.adds if action.get("dataChange", True)]
-    if not any(action.get("dataChange", True) for action in entry.removes):
+    came = [file for file in entry.adds if file.data_change]
+    if not any(file.data_change for file in entry.removes):
         return _rows_of(came), 0
     # What a statement kept is written again beside what it changed, so files do not tell.
     inserted, updated, deleted = (_metric(metrics, kind) for kind in ("Inserted", "Updated", "Deleted"))
@@ -178,15 +175,14 @@ def _by(info: Mapping[str, Any], commit_info: Mapping[str, Any]) -> str:
     return f"lakefeed pipeline {pipeline}" if pipeline else f"lakefeed {commit_info.get('by') or 'unknown'}"
 
 
-def _is_whole(entry: entries.Entry, commit_info: Mapping[str, Any]) -> bool:
+def _is_whole(entry: Entry, commit_info: Mapping[str, Any]) -> bool:
     """Whether the rows that came and went are those of its files: files went, or others took their place."""
-    came = any(action.get("dataChange", True) for action in entry.adds)
+    came = any(file.data_change for file in entry.adds)
     return not came or commit_info.get("kind") in _WHOLE
 
 
-def _rows_of(actions: Sequence[Mapping[str, Any]]) -> int | None:
-    counts = [orjson.loads(action.get("stats") or "{}").get("numRecords") for action in actions]
-    return None if None in counts or any(map(_is_marked, actions)) else sum(counts)
+def _rows_of(files: Sequence[DataFile]) -> int | None:
+    return None if any(file.has_vector for file in files) else row_count(files)
 
 
 def _less_kept(written: int | None, gone: int | None, added: int | None) -> tuple[int | None, int | None]:
@@ -196,23 +192,15 @@ def _less_kept(written: int | None, gone: int | None, added: int | None) -> tupl
     return added, gone - (written - added)
 
 
-def _rows_gone(table: LakeTable, entry: entries.Entry) -> int | None:
+def _rows_gone(table: LakeTable, entry: Entry) -> int | None:
     """How many rows the files held that a version took away; None where the log does not tell any more."""
-    log = Log.open(table.store)
-    if log is None or any(map(_is_marked, entry.removes)):
+    if any(file.has_vector for file in entry.removes):
         return None
     try:
-        files = log.snapshot(entry.version - 1).files
+        files = table.log().snapshot(entry.version - 1).files
     except TableError:
         return None
-    gone = [files.get(entries.plain_path(action)) for action in entry.removes]
-    counts = [file.rows if file else None for file in gone]
-    return None if None in counts else sum(count for count in counts if count is not None)
-
-
-def _is_marked(action: Mapping[str, Any]) -> bool:
-    """Whether a deletion vector marks rows of the file as deleted, so that it holds fewer than it says."""
-    return bool(action.get("deletionVector"))
+    return row_count(files.get(file.path) for file in entry.removes)
 
 
 def _metric(metrics: Mapping[str, Any], kind: str) -> int | None:

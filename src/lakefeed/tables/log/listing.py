@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from lakefeed.tables.log.entries import LOG
+from lakefeed.stores import local_folder, store_errors, store_path
+from lakefeed.tables.log.entry import LOG
 
 CHANGES = "_change_data"
 _VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
@@ -51,22 +52,24 @@ class Listing:
 def listing(store: pafs.FileSystem, partition_columns: Collection[str]) -> Listing:
     """Look at everything below the table's root. Follows no link, and enters no table within the table."""
     found = Listing()
-    root = _local_root(store)
+    root = local_folder(store)
     files = _walk(root, found) if root else _list(store, found)
     for file in files:
         _sort(file, partition_columns, found)
     return found
 
 
+def file_sizes(store: pafs.FileSystem) -> dict[str, int]:
+    """The size of every file under the table, by its path."""
+    with store_errors(store_path(store)):
+        found = store.get_file_info(pafs.FileSelector("", recursive=True))
+    return {info.path: info.size for info in found if info.type == pafs.FileType.File}
+
+
 def companion(path: str) -> str:
     """The checksum that Hadoop's local file system keeps beside a file."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
-
-
-def _local_root(store: pafs.FileSystem) -> Path | None:
-    local = isinstance(store, pafs.SubTreeFileSystem) and isinstance(store.base_fs, pafs.LocalFileSystem)
-    return Path(store.base_path) if local else None
 
 
 def _walk(root: Path, found: Listing) -> Iterator[Found]:

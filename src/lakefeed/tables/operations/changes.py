@@ -14,13 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.errors import UsageError
-from lakefeed.stores import store_errors
-from lakefeed.tables.log.entries import Entry, entries, plain_path, versions
-from lakefeed.tables.log.snapshot import DataFile, Partition
-from lakefeed.tables.operations.operation import place
+from lakefeed.tables.data_files import MissingFile, read_rows
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.entry import Entry
 from lakefeed.tables.protocol import refuse_unkept
-from lakefeed.tables.rewrite.data_file import MissingFile
-from lakefeed.tables.rewrite.rewrite import read_rows
 from lakefeed.tables.table import LakeTable
 
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
@@ -47,16 +44,16 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
     """
     refuse_unkept(table, "changes")
     end = table.version if last is None else last
-    there = versions(table.store)
-    _refuse_missing(table, first, end, there)
+    log = table.log()
+    _refuse_missing(table, first, end, log.versions)
     feed = _is_on(table.properties)
     found = Changes(first, end, feed)
-    told = list(entries(table.store, first, end))
+    told = list(log.entries(first, end))
     if feed:
         _refuse_gaps(table, told)
     else:
         for entry in told:
-            if any(action.get("dataChange", True) for action in entry.removes):
+            if any(file.data_change for file in entry.removes):
                 found.left_out[entry.version] = str(entry.info.get("operation", "unknown"))
     found.batches = _rows(table, [entry for entry in told if entry.version not in found.left_out])
     return found
@@ -67,14 +64,14 @@ def _refuse_missing(table: LakeTable, first: int, end: int, there: Collection[in
     oldest = min(there, default=0)
     if (beyond := max(first, end)) > table.version:
         raise UsageError(
-            f"{place(table)} has no version {beyond} yet: the newest is {table.version}.\n"
+            f"{table.path} has no version {beyond} yet: the newest is {table.version}.\n"
             f"Choose versions from {oldest} to {table.version}."
         )
     if first > end:
         raise UsageError(f"version {first} is after version {end}: give the older one as --from-version.")
     if first not in there:
         raise UsageError(
-            f"{place(table)}: version {first} is no longer in the log, the oldest is {oldest}.\n"
+            f"{table.path}: version {first} is no longer in the log, the oldest is {oldest}.\n"
             f"Choose versions from {oldest} to {table.version}."
         )
 
@@ -82,15 +79,14 @@ def _refuse_missing(table: LakeTable, first: int, end: int, there: Collection[in
 def version_at(table: LakeTable, moment: dt.datetime, *, first: bool = False) -> int:
     """The newest version of that time; with `first`, the oldest since. Raises UsageError where none is."""
     wanted = int(moment.timestamp() * 1000)
-    with store_errors(table.path):
-        stamped = [(entry.version, entry.timestamp) for entry in entries(table.store, 0, table.version)]
+    stamped = [(entry.version, entry.timestamp) for entry in table.log().entries(0, table.version)]
     if first:
         found = next((version for version, at in stamped if at >= wanted), None)
     else:
         found = max((version for version, at in stamped if at <= wanted), default=None)
     if found is None:
         side = "since" if first else "at or before"
-        raise UsageError(f"{place(table)} has no version {side} {moment.isoformat()}: see its history.")
+        raise UsageError(f"{table.path} has no version {side} {moment.isoformat()}: see its history.")
     return found
 
 
@@ -104,15 +100,15 @@ def _refuse_gaps(table: LakeTable, told: list[Entry]) -> None:
     for entry in told:
         if entry.metadata is not None:
             on = _is_on(entry.metadata.get("configuration") or {})
-        changing = [action for action in [*entry.adds, *entry.removes] if action.get("dataChange", True)]
+        changing = [file for file in (*entry.adds, *entry.removes) if file.data_change]
         if not on and changing:
             raise UsageError(
-                f"{place(table)}: the change data feed was off at version {entry.version}.\n"
+                f"{table.path}: the change data feed was off at version {entry.version}.\n"
                 "Start with the version that turned it on: see lakefeed table history."
             )
-        if not entry.changes and any(action.get("deletionVector") for action in changing):
+        if not entry.changes and any(file.has_vector for file in changing):
             raise UsageError(
-                f"{place(table)}: version {entry.version} marked rows as deleted in deletion vectors, which "
+                f"{table.path}: version {entry.version} marked rows as deleted in deletion vectors, which "
                 "`table changes` does not read.\nUse the engine that wrote it, such as Spark."
             )
 
@@ -123,30 +119,24 @@ def _rows(table: LakeTable, told: list[Entry]) -> Iterator[pa.RecordBatch]:
             with_type = table.schema.append(pa.field(TYPE, pa.string()))
             yield from _read(table, entry, entry.changes, None, with_type)
             continue
-        for kind, actions in (("delete", entry.removes), ("insert", entry.adds)):
-            changing = [action for action in actions if action.get("dataChange", True)]
+        for kind, files in (("delete", entry.removes), ("insert", entry.adds)):
+            changing = [file for file in files if file.data_change]
             yield from _read(table, entry, changing, kind, table.schema)
 
 
 def _read(
-    table: LakeTable, entry: Entry, actions: list[dict[str, Any]], kind: str | None, schema: pa.Schema
+    table: LakeTable, entry: Entry, files: list[DataFile], kind: str | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some files with what a reader of changes wants to know; `kind` is None where files say."""
-    for action in actions:
+    for file in files:
         try:
-            for rows in read_rows(table, [_file(action)], schema):
+            for rows in read_rows(table, [file], schema):
                 yield _marked(rows, entry, kind)
         except MissingFile:
             raise UsageError(
-                f"{place(table)}: {plain_path(action)}, which version {entry.version} needs, was deleted by "
+                f"{table.path}: {file.path}, which version {entry.version} needs, was deleted by "
                 f"a vacuum.\nStart with a later version."
             ) from None
-
-
-def _file(action: dict[str, Any]) -> DataFile:
-    values = action.get("partitionValues")
-    partition: Partition = tuple(values.items()) if isinstance(values, dict) else ()
-    return DataFile(plain_path(action), str(action["path"]), int(action.get("size") or 0), None, partition, 0)
 
 
 def _marked(rows: pa.RecordBatch, entry: Entry, kind: str | None) -> pa.RecordBatch:

@@ -9,7 +9,6 @@ from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import LakefeedError
 from lakefeed.stores import store_errors
-from lakefeed.tables.log.entries import last_checkpoint, versions
 from lakefeed.tables.log.write import sync_checkpoint
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.table import LakeTable
@@ -38,10 +37,9 @@ def plan(table: LakeTable) -> CheckpointPlan:
     """Look at the newest checkpoint, and at the entries since."""
     refuse_unkept(table, "checkpoint")
     table.refresh()
-    with store_errors(table.path):
-        last = last_checkpoint(table.store)
-        since = [version for version in versions(table.store) if version > (-1 if last is None else last)]
-    return CheckpointPlan(table.version, last, len(since))
+    log = table.log()
+    last = log.newest_checkpoint
+    return CheckpointPlan(table.version, None if last < 0 else last, log.since_checkpoint)
 
 
 def run(table: LakeTable, plan: CheckpointPlan) -> int:

@@ -18,9 +18,10 @@ from lakefeed.columns.column_types import type_text
 from lakefeed.columns.partition_values import NULL_DIRECTORY, value_of, value_text
 from lakefeed.errors import Conflict, TableError, UsageError
 from lakefeed.stores import delta_options, store_errors
-from lakefeed.tables.log.entries import LOG
+from lakefeed.tables.log.data_file import Extent
+from lakefeed.tables.log.entry import LOG
 from lakefeed.tables.log.listing import Found, listing
-from lakefeed.tables.operations.operation import Account, Extent
+from lakefeed.tables.operations.operation import CommitInfo
 from lakefeed.tables.operations.parquet_columns import columns_of
 from lakefeed.tables.table import commit_properties
 from lakefeed.text import listed
@@ -82,7 +83,7 @@ def plan(
     return ConvertPlan(path, total, kept, partition_by, tuple(adds))
 
 
-def run(plan: ConvertPlan, storage: Mapping[str, str], commit_info: Account) -> DeltaTable:
+def run(plan: ConvertPlan, storage: Mapping[str, str], commit_info: CommitInfo) -> DeltaTable:
     """Write version 0 of the log, with the statistics that the footers hold; the table that it makes."""
     options = delta_options(plan.path, storage)
     with store_errors(plan.path):

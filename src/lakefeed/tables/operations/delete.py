@@ -8,11 +8,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, WriterProperties
 
 from lakefeed.stores import store_errors
-from lakefeed.tables.log.snapshot import data_files, extent, refuse_respelled
-from lakefeed.tables.operations.operation import Account, Extent, Report, change, reading
+from lakefeed.tables.data_files import codec_of, data_files, reading, refuse_missing, refuse_respelled
+from lakefeed.tables.log.data_file import Extent, extent
+from lakefeed.tables.operations.operation import CommitInfo, Report, change
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
-from lakefeed.tables.rewrite.compact import codec_of
-from lakefeed.tables.rewrite.data_file import refuse_missing
 from lakefeed.tables.rewrite.unwritable import refuse_unwritable
 from lakefeed.tables.table import LakeTable
 
@@ -36,7 +35,7 @@ def plan(table: LakeTable, where: str) -> DeletePlan:
     refuse_append_only(table, "delete")
     table.refresh()
     touched = data_files(table.delta, where)
-    refuse_missing(table.store, (file.path for file in touched))
+    refuse_missing(table.store, touched)
     refuse_respelled(table, touched)
     refuse_unwritable(table, touched)
     return DeletePlan(
@@ -49,7 +48,7 @@ def plan(table: LakeTable, where: str) -> DeletePlan:
     )
 
 
-def run(table: LakeTable, plan: DeletePlan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: DeletePlan, commit_info: CommitInfo) -> Report:
     """Delete in one commit. Raises Conflict when rows were added meanwhile that it has not seen."""
     before = extent(data_files(table.delta))
     if not plan.rows:

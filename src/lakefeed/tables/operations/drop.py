@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.fs as pafs
 
 from lakefeed.stores import store_errors
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import Extent, extent
 from lakefeed.tables.log.listing import Found, companion, listing
-from lakefeed.tables.log.snapshot import data_files, extent
-from lakefeed.tables.operations.operation import Extent
 from lakefeed.tables.table import LakeTable
 
 

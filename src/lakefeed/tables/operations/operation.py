@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
-from lakefeed.errors import Conflict, UsageError
-from lakefeed.stores import store_errors, store_path
+from lakefeed.errors import Conflict
+from lakefeed.stores import store_errors
+from lakefeed.tables.log.data_file import Extent
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
-from lakefeed.text import counted
-from lakefeed.units import readable_size
 
-Account = Mapping[str, Any]
+CommitInfo = Mapping[str, Any]
 """What a commit says about itself, under `lakefeed` in its information."""
-
-_LAYERS = re.compile(r"^((External|Generic( DeltaTable)?|Schema|sql parser) error: )+")
-
-
-@dataclass(frozen=True)
-class Extent:
-    """How much there is of something. `rows` is None where a file does not tell how many it has."""
-
-    files: int = 0
-    bytes: int = 0
-    rows: int | None = 0
-
-    def __add__(self, other: Extent) -> Extent:
-        rows = None if self.rows is None or other.rows is None else self.rows + other.rows
-        return Extent(self.files + other.files, self.bytes + other.bytes, rows)
-
-    def __str__(self) -> str:
-        rows = "" if self.rows is None else f", {counted(self.rows, 'row')}"
-        return f"{counted(self.files, 'file')}, {readable_size(self.bytes)}{rows}"
 
 
 @dataclass(frozen=True)
@@ -51,11 +29,6 @@ class Report:
     versions: tuple[int, ...] = ()
 
 
-def place(table: LakeTable) -> str:
-    """Where the table lies, as a user would write it in the next command."""
-    return store_path(table.store)
-
-
 def operation_info(kind: str, *, by: str, reason: str | None = None, **more: Any) -> dict[str, Any]:
     """The account of an operation: its kind, who asked for it (`command`, `upkeep`), why, and what else.
 
@@ -66,7 +39,7 @@ def operation_info(kind: str, *, by: str, reason: str | None = None, **more: Any
 
 def change(
     table: LakeTable,
-    commit_info: Account,
+    commit_info: CommitInfo,
     alter: Callable[[DeltaTable, CommitProperties], object],
     *,
     tries: int = 5,
@@ -92,14 +65,14 @@ def change(
             table.refresh()
             if not left:
                 raise Conflict(
-                    f"{place(table)}: another writer changed the table meanwhile; nothing was committed.\n"
+                    f"{table.path}: another writer changed the table meanwhile; nothing was committed.\n"
                     f"Run it again. ({_first_line(error)})"
                 ) from error
     infos = table.refresh()
     return tuple(version for version, info in infos.items() if commit_info_of(info).get("commit") == token)
 
 
-def record(table: LakeTable, commit_info: Account) -> tuple[int, ...]:
+def record(table: LakeTable, commit_info: CommitInfo) -> tuple[int, ...]:
     """Commit an account and nothing else, for what an operation does to the store alone; its version."""
 
     def commit(delta: DeltaTable, properties: CommitProperties) -> None:
@@ -108,24 +81,6 @@ def record(table: LakeTable, commit_info: Account) -> tuple[int, ...]:
         )
 
     return change(table, commit_info, commit)
-
-
-@contextmanager
-def reading(where: str, option: str = "--where") -> Iterator[None]:
-    """Turn what delta-rs says about a condition that it cannot read into UsageError."""
-    try:
-        yield
-    except (DeltaError, ValueError) as error:
-        raise UsageError(
-            f"{option} {where!r} cannot be read: {_complaint(error)}\n"
-            "Write a SQL condition on the table's columns, such as \"day >= '2026-11-01' AND price > 10\"."
-        ) from error
-
-
-def _complaint(error: Exception) -> str:
-    """What is wrong with a condition, without the layers of delta-rs that have passed it on."""
-    text = " ".join(line.strip() for line in str(error).splitlines()) or "no reason given"
-    return _LAYERS.sub("", text)[:200]
 
 
 def _first_line(error: Exception) -> str:

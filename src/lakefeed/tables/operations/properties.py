@@ -16,10 +16,10 @@ from deltalake import CommitProperties, DeltaTable
 from lakefeed.errors import Conflict, TableError, UsageError
 from lakefeed.pipeline.options.properties import property_problem
 from lakefeed.stores import store_errors
-from lakefeed.tables.log.entries import metadata
-from lakefeed.tables.log.snapshot import data_files, extent
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import extent
 from lakefeed.tables.log.write import write_entry
-from lakefeed.tables.operations.operation import Account, Report, change, place
+from lakefeed.tables.operations.operation import CommitInfo, Report, change
 from lakefeed.tables.operations.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
 from lakefeed.tables.protocol import features, refuse_unkept
 from lakefeed.tables.table import COMMIT_KEY, LakeTable, only_known
@@ -101,7 +101,7 @@ def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ())
     return found
 
 
-def run(table: LakeTable, plan: PropertiesPlan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> Report:
     """Change the properties in one commit."""
     whole = extent(data_files(table.delta))
     told = {**commit_info, "set": dict(plan.changed), "unset": list(plan.unset)}
@@ -118,7 +118,7 @@ def run(table: LakeTable, plan: PropertiesPlan, commit_info: Account) -> Report:
 def _refuse_unasked_features(table: LakeTable, plan: PropertiesPlan) -> None:
     if _lacking(table, plan) or not _local(table):
         raise TableError(
-            f"{place(table)}: delta-rs would add features to it that nobody asked for.\n"
+            f"{table.path}: delta-rs would add features to it that nobody asked for.\n"
             "Set the property with the engine that wrote the table, such as Spark."
         )
 
@@ -159,7 +159,7 @@ def _check(name: str, value: str) -> None:
         raise UsageError(f"--set {name}={value}: {error}") from error
 
 
-def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: Account) -> int:
+def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> int:
     """Commit the table's metadata with other properties, and nothing else.
 
     delta-rs has no operation that takes a property away, and the one that sets them adds features of its own
@@ -168,9 +168,9 @@ def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: Account) -> int:
     table.refresh()
     version = table.version + 1
     with store_errors(table.path):
-        told = metadata(table.store)
+        told = table.log().metadata()
         if told is None:
-            raise TableError(f"{place(table)}: its log has no metadata that could be read.")
+            raise TableError(f"{table.path}: its log has no metadata that could be read.")
         kept = {name: value for name, value in told["configuration"].items() if name not in plan.unset}
         info: dict[str, Any] = {
             "timestamp": int(time.time() * 1000),
@@ -191,6 +191,5 @@ def _put(table: LakeTable, version: int, actions: Sequence[Mapping[str, Any]]) -
         write_entry(Path(table.store.base_path), version, actions, durable=True)
     except FileExistsError as error:
         raise Conflict(
-            f"{place(table)}: another writer changed the table meanwhile; nothing was committed.\n"
-            "Run it again."
+            f"{table.path}: another writer changed the table meanwhile; nothing was committed.\nRun it again."
         ) from error

@@ -10,10 +10,11 @@ from deltalake import CommitProperties, DeltaTable, WriterProperties, write_delt
 
 from lakefeed.errors import UsageError
 from lakefeed.stores import store_errors
-from lakefeed.tables.log.snapshot import data_files, extent, refuse_respelled
-from lakefeed.tables.operations.operation import Account, Extent, Report, change
+from lakefeed.tables.data_files import codec_of, data_files, refuse_respelled
+from lakefeed.tables.log.data_file import Extent, extent
+from lakefeed.tables.operations.operation import CommitInfo, Report, change
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
-from lakefeed.tables.rewrite.compact import codec_of, target_of
+from lakefeed.tables.rewrite.compact import target_of
 from lakefeed.tables.rewrite.feeding import feeding
 from lakefeed.tables.rewrite.unwritable import writable
 from lakefeed.tables.table import LakeTable
@@ -72,7 +73,7 @@ def plan(
 
 
 def run(
-    table: LakeTable, plan: RepartitionPlan, commit_info: Account, shape: Shape = lambda rows: rows
+    table: LakeTable, plan: RepartitionPlan, commit_info: CommitInfo, shape: Shape = lambda rows: rows
 ) -> Report:
     """Write every row again, in one commit. Raises Conflict when anything has landed meanwhile."""
     before = extent(data_files(table.delta))

@@ -14,13 +14,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from lakefeed.columns.column_types import type_text
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import delta_options, open_store, store_errors
+from lakefeed.tables.data_files import codec_of, data_files, refuse_missing, refuse_respelled
+from lakefeed.tables.log.data_file import Extent, extent
 from lakefeed.tables.log.listing import listing
-from lakefeed.tables.log.snapshot import data_files, extent, refuse_respelled
 from lakefeed.tables.operations.delete import count_rows
-from lakefeed.tables.operations.operation import Account, Extent, Report, change, place
+from lakefeed.tables.operations.operation import CommitInfo, Report, change
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
-from lakefeed.tables.rewrite.compact import codec_of
-from lakefeed.tables.rewrite.data_file import refuse_missing
 from lakefeed.tables.rewrite.feeding import feeding
 from lakefeed.tables.rewrite.unwritable import refuse_unwritable, writable
 from lakefeed.tables.table import LakeTable
@@ -99,7 +98,7 @@ def plan(table: LakeTable, where: str, source: Rows) -> ReplacePlan:
     refuse_append_only(table, "replace")
     table.refresh()
     touched = data_files(table.delta, where)
-    refuse_missing(table.store, (file.path for file in touched))
+    refuse_missing(table.store, touched)
     refuse_respelled(table, touched)
     refuse_unwritable(table, touched)
     _check_columns(table, source)
@@ -110,7 +109,7 @@ def plan(table: LakeTable, where: str, source: Rows) -> ReplacePlan:
     )
 
 
-def run(table: LakeTable, plan: ReplacePlan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: ReplacePlan, commit_info: CommitInfo) -> Report:
     """Replace in one commit. Raises TableError, and changes nothing, when a new row does not meet `where`."""
     before = extent(data_files(table.delta))
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
@@ -134,7 +133,7 @@ def run(table: LakeTable, plan: ReplacePlan, commit_info: Account) -> Report:
                 raise
             raise TableError(
                 f"{plan.source.path}: some rows do not meet {plan.where!r}, or a constraint or generated "
-                f"column of {place(table)}.\nNothing was changed; leave out such rows, or widen --where."
+                f"column of {table.path}.\nNothing was changed; leave out such rows, or widen --where."
             ) from error
 
     made = change(table, told, replace)

@@ -12,11 +12,11 @@ from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import store_errors
+from lakefeed.tables.data_files import data_files, refuse_respelled
 from lakefeed.tables.detail.detail import instant
-from lakefeed.tables.log.entries import read, versions
-from lakefeed.tables.log.snapshot import data_files, extent, refuse_respelled
-from lakefeed.tables.log.transactions import read_transactions
-from lakefeed.tables.operations.operation import Account, Extent, Report, change, place
+from lakefeed.tables.log.checkpoint import read_transactions
+from lakefeed.tables.log.data_file import Extent, extent
+from lakefeed.tables.operations.operation import CommitInfo, Report, change
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.table import LakeTable
 
@@ -70,14 +70,14 @@ def refuse_moved(table: LakeTable, plan: RestorePlan, file: str = "FILE") -> Non
     name, (then, now) = next(iter(plan.moved.items()))
     held = "nothing" if then is None else f"up to {then}"
     raise TableError(
-        f"{place(table)}: version {plan.to_version} had read {held} of {name!r}, the log says up to {now}.\n"
+        f"{table.path}: version {plan.to_version} had read {held} of {name!r}, the log says up to {now}.\n"
         "A restore changes rows, not positions: the events in between would be lost.\n"
         f"To move both: lakefeed rewind {file} --table NAME --to-version {plan.to_version}. "
         "To leave positions as they are: --keep-positions."
     )
 
 
-def run(table: LakeTable, plan: RestorePlan, commit_info: Account) -> Report:
+def run(table: LakeTable, plan: RestorePlan, commit_info: CommitInfo) -> Report:
     """Restore in one commit; the positions in the log stay as they are (see `refuse_moved`)."""
     before = extent(data_files(table.delta))
 
@@ -92,25 +92,26 @@ def _old_version(table: LakeTable, to: int | dt.datetime) -> DeltaTable:
     try:
         old = table.at(to)
     except (TableError, DeltaError, ValueError) as error:
-        there = list(versions(table.store))
+        there = list(table.log().versions)
         raise UsageError(
-            f"{place(table)} cannot be read as of {to}; its log holds versions {there[0]} to {there[-1]}."
+            f"{table.path} cannot be read as of {to}; its log holds versions {there[0]} to {there[-1]}."
         ) from error
     if isinstance(to, dt.datetime):
         _refuse_before_the_first(table, old, to)
     elif old.version() != to:
-        raise UsageError(f"{place(table)} has no version {to}; the newest is {table.version}.")
+        raise UsageError(f"{table.path} has no version {to}; the newest is {table.version}.")
     return old
 
 
 def _refuse_before_the_first(table: LakeTable, old: DeltaTable, to: dt.datetime) -> None:
     """Raise UsageError for a moment before the log begins: what is found for it is the first version."""
-    oldest, written = next(iter(versions(table.store).items()))
-    said = read(table.store, oldest).info.get("timestamp")
-    made = min(written, said) if isinstance(said, int) else written
+    log = table.log()
+    oldest, written = next(iter(log.versions.items()))
+    said = log.entry(oldest).committed
+    made = written if said is None else min(written, said)
     if old.version() == oldest and made > to.timestamp() * 1000:
         raise UsageError(
-            f"{place(table)}: there was no version at {to.isoformat()}: the oldest version in the log is "
+            f"{table.path}: there was no version at {to.isoformat()}: the oldest version in the log is "
             f"{oldest}, of {instant(made)}.\nGive a later time, or --to-version."
         )
 
@@ -121,7 +122,7 @@ def _refuse_missing(table: LakeTable, version: int, paths: list[str]) -> None:
     missing = [info.path for info in infos if info.type != pafs.FileType.File]
     if missing:
         raise TableError(
-            f"{place(table)}: {len(missing)} of the files of version {version} are gone, {missing[0]} among "
+            f"{table.path}: {len(missing)} of the files of version {version} are gone, {missing[0]} among "
             "them; a vacuum has deleted them.\nChoose a newer version: lakefeed table history PATH"
         )
 

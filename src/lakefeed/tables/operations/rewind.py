@@ -11,7 +11,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.errors import TableError, UsageError
-from lakefeed.tables.log.history import Log, LogVersion, Snapshot, file_sizes
+from lakefeed.tables.log.entry import Entry
+from lakefeed.tables.log.listing import file_sizes
+from lakefeed.tables.log.log import Log, Snapshot
 from lakefeed.tables.positions import named_partition
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 from lakefeed.text import counted
@@ -55,7 +57,7 @@ def plan_rewind(log: Log, to_version: int | None, to_time: dt.datetime | None) -
     if not 0 <= target < log.newest:
         raise UsageError(
             f"version {target} cannot be the target of a rewind: the newest is {log.newest}.\n"
-            f"Give one from {max(0, log.oldest or 0)} to {log.newest - 1}."
+            f"Give one from {log.oldest or 0} to {log.newest - 1}."
         )
     then, now = log.snapshot(target), log.snapshot(log.newest)
     _refuse_vacuumed(log, then, now)
@@ -103,9 +105,9 @@ def _version_at(log: Log, moment: dt.datetime | None) -> int:
     """The newest version that was there at that time."""
     assert moment is not None
     wanted = int(moment.timestamp() * 1000)
-    oldest = max(0, log.oldest or 0)
+    oldest = log.oldest or 0
     for version in range(log.newest, oldest - 1, -1):
-        time = log.entry(version).time if version in log.versions else None
+        time = log.entry(version).committed if version in log.versions else None
         if time is not None and time <= wanted:
             return version
     raise UsageError(
@@ -115,7 +117,7 @@ def _version_at(log: Log, moment: dt.datetime | None) -> int:
 
 
 def _time(log: Log, version: int) -> str | None:
-    time = log.entry(version).time if version in log.versions else None
+    time = log.entry(version).committed if version in log.versions else None
     if time is None:
         return None
     moment = dt.datetime.fromtimestamp(time / 1000, dt.UTC)
@@ -140,13 +142,13 @@ def _note_beginnings(commit_info: Mapping[str, Any], begun: dict[str, int]) -> N
         begun.setdefault(f"{commit_info.get('pipeline')}/{commit_info.get('source')}/{partition}", span[0])
 
 
-def _other(entry: LogVersion, commit_info: Mapping[str, Any]) -> str | None:
+def _other(entry: Entry, commit_info: Mapping[str, Any]) -> str | None:
     """What a version did to the rows that was not reading events; None for a run's own commits."""
     kind = commit_info.get("kind")
     if not entry.data_change or kind in _OWN_KINDS or commit_info.get("ranges"):
         return None
     who = f"{kind} by Lakefeed" if kind else f"{entry.info.get('operation', 'a commit')} of another writer"
-    files = f"{counted(len(entry.added), 'file')} added, {len(entry.removed)} removed"
+    files = f"{counted(len(entry.adds), 'file')} added, {len(entry.removes)} removed"
     return f"version {entry.version}: {who}, {files}"
 
 

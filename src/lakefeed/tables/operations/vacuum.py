@@ -15,12 +15,12 @@ import pyarrow.fs as pafs
 
 from lakefeed.errors import TableError
 from lakefeed.stores import store_errors
-from lakefeed.tables.log.entries import checkpoint_version, entries, plain_path, tombstones, versions
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import Extent, extent
 from lakefeed.tables.log.listing import Found, companion, listing
-from lakefeed.tables.log.snapshot import data_files, extent
-from lakefeed.tables.operations.operation import Account, Extent, Report, place, record
+from lakefeed.tables.operations.operation import CommitInfo, Report, record
 from lakefeed.tables.operations.retention import DAY, DELETED_FILES, retention
-from lakefeed.tables.protocol import features, refuse_unkept
+from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.table import LakeTable
 from lakefeed.units import format_duration
 
@@ -66,7 +66,6 @@ def plan(
     _refuse_absolute(table)
     now = time.time() if now is None else now
     with store_errors(table.path):
-        _refuse_short_log(table, int((now - seconds) * 1000))
         found = listing(table.store, table.partition_columns)
         needed, known = _needed(table, int((now - seconds) * 1000))
     candidates = [file for file in [*found.data, *found.changes] if file.path not in needed]
@@ -82,7 +81,7 @@ def plan(
 
 
 def run(
-    table: LakeTable, plan: VacuumPlan, commit_info: Account, *, on_file: Callable[[], None] = lambda: None
+    table: LakeTable, plan: VacuumPlan, commit_info: CommitInfo, *, on_file: Callable[[], None] = lambda: None
 ) -> Report:
     """Delete the files of the plan, except those that have come to be needed since.
 
@@ -111,28 +110,21 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
     A file that was in the table at any moment since then is in the newest version, or a later entry of the
     log removes it: so no old version has to be loaded.
     """
-    needed = {file.path for file in data_files(table.delta)} | tombstones(table.store, since)
-    known = set(needed) | tombstones(table.store, 0)
-    for entry in entries(table.store, _first_entry(table, since)):
-        paths = {plain_path(action) for action in [*entry.adds, *entry.removes, *entry.changes]}
+    log = table.log()
+    removed = log.removed()
+    needed = {file.path for file in data_files(table.delta)}
+    needed |= {path for path, at in removed.items() if at >= since}
+    known = needed | removed.keys()
+    # A checkpoint holds what was removed within the table's own retention. So the entries before it, of which
+    # a stream makes many thousands a day, matter only to a retention that is longer.
+    longer = time.time() - since / 1000 > retention(table.properties, DELETED_FILES)
+    for entry in log.entries(0 if longer else log.newest_checkpoint + 1):
+        paths = {file.path for file in (*entry.adds, *entry.removes, *entry.changes)}
         known |= paths
         if entry.timestamp >= since:
             needed |= paths
-        needed |= {
-            plain_path(action) for action in entry.removes if (action.get("deletionTimestamp") or 0) >= since
-        }
+        needed |= {file.path for file in entry.removes if file.modified >= since}
     return needed, known
-
-
-def _first_entry(table: LakeTable, since: int) -> int:
-    """The version from which on entries have to be read.
-
-    A checkpoint holds what was removed within the table's own retention. So the entries before it, of which a
-    stream makes many thousands a day, matter only to a retention that is longer.
-    """
-    longer = time.time() - since / 1000 > retention(table.properties, DELETED_FILES)
-    # Checkpoints of version 2 keep it elsewhere.
-    return 0 if longer or "v2Checkpoint" in features(table.delta) else checkpoint_version(table.store) + 1
 
 
 def _is_old(file: Found, known: bool, now: float, retain: float) -> bool:
@@ -154,18 +146,8 @@ def _refuse_absolute(table: LakeTable) -> None:
     absolute = [path for path in paths if path.startswith("/") or "://" in path]
     if absolute:
         raise TableError(
-            f"{place(table)}: its log names files by absolute paths, such as {absolute[0]} (a clone?).\n"
+            f"{table.path}: its log names files by absolute paths, such as {absolute[0]} (a clone?).\n"
             "Vacuum it with the engine that made it."
-        )
-
-
-def _refuse_short_log(table: LakeTable, since: int) -> None:
-    """Which files were removed is in the log or in checkpoints, but not in those of version 2."""
-    oldest, written = next(iter(versions(table.store).items()), (0, since))
-    if "v2Checkpoint" in features(table.delta) and oldest > 0 and written > since:
-        raise TableError(
-            f"{place(table)}: its log begins with version {oldest}, within the retention; what was removed "
-            "before is in checkpoints of version 2.\nVacuum it with the engine that wrote it, such as Spark."
         )
 
 
@@ -174,7 +156,7 @@ def _refuse_short(table: LakeTable, retain: float, own: float, allowed: bool) ->
         return
     limit = f"the table's own {DELETED_FILES} is {format_duration(own)}"
     raise TableError(
-        f"{place(table)}: a retention of {format_duration(retain)} is too short; "
+        f"{table.path}: a retention of {format_duration(retain)} is too short; "
         + (limit if retain < own else f"below {format_duration(MINIMUM)} readers and time travel are at risk")
         + ".\nIf nobody reads old versions: --allow-short-retention."
     )

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow.fs as pafs
-import pyarrow.parquet as pq
-
-from lakefeed.tables.log.snapshot import (
-    DataFile,
-    Partition,
-    by_partition,
+from lakefeed.tables.data_files import (
+    codec_of,
     data_files,
-    extent,
+    read_rows,
     refuse_other_columns,
     refuse_respelled,
 )
-from lakefeed.tables.operations.operation import Account, Extent, Report
+from lakefeed.tables.log.data_file import DataFile, Extent, Partition, by_partition, extent
+from lakefeed.tables.operations.operation import CommitInfo, Report
 from lakefeed.tables.protocol import refuse_unkept
-from lakefeed.tables.rewrite.data_file import open_data, whole
-from lakefeed.tables.rewrite.rewrite import Writers, read_rows, refuse_vectors, rewrite
+from lakefeed.tables.rewrite.rewrite import Writers, refuse_vectors, rewrite
 from lakefeed.tables.table import LakeTable
 from lakefeed.units import parse_size
 
@@ -108,7 +102,7 @@ def plan(
 def run(
     table: LakeTable,
     plan: CompactPlan,
-    commit_info: Account,
+    commit_info: CommitInfo,
     writers: Writers,
     on_step: Callable[[Step], None] = lambda step: None,
 ) -> Report:
@@ -120,7 +114,9 @@ def run(
     return Report("compact", plan.table, extent(data_files(table.delta)), tuple(made))
 
 
-def run_step(table: LakeTable, plan: CompactPlan, step: Step, commit_info: Account, writers: Writers) -> int:
+def run_step(
+    table: LakeTable, plan: CompactPlan, step: Step, commit_info: CommitInfo, writers: Writers
+) -> int:
     """Rewrite the small files of one partition in one commit that says it changes no data; its version.
 
     Appends that land meanwhile are no conflict; their files are left for the next time.
@@ -136,17 +132,6 @@ def target_of(table: LakeTable) -> int:
     if not text:
         return TARGET_FILE_SIZE
     return parse_size(text if re.search(r"[bB]$|\d$", text) else f"{text}B")
-
-
-def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:
-    """The compression of the first of the files, by its footer; files are written again as they were."""
-    first: Any = next(iter(files), None)
-    if first is None:
-        return "ZSTD"
-    with open_data(store, first.path) as stream, whole(store, first.path):
-        footer = pq.ParquetFile(stream).metadata
-        known = footer.num_row_groups and footer.num_columns
-        return str(footer.row_group(0).column(0).compression) if known else "ZSTD"
 
 
 def _expected(files: list[DataFile], target: int) -> int:

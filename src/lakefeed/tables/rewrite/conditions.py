@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefeed.tables.log.snapshot import Partition
+from lakefeed.tables.log.data_file import Partition
 
 
 def quoted(column: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lakefeed.stores import store_errors
-from lakefeed.tables.log.snapshot import DataFile
+from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.table import LakeTable
 from lakefeed.units import readable_size
 

@@ -14,23 +14,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from lakefeed.columns.partition_values import value_of
 from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable, TableError
 from lakefeed.stores import store_errors
-from lakefeed.tables.log import entries
-from lakefeed.tables.log.snapshot import DataFile, Partition, data_files
-from lakefeed.tables.operations.operation import Account, place
-from lakefeed.tables.rewrite.data_file import open_data, whole
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.entry import read_entry
+from lakefeed.tables.operations.operation import CommitInfo
+from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 
 _TRIES = 20
 _FIRST_WAIT = 0.02
-_BATCH_ROWS = 100_000
-_READ_AT_ONCE = 4 * 1024**2
 
 
 class Written(Protocol):
@@ -63,14 +60,14 @@ def rewrite(
     old: Sequence[DataFile],
     rows: Iterator[pa.RecordBatch],
     writer: FileWriter,
-    commit_info: Account,
+    commit_info: CommitInfo,
 ) -> int:
     """Write the rows into new files and put these in the place of the old ones, in one commit; its version.
 
     The rows must be those of the old files. Appends that land meanwhile are no conflict. Raises Conflict, and
     leaves nothing behind, when an old file is no longer in the table.
     """
-    shape = _shape(table)
+    shape = table.shape
     try:
         for batch in rows:
             writer.write(batch)
@@ -83,25 +80,6 @@ def rewrite(
         raise
 
 
-def read_rows(
-    table: LakeTable, files: Sequence[DataFile], schema: pa.Schema | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Every row of some files of the table, in their order, with the table's columns and types, or others.
-
-    Raises MissingFile, or TableError for a file that is no Parquet.
-    """
-    wanted = table.schema if schema is None else schema
-    for file in files:
-        with store_errors(table.path), open_data(table.store, file.path) as stream:
-            small = file.size <= _READ_AT_ONCE
-            # In one piece, which is one request to an object store; threads cost more than they bring.
-            source = pa.BufferReader(stream.read_buffer()) if small else stream
-            with whole(table.store, file.path):
-                reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-                for batch in reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=not small):
-                    yield _conformed(batch, wanted, file.partition)
-
-
 def refuse_vectors(table: LakeTable) -> None:
     """Raise TableError when deletion vectors hide rows: reading files alone would bring them back."""
     if "deletionVectors" not in (table.delta.protocol().reader_features or ()):
@@ -110,7 +88,7 @@ def refuse_vectors(table: LakeTable) -> None:
         masked = pa.RecordBatchReader.from_stream(table.delta.deletion_vectors()).read_all().num_rows
     if masked:
         raise TableError(
-            f"{place(table)}: {masked} of the table's files have deletion vectors, which `table optimize` "
+            f"{table.path}: {masked} of the table's files have deletion vectors, which `table optimize` "
             "cannot keep.\nRun Spark's REORG TABLE ... APPLY (PURGE) first."
         )
 
@@ -119,8 +97,8 @@ def _replace(
     table: LakeTable,
     old: Sequence[DataFile],
     new: Sequence[Written],
-    shape: object,
-    commit_info: Account,
+    shape: Shape,
+    commit_info: CommitInfo,
 ) -> int:
     table.refresh()
     gone = {file.path for file in old} - {file.path for file in data_files(table.delta)}
@@ -131,7 +109,7 @@ def _replace(
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_FIRST_WAIT * attempt * random.uniform(0.5, 1.5))
-        if _shape(table) != shape:
+        if shape.difference(table.shape):
             raise _conflict(table, "its columns")
         seen = table.version
         failure = _try(table, old, new, {**commit_info, "commit": token})
@@ -139,11 +117,11 @@ def _replace(
             if commit_info_of(info).get("commit") == token:
                 return version
         _check_between(table, seen, {file.path for file in old})
-    raise StoreUnavailable(f"{place(table)}: the commit failed {_TRIES} times, last with: {failure}")
+    raise StoreUnavailable(f"{table.path}: the commit failed {_TRIES} times, last with: {failure}")
 
 
 def _try(
-    table: LakeTable, old: Sequence[DataFile], new: Sequence[Written], commit_info: Account
+    table: LakeTable, old: Sequence[DataFile], new: Sequence[Written], commit_info: CommitInfo
 ) -> Exception | None:
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
@@ -172,34 +150,13 @@ def _check_between(table: LakeTable, seen: int, paths: set[str]) -> None:
     """Look at the versions that others have made since: nothing of ours may have been removed."""
     with store_errors(table.path):
         for version in range(seen + 1, table.version + 1):
-            entry = entries.read(table.store, version)
-            removed = {entries.plain_path(action) for action in entry.removes} & paths
+            removed = {file.path for file in read_entry(table.store, version).removes} & paths
             if removed:
                 raise _conflict(table, next(iter(removed)))
 
 
-def _shape(table: LakeTable) -> object:
-    """What files that are being written rely on."""
-    return table.schema, table.partition_columns, table.delta.protocol()
-
-
 def _conflict(table: LakeTable, what: str) -> Conflict:
     return Conflict(
-        f"{place(table)}: another writer changed {what} while files were rewritten; nothing was committed.\n"
+        f"{table.path}: another writer changed {what} while files were rewritten; nothing was committed.\n"
         "Run it again."
     )
-
-
-def _conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition) -> pa.RecordBatch:
-    """The rows of a file under the table's schema: columns that came later are null, older types are cast."""
-    values = dict(partition)
-    columns = []
-    for field in schema:
-        if field.name in values:
-            columns.append(pa.repeat(value_of(values[field.name], field.type), rows.num_rows))
-        elif field.name in rows.schema.names:
-            column = rows.column(field.name)
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        else:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

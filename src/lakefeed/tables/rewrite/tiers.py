@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lakefeed.errors import TableError, UsageError
-from lakefeed.tables.log.snapshot import DataFile, Partition, by_partition, data_files
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import DataFile, Partition, by_partition
 from lakefeed.tables.rewrite import compact
 from lakefeed.tables.table import LakeTable
 

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from lakefeed.columns.partition_values import LONGEST_NAME, value_of
 from lakefeed.errors import TableError
-from lakefeed.tables.log.snapshot import DataFile
-from lakefeed.tables.operations.operation import place
+from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.table import LakeTable
 
 
@@ -41,7 +40,7 @@ def writable(
 def _refuse(table: LakeTable, name: str, value: Any) -> None:
     if reason := _reason(name, value):
         raise TableError(
-            f"{place(table)}: the partition value {_shown(value)} of column {name} is {reason}, which cannot "
+            f"{table.path}: the partition value {_shown(value)} of column {name} is {reason}, which cannot "
             "be written here.\nUse another engine, such as Spark, or partition by another column."
         )
 

@@ -12,21 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.errors import UsageError
-from lakefeed.stores import store_errors
-from lakefeed.tables.log.entries import entries, plain_path
-from lakefeed.tables.log.snapshot import (
-    DataFile,
-    Partition,
-    by_partition,
-    data_files,
-    extent,
-    refuse_other_columns,
-    refuse_respelled,
-)
-from lakefeed.tables.operations.operation import Account, Extent, Report, place
+from lakefeed.tables.data_files import codec_of, data_files, read_rows, refuse_other_columns, refuse_respelled
+from lakefeed.tables.log.data_file import DataFile, Extent, Partition, by_partition, extent
+from lakefeed.tables.operations.operation import CommitInfo, Report
 from lakefeed.tables.protocol import refuse_unkept
-from lakefeed.tables.rewrite.compact import codec_of, target_of
-from lakefeed.tables.rewrite.rewrite import Writers, read_rows, refuse_vectors, rewrite
+from lakefeed.tables.rewrite.compact import target_of
+from lakefeed.tables.rewrite.rewrite import Writers, refuse_vectors, rewrite
 from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.text import suggestion
 
@@ -101,7 +92,7 @@ def plan(
 def run(
     table: LakeTable,
     plan: ZOrderPlan,
-    commit_info: Account,
+    commit_info: CommitInfo,
     writers: Writers,
     on_step: Callable[[Step], None] = lambda step: None,
 ) -> Report:
@@ -113,7 +104,9 @@ def run(
     return Report("cluster", plan.table, extent(data_files(table.delta)), tuple(made))
 
 
-def run_step(table: LakeTable, plan: ZOrderPlan, step: Step, commit_info: Account, writers: Writers) -> int:
+def run_step(
+    table: LakeTable, plan: ZOrderPlan, step: Step, commit_info: CommitInfo, writers: Writers
+) -> int:
     """Rewrite one partition in one commit that says it changes no data; its version.
 
     Its rows are sorted in memory, all at once.
@@ -156,12 +149,11 @@ def _ranks(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
 def _clustered(table: LakeTable, columns: Sequence[str], first: int) -> set[str]:
     """The files that clusterings by these columns have written, Spark's among them."""
     found: set[str] = set()
-    with store_errors(table.path):
-        for entry in entries(table.store, first):
-            told = commit_info_of(entry.info)
-            by = told.get("columns") if told.get("kind") == "cluster" else _spark_columns(entry.info)
-            if by == list(columns):
-                found.update(plain_path(add) for add in entry.adds)
+    for entry in table.log().entries(first):
+        told = commit_info_of(entry.info)
+        by = told.get("columns") if told.get("kind") == "cluster" else _spark_columns(entry.info)
+        if by == list(columns):
+            found.update(file.path for file in entry.adds)
     return found
 
 
@@ -178,7 +170,7 @@ def _check_columns(table: LakeTable, columns: Sequence[str]) -> None:
     for name in columns:
         if name not in schema.names:
             raise UsageError(
-                f"--z-order: {place(table)} has no column {name!r}{suggestion(name, schema.names)}"
+                f"--z-order: {table.path} has no column {name!r}{suggestion(name, schema.names)}"
             )
         if name in table.partition_columns:
             raise UsageError(f"--z-order: {name!r} is a partition column; each of its files has one value.")

@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.stores import store_errors, store_path
-from lakefeed.tables.log.history import LoggedFile
+from lakefeed.tables.log.data_file import DataFile
 
 Origin = tuple[Any, ...]
 """The values of the columns that say which partition an offset is of."""
@@ -73,7 +73,7 @@ class Scan:
     """Rows by file, as the files themselves say."""
 
 
-def scan(store: pafs.FileSystem, files: Iterable[LoggedFile], columns: OriginColumns) -> Scan:
+def scan(store: pafs.FileSystem, files: Iterable[DataFile], columns: OriginColumns) -> Scan:
     """Read those columns of every file. Memory: two bits for each offset, and some million timestamps.
 
     The same offset with another timestamp is another event: a topic that was made anew counts from 0 again.
@@ -159,7 +159,7 @@ def _set(block: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
 
 
 def _batches(
-    store: pafs.FileSystem, file: LoggedFile, columns: OriginColumns, found: Scan
+    store: pafs.FileSystem, file: DataFile, columns: OriginColumns, found: Scan
 ) -> Iterator[tuple[Origin, npt.NDArray[np.int64], pa.Array]]:
     """The offsets and timestamps of one file, by partition of the source; counts what it passes."""
     with store_errors(store_path(store)):
@@ -200,7 +200,7 @@ def _by_partition(
 
 def _count_repeated(
     store: pafs.FileSystem,
-    files: list[LoggedFile],
+    files: list[DataFile],
     columns: OriginColumns,
     seen: _Seen,
     window: set[Block],

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakefeed.tables.log.history import Log, LoggedFile, LogVersion, Snapshot, file_sizes
+from lakefeed.tables.log.data_file import DataFile, row_count
+from lakefeed.tables.log.entry import DamagedEntry, Entry
+from lakefeed.tables.log.listing import file_sizes
+from lakefeed.tables.log.log import Log, Snapshot
 from lakefeed.tables.positions import named_partition
 from lakefeed.tables.table import commit_info_of
 from lakefeed.tables.verify.chain import Chain
@@ -55,7 +58,7 @@ class Proof:
     """Files of the newest version that are not there."""
 
     @property
-    def present(self) -> list[LoggedFile]:
+    def present(self) -> list[DataFile]:
         """Files of the newest version that can be read."""
         return [file for file in self.snapshot.files.values() if file.path not in self.missing]
 
@@ -116,7 +119,7 @@ class _Walk:
         for version in range(state.version + 1, self._log.newest + 1):
             try:
                 entry = self._log.entry(version)
-            except (ValueError, KeyError, TypeError) as error:
+            except DamagedEntry as error:
                 self._unreadable(version, error)
                 return
             self._check(entry, state)
@@ -132,9 +135,9 @@ class _Walk:
             one for one in self.proof.findings if one.kind == "log" or one.version in alive
         ]
 
-    def _unreadable(self, version: int, error: Exception) -> None:
+    def _unreadable(self, version: int, error: DamagedEntry) -> None:
         """Name a torn version, and go on behind it where a checkpoint allows it."""
-        self.proof.findings.append(Finding("log", f"cannot be read: {_gist(error)}", version))
+        self.proof.findings.append(Finding("log", f"cannot be read: {error.reason[:120]}", version))
         later = self._log.after(version)
         if later is None:
             self.proof.unchecked.append(f"nothing from version {version} on could be checked")
@@ -147,7 +150,7 @@ class _Walk:
             if not self._letters and (partition := named_partition(name)):
                 self.proof.chains[name] = Chain.begun(partition, state.version, last + 1)
 
-    def _check(self, entry: LogVersion, state: Snapshot) -> None:
+    def _check(self, entry: Entry, state: Snapshot) -> None:
         try:
             commit_info = commit_info_of(entry.info)
         except ValueError:
@@ -164,7 +167,7 @@ class _Walk:
             self._check_positions(entry, commit_info, kind)
         self._check_counts(entry, state, commit_info, kind)
 
-    def _check_positions(self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str) -> None:
+    def _check_positions(self, entry: Entry, commit_info: Mapping[str, Any], kind: str) -> None:
         proof, version = self.proof, entry.version
         if kind == "rewind":
             self._follow_rewind(entry, commit_info)
@@ -186,7 +189,7 @@ class _Walk:
             elif begun := named_partition(name):
                 proof.chains[name] = Chain.begun(begun, version, last + 1)
 
-    def _follow_rewind(self, entry: LogVersion, commit_info: Mapping[str, Any]) -> None:
+    def _follow_rewind(self, entry: Entry, commit_info: Mapping[str, Any]) -> None:
         """What came after the version that is back is gone."""
         target = int(commit_info.get("to", -1))
         proof = self.proof
@@ -205,13 +208,12 @@ class _Walk:
         )
         self.proof.notes.append(f"version {version}: {partition}: {what} (`on_data_loss: skip`)")
 
-    def _check_counts(
-        self, entry: LogVersion, state: Snapshot, commit_info: Mapping[str, Any], kind: str
-    ) -> None:
-        gone = [state.files[path] for path in entry.removed if path in state.files]
-        came = [file for file in entry.added if file.path not in state.files or file.path in entry.removed]
+    def _check_counts(self, entry: Entry, state: Snapshot, commit_info: Mapping[str, Any], kind: str) -> None:
+        removes = {file.path for file in entry.removes}
+        gone = [state.files[path] for path in removes if path in state.files]
+        came = [file for file in entry.adds if file.path not in state.files or file.path in removes]
         self._check_removed_once(entry, state)
-        added, removed = _rows(came), _rows(gone)
+        added, removed = row_count(came), row_count(gone)
         if kind == "overwrite" and added is not None:
             self._check_overwrite(entry, commit_info, added, removed, len(state.files) - len(gone))
             return
@@ -233,7 +235,7 @@ class _Walk:
             self._name_stranger(entry, added, removed)
 
     def _check_append(
-        self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str, added: int, removed_files: int
+        self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int, removed_files: int
     ) -> None:
         if removed_files:
             self._wrong(entry, f"a commit that only adds has removed {counted(removed_files, 'file')}")
@@ -241,7 +243,7 @@ class _Walk:
 
     def _check_overwrite(
         self,
-        entry: LogVersion,
+        entry: Entry,
         commit_info: Mapping[str, Any],
         added: int,
         removed: int | None,
@@ -257,7 +259,7 @@ class _Walk:
             self._wrong(entry, f"it replaces all rows, and {counted(files_left, 'file')} of before are left")
         self._check_added(entry, commit_info, "rows", added)
 
-    def _check_added(self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str, added: int) -> None:
+    def _check_added(self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int) -> None:
         """The rows are as many as the commit says, and as many as the events that it has read allow."""
         told = commit_info.get("rows")
         if told is not None and told != added:
@@ -273,9 +275,7 @@ class _Walk:
                     entry, f"{read:,} events read and {letters:,} dead letters do not add up to {told:,} rows"
                 )
 
-    def _check_restore(
-        self, entry: LogVersion, commit_info: Mapping[str, Any], added: int, removed: int
-    ) -> None:
+    def _check_restore(self, entry: Entry, commit_info: Mapping[str, Any], added: int, removed: int) -> None:
         self.proof.untouched = False
         target = (entry.info.get("operationParameters") or {}).get("version")
         if target is None or not str(target).lstrip("-").isdigit():
@@ -287,7 +287,7 @@ class _Walk:
         self.proof.notes.append(f"version {entry.version}: restored to version {target}")
 
     def _check_removal(
-        self, entry: LogVersion, commit_info: Mapping[str, Any], kind: str, added: int, removed: int
+        self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int, removed: int
     ) -> None:
         """Letters that were replayed or discarded, or whatever else Lakefeed has done with a purpose."""
         if kind in ("replayed", "discard", "returned"):
@@ -304,20 +304,20 @@ class _Walk:
             f"{removed:,} removed"
         )
 
-    def _name_stranger(self, entry: LogVersion, added: int, removed: int) -> None:
+    def _name_stranger(self, entry: Entry, added: int, removed: int) -> None:
         self.proof.untouched = False
         what = f"{counted(added, 'row')} added" + (f", {removed:,} removed" if removed else "")
         who = entry.info.get("engineInfo") or entry.info.get("clientVersion") or "an unknown engine"
         text = f"{what} by {_operation(entry)} of {who}, not by Lakefeed"
         self.proof.findings.append(Finding("foreign", text, entry.version))
 
-    def _check_removed_once(self, entry: LogVersion, state: Snapshot) -> None:
-        unknown = [path for path in entry.removed if path not in state.files]
-        if unknown and entry.added:
+    def _check_removed_once(self, entry: Entry, state: Snapshot) -> None:
+        unknown = [file.path for file in entry.removes if file.path not in state.files]
+        if unknown and entry.adds:
             text = f"it replaces {unknown[0]}, which the table does not hold: rows may be there twice"
             self._wrong(entry, text)
 
-    def _wrong(self, entry: LogVersion, text: str) -> None:
+    def _wrong(self, entry: Entry, text: str) -> None:
         self.proof.findings.append(Finding("count", text, entry.version))
 
 
@@ -350,16 +350,11 @@ def _check_files(log: Log, proof: Proof) -> None:
         )
 
 
-def _rows(files: list[LoggedFile]) -> int | None:
-    counts = [file.rows for file in files]
-    return None if None in counts else sum(count for count in counts if count is not None)
-
-
 def _total(value: Any) -> int:
     return sum(value.values()) if isinstance(value, dict) else int(value or 0)
 
 
-def _operation(entry: LogVersion) -> str:
+def _operation(entry: Entry) -> str:
     return str(entry.info.get("operation") or "a commit without a name")
 
 

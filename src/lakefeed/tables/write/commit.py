@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
 from lakefeed.stores import local_folder, store_errors
-from lakefeed.tables.log.snapshot import refuse_respelled
+from lakefeed.tables.data_files import refuse_respelled
 from lakefeed.tables.log.write import add_action, commit_info, remove_action, write_entry
 from lakefeed.tables.operations.checkpoint import checkpoint_when_due
 from lakefeed.tables.shape import Shape

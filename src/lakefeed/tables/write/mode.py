@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from lakefeed.tables.log.snapshot import DataFile
+from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 

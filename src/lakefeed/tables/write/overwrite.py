@@ -9,7 +9,7 @@ run begin the next one.
 from __future__ import annotations
 
 from lakefeed.errors import Fenced, TableError
-from lakefeed.tables.log.snapshot import data_files
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import append

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakefeed.tables.data_files import add_actions
 from lakefeed.tables.detail.advice import advice, read_share
-from lakefeed.tables.log.snapshot import add_actions
 from support.delta_tables import write_table
 
 

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from lakefeed.errors import Conflict, UsageError
-from lakefeed.tables.log.snapshot import data_files
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order

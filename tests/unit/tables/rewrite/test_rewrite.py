@@ -12,7 +12,7 @@ from deltalake.schema import PrimitiveType
 
 from lakefeed.errors import Conflict
 from lakefeed.files.parquet import TableWriter
-from lakefeed.tables.log.snapshot import data_files
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.stores import open_store
-from lakefeed.tables.log.history import Log
+from lakefeed.tables.log.log import Log
 from lakefeed.tables.verify.verify import Proof, prove
 from lakefeed.tables.write.append import Append, NewFile, append
 from support.fed_table import IDS, entry_file, make_table

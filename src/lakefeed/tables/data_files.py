@@ -1,0 +1,196 @@
+"""The data files of a table's newest version: listed with what the log says, checked, opened, read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from shlex import quote as shell_quote
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from lakefeed.columns.partition_values import value_of, value_text
+from lakefeed.errors import TableError, UsageError
+from lakefeed.stores import store_errors, store_path
+from lakefeed.tables.log.data_file import DataFile, Partition
+from lakefeed.tables.log.write import UNQUOTED
+from lakefeed.tables.table import LakeTable
+from lakefeed.text import counted, listed
+
+_PREFIX = "partition."
+_TEXT = re.compile(r"'(?:[^']|'')*'")
+_LAYERS = re.compile(r"^((External|Generic( DeltaTable)?|Schema|sql parser) error: )+")
+_BATCH_ROWS = 100_000
+_READ_AT_ONCE = 4 * 1024**2
+
+
+class MissingFile(TableError):
+    """A file that the log names is not in the store."""
+
+    def __init__(self, store: pafs.FileSystem, gone: Sequence[str]) -> None:
+        path = store_path(store)
+        more = f", and {counted(len(gone) - 1, 'file')} more" if len(gone) > 1 else ""
+        super().__init__(
+            f"{path}: {gone[0]}{more}: the log names it, and it is not there. Nothing was changed.\n"
+            "Bring it back from a backup, or go back to a version without it: "
+            f"lakefeed table history {shell_quote(path)}"
+        )
+
+
+def data_files(delta: DeltaTable, where: str | None = None) -> list[DataFile]:
+    """The files of a snapshot; with `where`, those that may hold such rows, as far as statistics show."""
+    names = list(delta.metadata().partition_columns)
+    columns = ["path", "size_bytes", "modification_time", "num_records", *(_PREFIX + name for name in names)]
+    files = [_file(row, names) for row in add_actions(delta, columns).to_pylist()]
+    if where is None:
+        return files
+    with reading(where):
+        uris = delta.file_uris(file_pruning_predicate=where)
+    wanted = {_relative(uri, delta.table_uri) for uri in uris}
+    return [file for file in files if file.path in wanted]
+
+
+def add_actions(delta: DeltaTable, columns: Iterable[str] | None = None) -> pa.Table:
+    """What the log says about each file, statistics included, in flat columns."""
+    with store_errors(delta.table_uri):
+        # `pa.table` would import pandas to see whether it is given a data frame.
+        table = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
+    return (
+        table if columns is None else table.select([name for name in columns if name in table.schema.names])
+    )
+
+
+def refuse_respelled(table: LakeTable, files: Iterable[DataFile]) -> None:
+    """Raise TableError when delta-rs would write the path of a file otherwise than the log has it.
+
+    Then it would remove another name than the one that was added, and the file would stay. Spark leaves
+    letters beyond ASCII in paths as they are, delta-rs encodes them.
+    """
+    for file in files:
+        if quote(file.path, safe=UNQUOTED) != file.logged:
+            raise TableError(
+                f"{table.path}: the log spells the path {file.logged} in a way that cannot be kept here.\n"
+                "Use the engine that wrote it, such as Spark."
+            )
+
+
+def refuse_other_columns(table: LakeTable, where: str) -> None:
+    """Raise UsageError when a condition for whole partitions names a column that is not one of theirs."""
+    words = {word.lower() for word in re.findall(r"\w+", _TEXT.sub("", where))}
+    other = [
+        name for name in table.schema.names if name.lower() in words and name not in table.partition_columns
+    ]
+    if other or not table.partition_columns:
+        known = listed(table.partition_columns) if table.partition_columns else "none"
+        raise UsageError(
+            f"--where {where!r}: files are rewritten by whole partitions, so only partition columns count "
+            f"here; {table.path} has {known}."
+        )
+
+
+def refuse_missing(store: pafs.FileSystem, files: Iterable[DataFile]) -> None:
+    """Raise MissingFile when some of the files are not there; asks the store about each."""
+    wanted = [file.path for file in files]
+    infos = store.get_file_info(wanted) if wanted else []
+    gone = [path for path, info in zip(wanted, infos, strict=True) if info.type != pafs.FileType.File]
+    if gone:
+        raise MissingFile(store, gone)
+
+
+def read_rows(
+    table: LakeTable, files: Iterable[DataFile], schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Every row of some files of the table, in their order, with the table's columns and types, or others.
+
+    Raises MissingFile, or TableError for a file that is no Parquet.
+    """
+    wanted = table.schema if schema is None else schema
+    for file in files:
+        with store_errors(table.path), open_data(table.store, file.path) as stream:
+            small = file.size <= _READ_AT_ONCE
+            # In one piece, which is one request to an object store; threads cost more than they bring.
+            source = pa.BufferReader(stream.read_buffer()) if small else stream
+            reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            for batch in reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=not small):
+                yield _conformed(batch, wanted, file.partition)
+
+
+def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:
+    """The compression of the first of the files, by its footer; files are written again as they were."""
+    first = next(iter(files), None)
+    if first is None:
+        return "ZSTD"
+    with open_data(store, first.path) as stream:
+        footer = pq.ParquetFile(stream).metadata
+        known = footer.num_row_groups and footer.num_columns
+        return str(footer.row_group(0).column(0).compression) if known else "ZSTD"
+
+
+@contextmanager
+def open_data(store: pafs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
+    """Open a file of the table. Raises MissingFile, and TableError for what Arrow says of a damaged one."""
+    try:
+        stream = store.open_input_file(path)
+    except FileNotFoundError:
+        raise MissingFile(store, [path]) from None
+    try:
+        with stream:
+            yield stream
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        reason = (str(error).splitlines() or ["no reason given"])[0][:120]
+        raise TableError(
+            f"{store_path(store)}: {path} cannot be read: {reason}\n"
+            "Bring it back from a backup, or restore the table to a version without it."
+        ) from error
+
+
+@contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Turn what delta-rs says about a condition that it cannot read into UsageError."""
+    try:
+        yield
+    except (DeltaError, ValueError) as error:
+        text = " ".join(line.strip() for line in str(error).splitlines()) or "no reason given"
+        # Without the layers of delta-rs that have passed it on.
+        raise UsageError(
+            f"--where {where!r} cannot be read: {_LAYERS.sub('', text)[:200]}\n"
+            "Write a SQL condition on the table's columns, such as \"day >= '2026-11-01' AND price > 10\"."
+        ) from error
+
+
+def _conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition) -> pa.RecordBatch:
+    """The rows of a file under the table's schema: columns that came later are null, older types are cast."""
+    values = dict(partition)
+    columns = []
+    for field in schema:
+        if field.name in values:
+            columns.append(pa.repeat(value_of(values[field.name], field.type), rows.num_rows))
+        elif field.name in rows.schema.names:
+            column = rows.column(field.name)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _file(row: Mapping[str, Any], names: Sequence[str]) -> DataFile:
+    return DataFile(
+        unquote(row["path"]),
+        row["path"],
+        row["size_bytes"],
+        row.get("num_records"),
+        tuple((name, value_text(row.get(_PREFIX + name))) for name in names),
+        row["modification_time"],
+    )
+
+
+def _relative(uri: str, root: str) -> str:
+    # On a disk, the table is given as a URL and its files are given as paths.
+    folder = unquote(urlsplit(root).path) if root.startswith("file:") else root
+    return uri.removeprefix(folder.rstrip("/")).lstrip("/")

@@ -1,0 +1,170 @@
+"""The log of a table as it lies in the store: its versions, and the files and positions at any of them.
+
+Read with nothing but a file system, so that also a log that no engine opens any more can be looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from lakefeed.errors import TableError
+from lakefeed.stores import store_errors, store_path
+from lakefeed.tables.log.checkpoint import checkpoints
+from lakefeed.tables.log.data_file import DataFile, row_count
+from lakefeed.tables.log.entry import LOG, Entry, read_entry
+
+_ENTRY = re.compile(r"(\d{20})\.json")
+
+
+@dataclass
+class Snapshot:
+    """The files and positions of a table at one version; -1 is the version before the first."""
+
+    version: int = -1
+    files: dict[str, DataFile] = field(default_factory=dict)
+    transactions: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, entry: Entry) -> None:
+        """Move on by one version."""
+        for file in entry.removes:
+            self.files.pop(file.path, None)
+        self.files.update((file.path, file) for file in entry.adds)
+        self.transactions.update(entry.transactions)
+        self.version = entry.version
+
+    @property
+    def rows(self) -> int | None:
+        """All rows; None where a file has no statistics."""
+        return row_count(self.files.values())
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size for file in self.files.values())
+
+
+class Log:
+    """The log of one table at the moment that it was opened."""
+
+    def __init__(self, store: pafs.FileSystem, written: dict[str, int]) -> None:
+        self.store = store
+        self.versions = {
+            int(found[1]): written[name] for name in sorted(written) if (found := _ENTRY.fullmatch(name))
+        }
+        """The versions whose entries are there, oldest first, with when each was written (milliseconds)."""
+        self.checkpoints = checkpoints(written)
+
+    @classmethod
+    def open(cls, store: pafs.FileSystem) -> Log | None:
+        """List the log; None where there is no table."""
+        with store_errors(store_path(store)):
+            try:
+                infos = store.get_file_info(pafs.FileSelector(LOG))
+            except FileNotFoundError:
+                return None
+        log = cls(store, {info.base_name: (info.mtime_ns or 0) // 1_000_000 for info in infos})
+        return log if log.versions or log.checkpoints else None
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return max([*self.versions, *self.checkpoints])
+
+    @property
+    def newest_checkpoint(self) -> int:
+        """The version of the newest checkpoint, -1 where there is none."""
+        return max(self.checkpoints, default=-1)
+
+    @property
+    def since_checkpoint(self) -> int:
+        """How many entries a reader has to read behind the newest checkpoint."""
+        return sum(version > self.newest_checkpoint for version in self.versions)
+
+    @property
+    def holes(self) -> list[int]:
+        """Versions that are missing between two that are there. Clean-up leaves none."""
+        there = self.versions
+        return [
+            version for version in range(min(there, default=0), max(there, default=0)) if version not in there
+        ]
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest version whose files and positions are known; None where none is."""
+        return next((max(0, at) for at in self._beginnings()), None)
+
+    def beginning(self) -> Snapshot | None:
+        """The state that all whole versions up to the newest follow on; None where there is none."""
+        return next((self._from_checkpoint(at) for at in self._beginnings()), None)
+
+    def after(self, version: int) -> Snapshot | None:
+        """The first state at or behind a version that does not need it, to go on where one is unreadable."""
+        return next((self._from_checkpoint(at) for at in self._beginnings() if at >= version), None)
+
+    def entry(self, version: int) -> Entry:
+        """Read one version. Raises DamagedEntry where it is not what Delta writes."""
+        with store_errors(store_path(self.store)):
+            return read_entry(self.store, version, self.versions.get(version, 0))
+
+    def entries(self, first: int = 0, last: int | None = None) -> Iterator[Entry]:
+        """The entries from `first` to `last` that are there, oldest first."""
+        for version in self.versions:
+            if version >= first and (last is None or version <= last):
+                yield self.entry(version)
+
+    def snapshot(self, version: int) -> Snapshot:
+        """The files and positions at a version. Raises TableError where the log no longer has them."""
+        for at in sorted([-1, *self.checkpoints], reverse=True):
+            if at <= version and self._is_whole(at + 1, version):
+                state = self._from_checkpoint(at)
+                for number in range(at + 1, version + 1):
+                    state.apply(self.entry(number))
+                return state
+        raise TableError(
+            f"{store_path(self.store)}: the log can no longer rebuild version {version}.\n"
+            f"The oldest version that it can rebuild is {self.oldest}."
+        )
+
+    def metadata(self) -> dict[str, Any] | None:
+        """The newest `metaData` action: name, schema, partition columns, properties."""
+        for version in reversed(self.versions):
+            if version <= self.newest_checkpoint:
+                break
+            if (found := self.entry(version).metadata) is not None:
+                return found
+        return next((action for _, action in self._checkpoint_actions("metaData")), None)
+
+    def removed(self) -> dict[str, int]:
+        """What the newest checkpoint knows as removed, by path, with when (milliseconds since 1970)."""
+        files = (DataFile.of(action) for _, action in self._checkpoint_actions("remove"))
+        return {file.path: file.modified for file in files}
+
+    def _checkpoint_actions(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        if self.checkpoints:
+            with store_errors(store_path(self.store)):
+                yield from self.checkpoints[self.newest_checkpoint].actions(self.store, kind)
+
+    def _beginnings(self) -> Iterator[int]:
+        """The versions, oldest first, from which on every entry up to the newest is there."""
+        return (at for at in sorted([-1, *self.checkpoints]) if self._is_whole(at + 1, self.newest))
+
+    def _is_whole(self, first: int, last: int) -> bool:
+        return all(version in self.versions for version in range(first, last + 1))
+
+    def _from_checkpoint(self, version: int) -> Snapshot:
+        state = Snapshot(version)
+        if version < 0:
+            return state
+        with store_errors(store_path(self.store)):
+            for kind, action in self.checkpoints[version].actions(self.store, "add", "txn"):
+                if kind == "add":
+                    file = DataFile.of(action)
+                    state.files[file.path] = file
+                else:
+                    state.transactions[action["appId"]] = action["version"]
+        return state
