@@ -25,10 +25,10 @@ from lakefeed.errors import (
 )
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.background import Run
     from lakefeed.pipeline.flush import Flush
     from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.result import Commit, RunResult, TableResult
+    from lakefeed.pipeline.run import Run
     from lakefeed.pipeline.table import Table
 
 __version__ = "0.1.0"
@@ -60,7 +60,7 @@ _HOMES = {
     "Commit": "lakefeed.pipeline.result",
     "Flush": "lakefeed.pipeline.flush",
     "Pipeline": "lakefeed.pipeline.pipeline",
-    "Run": "lakefeed.pipeline.background",
+    "Run": "lakefeed.pipeline.run",
     "RunResult": "lakefeed.pipeline.result",
     "Table": "lakefeed.pipeline.table",
     "TableResult": "lakefeed.pipeline.result",

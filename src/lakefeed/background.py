@@ -8,9 +8,9 @@ from collections.abc import Callable
 from lakefeed.engine.run_events import Committed, RunEvent, Watcher, all_of
 from lakefeed.engine.spark.session import existing_session
 from lakefeed.handles.tables import DEAD_LETTERS
-from lakefeed.pipeline.background import Run
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.result import Commit, RunResult, TableResult
+from lakefeed.pipeline.run import Run
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.run import run
 from lakefeed.watch.log import log_by_default

@@ -13,8 +13,8 @@ from rich.text import Text
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import to_json, width
 from lakefeed.errors import UsageError
+from lakefeed.pipeline.loading.companion import companion_of
 from lakefeed.pipeline.loading.load import load
-from lakefeed.pipeline.loading.test_paths import companion_of
 from lakefeed.testing import Verdict, check
 
 

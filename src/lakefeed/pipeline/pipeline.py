@@ -15,9 +15,9 @@ from lakefeed.columns.names import PartName, PipelineName
 from lakefeed.pipeline.connectors import SourceField
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
-from lakefeed.pipeline.loading.checks import Outline, findings
+from lakefeed.pipeline.loading.checks import Outline, consistency_problems
 from lakefeed.pipeline.options.client_options import Options
-from lakefeed.pipeline.options.paths import LocalPath, Location, beside
+from lakefeed.pipeline.options.paths import LocalPath, Location, sibling
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.pipeline.test_file import Case
@@ -25,8 +25,8 @@ from lakefeed.pipeline.upkeep import Upkeep, UpkeepField, resolved
 from lakefeed.units import Duration, Share
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.background import Run
     from lakefeed.pipeline.result import Commit, RunResult
+    from lakefeed.pipeline.run import Run
     from lakefeed.pipeline.secrets import Path as KeyPath
 
 
@@ -155,15 +155,16 @@ class Pipeline(Section):
         return "FILE" if self._file is None else quote(self._file)
 
     @model_validator(mode="after")
-    def _check_together(self) -> Pipeline:
-        found = [str(finding) for finding in findings(Outline.of(self))]
+    def _check_consistency(self) -> Pipeline:
+        found = [str(problem) for problem in consistency_problems(Outline.of(self))]
         if found:
-            raise PydanticCustomError("findings", "{text}", {"text": "\n".join(found)})
+            raise PydanticCustomError("inconsistent", "{text}", {"text": "\n".join(found)})
         return self
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Pipeline:
         """Load a pipeline file; `overrides` are `a.b=value`, as for `--set`. Raises PipelineFileError."""
+        # Here, as the loader imports this module.
         from lakefeed.pipeline.loading.load import load_and_warn
 
         return load_and_warn(path, overrides)
@@ -207,13 +208,13 @@ class Pipeline(Section):
 
     @property
     def dead_letters_path(self) -> str:
-        """The location of the dead-letter table, given or beside the first table."""
+        """The location of the dead-letter table, given or next to the first table."""
         first = next(iter(self.tables.values()))
-        return self.dead_letters.path or beside(first.neighbour, f"{self.name}_dead_letters")
+        return self.dead_letters.path or sibling(first.neighbour, f"{self.name}_dead_letters")
 
     @property
     def dead_letters_storage(self) -> dict[str, str]:
-        """The store options of the dead-letter table; beside the first table, those of the first table."""
+        """The store options of the dead-letter table; next to the first table, those of the first table."""
         own = self.dead_letters.storage
         if own is None and self.dead_letters.path is None:
             return self.storage_for(next(iter(self.tables)))
@@ -242,8 +243,8 @@ class Pipeline(Section):
         """The upkeep of the dead-letter table, whose rows only its own `delete_after` deletes."""
         if self.upkeep == "off":
             return resolved("off", self.dead_letters.upkeep)
-        ground = self.upkeep.model_copy(update={"delete_after": "off"})
-        return resolved(ground, self.dead_letters.upkeep)
+        without = self.upkeep.model_copy(update={"delete_after": "off"})
+        return resolved(without, self.dead_letters.upkeep)
 
     def tables_of(self, source: str) -> dict[str, Table]:
         """The tables that the source feeds, by name, in the order of the file."""

@@ -1,4 +1,4 @@
-"""What a run has done, as plain values: what `Pipeline.run` answers and what callbacks are given."""
+"""What a run has done, as plain values: what `Pipeline.run` returns and what callbacks are given."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ from lakefeed.text import shown
 
 
 @dataclass(frozen=True)
-class InAWord:
+class Shorthand:
     """Marks a field that may be given as one of some words, each of which stands for a value."""
 
     meaning: Mapping[str, Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Put the value in the place of the word, then read it as usual."""
+        """Replace the word by its value, then read that as usual."""
         return core_schema.no_info_before_validator_function(self._read, handler(source))
 
     def __get_pydantic_json_schema__(

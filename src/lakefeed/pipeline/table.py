@@ -17,7 +17,7 @@ from lakefeed.pipeline.options.partition_by import PartitionField, parse_partiti
 from lakefeed.pipeline.options.paths import Location
 from lakefeed.pipeline.options.properties import Properties
 from lakefeed.pipeline.options.route import Route, RouteText
-from lakefeed.pipeline.section import InAWord, Section
+from lakefeed.pipeline.section import Section, Shorthand
 from lakefeed.pipeline.upkeep import UpkeepField
 from lakefeed.units import Size
 
@@ -53,7 +53,7 @@ From = Annotated[
     ),
 ]
 ColumnText = Annotated[str, AfterValidator(_check_type)]
-Columns = Annotated[dict[ColumnName, ColumnText] | None, Field(min_length=1), InAWord({"infer": None})]
+Columns = Annotated[dict[ColumnName, ColumnText] | None, Field(min_length=1), Shorthand({"infer": None})]
 PartitionText = Annotated[str, AfterValidator(_check_partition_field)]
 
 

@@ -152,14 +152,14 @@ UpkeepField = Annotated[Upkeep | Off, BeforeValidator(_off)]
 S = TypeVar("S", bound=Section)
 
 
-def laid_over(ground: S, own: S) -> S:
-    """The section `ground` with every key that `own` gives in its place, at any depth."""
+def merged(general: S, own: S) -> S:
+    """The section `general` with every key that `own` gives in its place, at any depth."""
     given: dict[str, Any] = {}
     for name in own.model_fields_set:
-        value, below = getattr(own, name), getattr(ground, name)
-        nested = isinstance(value, Section) and type(value) is type(below)
-        given[name] = laid_over(below, value) if nested else value
-    return ground.model_copy(update=given)
+        value, other = getattr(own, name), getattr(general, name)
+        nested = isinstance(value, Section) and type(value) is type(other)
+        given[name] = merged(other, value) if nested else value
+    return general.model_copy(update=given)
 
 
 def resolved(pipeline: Upkeep | Off, own: Upkeep | Off | None) -> Upkeep | None:
@@ -168,4 +168,4 @@ def resolved(pipeline: Upkeep | Off, own: Upkeep | Off | None) -> Upkeep | None:
         return None if pipeline == "off" else pipeline
     if own == "off":
         return None
-    return own if pipeline == "off" else laid_over(pipeline, own)
+    return own if pipeline == "off" else merged(pipeline, own)

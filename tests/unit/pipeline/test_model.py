@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakefeed.errors import PipelineFileError, UsageError
-from lakefeed.pipeline.options.paths import beside, is_inside, location
+from lakefeed.pipeline.options.paths import is_inside, location, sibling
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline
 from lakefeed.pipeline.table import Table
 from unit.pipeline.pipeline_connectors import LinesFormat, QueueSource
@@ -205,8 +205,8 @@ def test_a_directory_is_inside_itself_and_its_parents_only() -> None:
     assert is_inside("/lake/a/b", "/lake/a")
     assert not is_inside("/lake/ab", "/lake/a")
     assert is_inside("s3://bucket/a/b", "s3://bucket/a")
-    assert beside("/a", "b") == "/b"
-    assert beside("a", "b") == "b"
+    assert sibling("/a", "b") == "/b"
+    assert sibling("a", "b") == "b"
 
 
 def test_two_names_of_one_directory_are_one_place(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Models that are built in code: what is wrong with them, in the words that a pipeline file is told."""
+"""Models that are built in code: what is wrong with them, in the words used for pipeline files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakefeed.errors import PipelineFileError, Problem
 from lakefeed.pipeline.loading.checks import dotted
 from lakefeed.pipeline.loading.document import Document
 from lakefeed.pipeline.loading.fields import key_of
-from lakefeed.pipeline.loading.messages import complaints
+from lakefeed.pipeline.loading.messages import field_problems
 from lakefeed.pipeline.secrets import Path, Redactor, secret_strings
 from lakefeed.pipeline.section import Section
 
@@ -21,11 +21,11 @@ def refusal(model: type[Section], given: dict[str, Any], error: ValidationError)
     redact = Redactor(secret_strings(data)).redact
     problems = [
         Problem(model.__name__, 0, dotted(_named(model, given, found.path)), redact(found.message))
-        for found in complaints(error, Document(model.__name__, data, model=model))
+        for found in field_problems(error, Document(model.__name__, data, model=model))
     ]
-    # What does not fit together is told by the model itself, each in a line with its path.
+    # The model itself says what does not fit together, each in a line with its path.
     for details in error.errors(include_url=False):
-        if details["type"] == "findings":
+        if details["type"] == "inconsistent":
             problems += [Problem(model.__name__, 0, "", redact(line)) for line in details["msg"].splitlines()]
     return PipelineFileError(list(dict.fromkeys(problems)))
 

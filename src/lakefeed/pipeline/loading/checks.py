@@ -18,9 +18,8 @@ from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline, upkeep_proble
 from lakefeed.pipeline.options.evolve import RESCUED, Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field, partition_problems
-from lakefeed.pipeline.options.paths import FileContext, Location, beside, is_inside, same_place
+from lakefeed.pipeline.options.paths import FileContext, Location, is_inside, same_location, sibling
 from lakefeed.pipeline.options.route import Route, RouteText, can_route
-from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import ColumnText, From
 from lakefeed.text import suggestion
 
@@ -85,41 +84,13 @@ class Outline:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
-        """The outline of a sound pipeline."""
-        upkeep = _plain(pipeline.upkeep)
-        tables = {
-            name: TableOutline(
-                table.path or None,
-                table.routed,
-                table.from_,
-                None
-                if table.columns is None
-                else {key: column(key, text) for key, text in table.columns.items()},
-                table.partition_fields,
-                table.metadata_columns,
-                table.evolve.rescues,
-                table.drop,
-                table.rename,
-                frozenset(key for key in ("path", "route", "max_tables") if getattr(table, key)),
-                UpkeepOutline.of_data(
-                    name,
-                    {
-                        "upkeep": _plain(table.upkeep),
-                        "sort_by": table.sort_by,
-                        "cluster_by": table.cluster_by,
-                        "properties": table.properties,
-                    },
-                    upkeep,
-                ),
-                table.mode,
-            )
-            for name, table in pipeline.tables.items()
-        }
-        tests = {name: (tuple(case.events), tuple(case.tables)) for name, case in pipeline.tests.items()}
-        return cls(tuple(pipeline.sources), tables, pipeline.dead_letters_path, tests)
+        """The outline of a sound pipeline: of what it was given, as a file would hold it."""
+        data = pipeline.model_dump(by_alias=True, exclude_unset=True)
+        # Tests are left out of a dump.
+        return cls.of_data(data | {"tests": {name: vars(one) for name, one in pipeline.tests.items()}})
 
     @classmethod
-    def of_data(cls, data: Mapping[str, Any], context: FileContext) -> Outline:
+    def of_data(cls, data: Mapping[str, Any], context: FileContext | None = None) -> Outline:
         """The outline of what the file holds, as far as it can be read."""
         tables = {
             name: _table_outline(name, table, data.get("upkeep"), context)
@@ -132,7 +103,7 @@ class Outline:
         first = next(iter(tables.values()), None)
         if given is None and name and first and (first.path or first.route):
             neighbour = f"{first.route.base}/any" if first.route else first.path or ""
-            dead_letters = beside(neighbour, f"{name}_dead_letters")
+            dead_letters = sibling(neighbour, f"{name}_dead_letters")
         tests = {
             name: (
                 tuple(_mapping(_mapping(case).get("events"))),
@@ -158,7 +129,7 @@ def _valid(adapter: TypeAdapter[Any], value: object, context: FileContext | None
         return None
 
 
-def _table_outline(name: str, value: object, upkeep: object, context: FileContext) -> TableOutline:
+def _table_outline(name: str, value: object, upkeep: object, context: FileContext | None) -> TableOutline:
     table = _mapping(value)
     columns = table.get("schema")
     entries = table.get("partition_by")
@@ -179,11 +150,6 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
     )
 
 
-def _plain(upkeep: Section | str | None) -> object:
-    """What a model was given, as it would stand in the file."""
-    return upkeep.model_dump(exclude_unset=True) if isinstance(upkeep, Section) else upkeep
-
-
 def _column(name: str, text: object) -> pa.Field | None:
     return column(name, text) if isinstance(text, str) and _valid(_COLUMN, text) is not None else None
 
@@ -195,13 +161,13 @@ def _partition_field(entry: object) -> PartitionField | None:
         return None
 
 
-def findings(outline: Outline) -> Iterator[FieldProblem]:
+def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
     """Everything that does not fit together."""
     yield from _unknown_sources(outline)
     yield from _idle_sources(outline)
-    yield from _shared_places(outline)
+    yield from _shared_paths(outline)
     for name, table in outline.tables.items():
-        yield from _places(name, table)
+        yield from _path_or_route(name, table)
         yield from _misfit_route(name, table)
         yield from _misfit_mode(name, table)
         yield from _column_clashes(name, table)
@@ -245,7 +211,7 @@ def _idle_sources(outline: Outline) -> Iterator[FieldProblem]:
             yield FieldProblem(("sources", source), message)
 
 
-def _places(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _path_or_route(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     if "path" not in table.keys and "route" not in table.keys:
         yield FieldProblem(("tables", name, "path"), "required, but missing")
     if "path" in table.keys and "route" in table.keys:
@@ -278,29 +244,29 @@ def _misfit_mode(name: str, table: TableOutline) -> Iterator[FieldProblem]:
         yield FieldProblem(("tables", name, "mode"), message)
 
 
-def _shared_places(outline: Outline) -> Iterator[FieldProblem]:
-    places = [(name, table.path) for name, table in outline.tables.items() if table.path is not None]
-    for at, (name, place) in enumerate(places):
-        for other, taken in places[:at]:
-            if message := _overlap(place, taken, f"table '{other}'"):
+def _shared_paths(outline: Outline) -> Iterator[FieldProblem]:
+    paths = [(name, table.path) for name, table in outline.tables.items() if table.path is not None]
+    for at, (name, path) in enumerate(paths):
+        for other, taken in paths[:at]:
+            if message := _overlap(path, taken, f"table '{other}'"):
                 yield FieldProblem(("tables", name, "path"), message)
     for name, table in outline.tables.items():
-        for other, taken in places:
+        for other, taken in paths:
             if table.route and table.route.key_of(taken):
                 message = f"would put a table at '{taken}', the path of table '{other}'"
                 yield FieldProblem(("tables", name, "route"), message)
-    for name, place in places:
-        if outline.dead_letters and (message := _overlap(outline.dead_letters, place, f"table '{name}'")):
+    for name, path in paths:
+        if outline.dead_letters and (message := _overlap(outline.dead_letters, path, f"table '{name}'")):
             yield FieldProblem(("dead_letters", "path"), message)
 
 
-def _overlap(place: str, taken: str, owner: str) -> str | None:
-    if same_place(place, taken):
-        return f"'{place}' is the path of {owner} already; each needs its own"
-    if is_inside(place, taken):
-        return f"'{place}' is inside {owner} at '{taken}'; choose a path outside of it"
-    if is_inside(taken, place):
-        return f"'{place}' contains {owner} at '{taken}'; choose a path outside of it"
+def _overlap(path: str, taken: str, owner: str) -> str | None:
+    if same_location(path, taken):
+        return f"'{path}' is the path of {owner} already; each needs its own"
+    if is_inside(path, taken):
+        return f"'{path}' is inside {owner} at '{taken}'; choose a path outside of it"
+    if is_inside(taken, path):
+        return f"'{path}' contains {owner} at '{taken}'; choose a path outside of it"
     return None
 
 

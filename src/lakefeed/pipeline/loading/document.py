@@ -151,7 +151,7 @@ class _Reader:
         self._document.lines.setdefault(path, self._line_of(node))
         if node.tag not in _KNOWN_TAGS:
             tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-            self._complain(node, path, f"the tag {tag} is not supported; write the value without it")
+            self._report(node, path, f"the tag {tag} is not supported; write the value without it")
             return Unset("")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
@@ -172,19 +172,19 @@ class _Reader:
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag not in _KNOWN_TAGS:
-                self._complain(key_node, path, "a key must be a plain text")
+                self._report(key_node, path, "a key must be a plain text")
                 continue
             key_node.value = _paired(key_node.value)
             if not _is_text(key_node.value):
-                self._complain(key_node, path, f"a key {_HALF}")
+                self._report(key_node, path, f"a key {_HALF}")
             elif key_node.tag == _PLAIN and key_node.value[:1].isspace():
                 # A plain key begins with none of the spaces that YAML knows, but editors know others.
-                self._complain(key_node, (), "a no-break space in the indentation; indent with plain spaces")
+                self._report(key_node, (), "a no-break space in the indentation; indent with plain spaces")
             elif key_node.tag == _PLAIN and key_node.value == "<<":
                 merged.append(value_node)
             elif key_node.value in data:
                 first = self._document.lines[(*path, key_node.value)]
-                self._complain(key_node, (*path, key_node.value), f"is given twice; first in line {first}")
+                self._report(key_node, (*path, key_node.value), f"is given twice; first in line {first}")
             else:
                 self._document.lines[(*path, key_node.value)] = self._line_of(key_node)
                 data[key_node.value] = self.value(value_node, (*path, key_node.value))
@@ -198,7 +198,7 @@ class _Reader:
         for mapping in mappings:
             self._count(mapping, path)
             if not isinstance(mapping, yaml.MappingNode):
-                self._complain(node, (*path, "<<"), "expected an alias of a mapping")
+                self._report(node, (*path, "<<"), "expected an alias of a mapping")
                 continue
             missing = [
                 (key, value)
@@ -212,9 +212,9 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         put_in = substitute(_paired(node.value), self._environment)
         for message in put_in.problems:
-            self._complain(node, path, message)
+            self._report(node, path, message)
         if not _is_text(put_in.text):
-            self._complain(node, path, f"the text {_HALF}")
+            self._report(node, path, f"the text {_HALF}")
             return Unset("")
         if put_in.problems:
             return Unset(put_in.text)
@@ -223,7 +223,7 @@ class _Reader:
         # An empty variable is an empty text; only what is written as nothing is nothing.
         return typed(put_in.text) if node.tag == _PLAIN and (put_in.text or not node.value) else put_in.text
 
-    def _complain(self, node: yaml.Node, path: Path, message: str) -> None:
+    def _report(self, node: yaml.Node, path: Path, message: str) -> None:
         self._document.problems.append(
             Problem(self._document.file, self._line_of(node), dotted(path), message)
         )

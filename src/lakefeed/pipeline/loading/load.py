@@ -11,11 +11,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lakefeed.errors import PipelineFileError, Problem
-from lakefeed.pipeline.loading.checks import FieldProblem, Outline, dotted, findings
+from lakefeed.pipeline.loading.checks import FieldProblem, Outline, consistency_problems, dotted
+from lakefeed.pipeline.loading.companion import add_tests, companion_of
 from lakefeed.pipeline.loading.document import Document, Unset, read_document, scalars
-from lakefeed.pipeline.loading.messages import complaints, scrubbed
+from lakefeed.pipeline.loading.messages import field_problems, scrubbed
 from lakefeed.pipeline.loading.overrides import apply_override
-from lakefeed.pipeline.loading.test_paths import add_tests, companion_of
 from lakefeed.pipeline.options.paths import FileContext
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor, in_option_map, is_secret_at, mask_urls, secret_strings
@@ -43,15 +43,15 @@ def load(
     """Load a pipeline file, connecting to nothing. Raises PipelineFileError with every problem found.
 
     `overrides` are `a.b=value`, as for `--set`; variables come from the process environment by default.
-    `with_tests` adds the tests of the file beside it, if there is one.
+    `with_tests` adds the tests of the file next to it, if there is one.
     """
     variables = os.environ if environment is None else environment
     file = str(path)
     document = read_document(_read(Path(path), file), file, variables)
     _require_mapping(document)
-    beside = companion_of(Path(path))
-    if with_tests and beside.exists():
-        add_tests(document, read_document(_read(beside, str(beside)), str(beside), variables))
+    tests = companion_of(Path(path))
+    if with_tests and tests.exists():
+        add_tests(document, read_document(_read(tests, str(tests)), str(tests), variables))
     for number, text in enumerate(overrides, 1):
         apply_override(document, text, number, variables)
     pipeline = _validated(document, FileContext(Path(path).absolute().parent))
@@ -91,8 +91,8 @@ def _near(path: Path) -> str:
     for written in (path.with_suffix("") / path.with_suffix(".yaml").name, path.with_suffix(".yaml")):
         if written.is_file() and written != path:
             return f", did you mean '{written}'?"
-    beside = (file.name for file in path.parent.glob("*.y*ml"))
-    return did_you_mean(path.name, (name for name in beside if not name.endswith(".test.yaml")))
+    others = (file.name for file in path.parent.glob("*.y*ml"))
+    return did_you_mean(path.name, (name for name in others if not name.endswith(".test.yaml")))
 
 
 def _require_mapping(document: Document) -> None:
@@ -115,9 +115,9 @@ def _validated(document: Document, context: FileContext) -> Pipeline:
     try:
         pipeline = Pipeline.model_validate(document.data, context=context, by_alias=True, by_name=False)
     except ValidationError as error:
-        found += complaints(error, document)
-    for finding in findings(Outline.of_data(document.data, context)):
-        found.append(FieldProblem(finding.path, scrubbed(finding.message, finding.path, document)))
+        found += field_problems(error, document)
+    for problem in consistency_problems(Outline.of_data(document.data, context)):
+        found.append(FieldProblem(problem.path, scrubbed(problem.message, problem.path, document)))
     problems = [*document.problems, *_problems(found, document)]
     if problems or pipeline is None:
         redactor = Redactor(_secrets(document))
@@ -139,12 +139,12 @@ def _secrets(document: Document) -> Iterator[str]:
 
 
 def _problems(found: list[FieldProblem], document: Document) -> Iterator[Problem]:
-    """The findings as problems, without those about values that are known to be broken already."""
+    """The problems with their lines, without those about values that are known to be broken already."""
     broken = [problem.key for problem in document.problems if problem.key]
-    for finding in found:
-        key = dotted(finding.path)
+    for problem in found:
+        key = dotted(problem.path)
         if not any(key == each or key.startswith(each + ".") for each in broken):
-            yield document.problem(finding.path, finding.message)
+            yield document.problem(problem.path, problem.message)
 
 
 def _warnings(document: Document) -> Iterator[Problem]:

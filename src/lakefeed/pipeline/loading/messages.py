@@ -1,4 +1,4 @@
-"""Pydantic's complaints in plain words, each at its path of the file."""
+"""Pydantic's errors in plain words, each at its path of the file."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _QUOTED = re.compile(r"'([^']+)'|`([^`]+)`|\"([^\"]+)\"")
 
 
 @dataclass(frozen=True)
-class _Complaint:
-    """One complaint: what was expected, or a whole message where there is more to say."""
+class _Mismatch:
+    """A value that does not fit: what was expected, or a whole message where there is more to say."""
 
     path: Path
     expected: str | None
@@ -61,14 +61,14 @@ class _Complaint:
     in_union: bool
 
 
-def complaints(error: ValidationError, document: Document) -> Iterator[FieldProblem]:
-    """Every complaint of a validation of the document's data, in plain words."""
-    by_path: dict[Path, list[_Complaint]] = {}
+def field_problems(error: ValidationError, document: Document) -> Iterator[FieldProblem]:
+    """Every error of a validation of the document's data, in plain words."""
+    by_path: dict[Path, list[_Mismatch]] = {}
     for details in error.errors(include_url=False):
         # Checks between parts are run again by the loader, on all that is sound.
-        if details["type"] != "findings":
-            complaint = _complaint(details, document)
-            by_path.setdefault(complaint.path, []).append(complaint)
+        if details["type"] != "inconsistent":
+            mismatch = _mismatch(details, document)
+            by_path.setdefault(mismatch.path, []).append(mismatch)
     for path, found in by_path.items():
         # Of a union of keys and a word, keys were written: that the word was not is noise.
         within = any(len(other) > len(path) and other[: len(path)] == path for other in by_path)
@@ -78,7 +78,7 @@ def complaints(error: ValidationError, document: Document) -> Iterator[FieldProb
             yield FieldProblem(path, message)
 
 
-def _merged(found: list[_Complaint], got: str) -> Iterator[str]:
+def _merged(found: list[_Mismatch], got: str) -> Iterator[str]:
     """One message for all branches of a union, else each message."""
     expected = [each.expected for each in found if each.in_union and each.expected]
     yield from dict.fromkeys(each.message for each in found if each.expected is None)
@@ -90,7 +90,7 @@ def _merged(found: list[_Complaint], got: str) -> Iterator[str]:
         yield f"expected {' or '.join(dict.fromkeys(expected))}{got}"
 
 
-def _complaint(details: ErrorDetails, document: Document) -> _Complaint:
+def _mismatch(details: ErrorDetails, document: Document) -> _Mismatch:
     kind, context = details["type"], details.get("ctx", {})
     path, in_union = _path(details["loc"], kind, document)
     expected = _EXPECTED_BY_TYPE.get(kind)
@@ -98,7 +98,7 @@ def _complaint(details: ErrorDetails, document: Document) -> _Complaint:
         expected = _BOUNDS[kind].format(**context)
     # What is expected is said without the value; a validator's own message may hold it.
     message = "" if expected else scrubbed(_message(details, context, path, document), path, document)
-    return _Complaint(path, expected, message, in_union)
+    return _Mismatch(path, expected, message, in_union)
 
 
 def _message(details: ErrorDetails, context: dict[str, Any], path: Path, document: Document) -> str:

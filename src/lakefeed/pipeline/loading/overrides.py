@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakefeed.errors import Problem
+from lakefeed.pipeline.loading.checks import dotted
 from lakefeed.pipeline.loading.document import Document, read_document
 from lakefeed.pipeline.secrets import OPTION_MAPS, Path
 from lakefeed.text import shown
@@ -74,5 +75,5 @@ def _forget(document: Document, path: Path) -> None:
 
 
 def _is_at(problem: Problem, path: Path) -> bool:
-    place = ".".join(str(step) for step in path)
-    return problem.key == place or problem.key.startswith(place + ".")
+    key = dotted(path)
+    return problem.key == key or problem.key.startswith(key + ".")

@@ -16,22 +16,22 @@ _KEY = re.compile(r"""\s*(?:- +)*("[^"]*"|'[^']*'|[^\s:#"'\[\]{},]+)\s*:(\s|$)""
 _COLON_WITHOUT_SPACE = re.compile(r"\s*(?:- +)*[\w.-]+:[^\s:/]")
 _CLOSED_BY = {"[": "]", "{": "}"}
 
-Said = tuple[int, str]
+Mistake = tuple[int, str]
 """A line, counted from one, and what is wrong there."""
 
 
-def syntax_error(error: yaml.YAMLError, text: str) -> Said:
+def syntax_error(error: yaml.YAMLError, text: str) -> Mistake:
     """The line of the mistake, and what it is."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         position = getattr(error, "position", 0)
         return text.count("\n", 0, position) + 1, "a character that may not be in a text file"
-    mistake = _Mistake(error, text)
+    stopped = _ParserError(error, text)
     return (
-        mistake.of_characters()
-        or mistake.of_brackets()
-        or mistake.of_colons()
-        or mistake.of_sections()
-        or (mistake.line, "this line does not fit those above; look at colons, quotes and indentation")
+        stopped.of_characters()
+        or stopped.of_brackets()
+        or stopped.of_colons()
+        or stopped.of_sections()
+        or (stopped.line, "this line does not fit those above; look at colons, quotes and indentation")
     )
 
 
@@ -43,8 +43,8 @@ def without_snippets(error: yaml.YAMLError) -> yaml.YAMLError:
     return error
 
 
-class _Mistake:
-    """What the parser said, and the text around it. Each `of_...` answers None where it does not apply."""
+class _ParserError:
+    """What the parser said, and the text around it. Each `of_...` returns None where it does not apply."""
 
     def __init__(self, error: yaml.MarkedYAMLError, text: str) -> None:
         assert error.problem_mark is not None
@@ -55,7 +55,7 @@ class _Mistake:
         self._began = error.context_mark
         self.line = self._mark.line + 1
 
-    def of_characters(self) -> Said | None:
+    def of_characters(self) -> Mistake | None:
         """Characters that mean something else than their author thought."""
         if "found character '\\t'" in self._problem:
             indents = not self._written(self.line)[: self._mark.column].strip()
@@ -82,7 +82,7 @@ class _Mistake:
             return self.line, "a second document begins here (---); a file holds one pipeline"
         return None
 
-    def of_brackets(self) -> Said | None:
+    def of_brackets(self) -> Mistake | None:
         """Brackets that are not closed, closed by another kind, or never opened."""
         opened, written = self._open_bracket(), self._written(self.line)
         if opened and re.search(r"""[{\[].*(?<!["'])\$\{""", written):
@@ -98,7 +98,7 @@ class _Mistake:
         found = re.search(r"but found '([\]}])'", self._problem)
         return (self.line, f"{found[1]} closes nothing that is open") if found else None
 
-    def of_colons(self) -> Said | None:
+    def of_colons(self) -> Mistake | None:
         """Colons that are missing, without their space, or inside of a value."""
         if "could not find expected ':'" in self._problem and self._began:
             return self._without_colon(self._began.line + 1)
@@ -114,7 +114,7 @@ class _Mistake:
             return self.line, "a colon without a key before it"
         return None
 
-    def of_sections(self) -> Said | None:
+    def of_sections(self) -> Mistake | None:
         """Lines that belong to no section, and what follows a value that has ended."""
         if self._problem.startswith("expected '<document start>'"):
             first = next(number for number, line in enumerate(self._lines, 1) if line.strip())
@@ -146,17 +146,17 @@ class _Mistake:
         above = range(self.line - 1, 0, -1)
         return next((each for each in above if self._written(each).split("#")[0].strip()), None)
 
-    def _too_deep(self, above: int) -> Said:
+    def _too_deep(self, above: int) -> Mistake:
         return self.line, (
             f"indented further than line {above}, which holds a value already; begin both in one column"
         )
 
-    def _without_colon(self, line: int) -> Said:
+    def _without_colon(self, line: int) -> Mistake:
         if _COLON_WITHOUT_SPACE.match(self._written(line)):
             return line, "a space is missing after the colon: write `key: value`"
         return line, "a colon is missing: write `key: value`, or `key:` above indented lines"
 
-    def _open_quote(self, mark: yaml.Mark) -> Said:
+    def _open_quote(self, mark: yaml.Mark) -> Mistake:
         return mark.line + 1, f"the quote ({self._text[mark.index]}) that opens here is not closed"
 
     def _may_not_begin(self, sign: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from lakefeed.pipeline.section import InAWord, Section
+from lakefeed.pipeline.section import Section, Shorthand
 
 NewColumn = Literal["add", "ignore", "rescue", "dead_letter", "fail"]
 TypeChange = Literal["dead_letter", "rescue", "fail"]
@@ -36,5 +36,5 @@ class Evolve(Section):
         return "rescue" in (self.new_column, self.type_change)
 
 
-EvolveField = Annotated[Evolve, InAWord({rule: {"new_column": rule} for rule in get_args(NewColumn)})]
+EvolveField = Annotated[Evolve, Shorthand({rule: {"new_column": rule} for rule in get_args(NewColumn)})]
 """A mapping, or the rule for new columns alone: `evolve: ignore`."""

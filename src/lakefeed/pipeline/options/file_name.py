@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from lakefeed.pipeline.section import InAWord, Section
+from lakefeed.pipeline.section import Section, Shorthand
 from lakefeed.text import shown
 
 Strategy = Literal["uuid", "uuid7"]
@@ -38,5 +38,5 @@ class FileName(Section):
     )
 
 
-FileNameField = Annotated[FileName, InAWord({word: {"strategy": word} for word in get_args(Strategy)})]
+FileNameField = Annotated[FileName, Shorthand({word: {"strategy": word} for word in get_args(Strategy)})]
 """A mapping, or the strategy alone: `file_name: uuid7`."""

@@ -1,4 +1,4 @@
-"""Where tables lie: local paths and object stores, brought to one spelling."""
+"""Paths of tables: local paths and object stores, brought to one spelling."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class FileContext:
 
 
 def location(text: str, directory: Path | None = None) -> str:
-    """The one spelling of a table's place: a local path without `..`, or `s3://bucket/key`.
+    """The one spelling of a table's path: a local path without `..`, or `s3://bucket/key`.
 
-    A relative path is made absolute if a directory is given. ValueError for any other place.
+    A relative path is made absolute if a directory is given. ValueError for anything else.
     """
     scheme = _SCHEME.match(text)
     if not text.strip() or "\0" in text or not text.strip("/"):
@@ -64,20 +64,20 @@ def is_inside(inner: str, outer: str) -> bool:
     return one == other or one.startswith(other.rstrip("/") + "/")
 
 
-def same_place(one: str, other: str) -> bool:
-    """Whether two locations are the same place."""
+def same_location(one: str, other: str) -> bool:
+    """Whether two paths are the same location."""
     return _comparable(one) == _comparable(other)
 
 
-def _comparable(place: str) -> str:
+def _comparable(path: str) -> str:
     # Two names of one directory are one table, hence links are followed.
-    return place if _SCHEME.match(place) else os.path.realpath(place)
+    return path if _SCHEME.match(path) else os.path.realpath(path)
 
 
-def beside(place: str, name: str) -> str:
+def sibling(path: str, name: str) -> str:
     """The location of that name in the same directory or prefix."""
-    parent, _, _ = place.rpartition("/")
-    return f"{parent}/{name}" if parent else f"/{name}" if place.startswith("/") else name
+    parent, _, _ = path.rpartition("/")
+    return f"{parent}/{name}" if parent else f"/{name}" if path.startswith("/") else name
 
 
 def _located(text: str, info: ValidationInfo) -> str:
@@ -91,7 +91,7 @@ def _local_path(text: str, info: ValidationInfo) -> str:
 
 
 Location = Annotated[str, AfterValidator(_located)]
-"""The place of a table, in its one spelling."""
+"""The path of a table, in its one spelling."""
 
 LocalPath = Annotated[str, AfterValidator(_local_path)]
 """A path on this machine; relative ones are relative to the file."""

@@ -1,4 +1,4 @@
-"""A pipeline that runs beside the program that started it."""
+"""A run of a pipeline in the background of the program that started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of tests beside a pipeline file: `shop.test.yaml` for `shop.yaml`."""
+"""The file of tests next to a pipeline file: `shop.test.yaml` for `shop.yaml`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def add_tests(document: Document, companion: Document) -> None:
             document.problems.append(companion.problem(path, message))
             continue
         tests[name] = case
-        for place in [each for each in companion.lines if each[:2] == path]:
-            document.lines[place], document.files[place] = companion.lines[place], companion.file
+        for key in [each for each in companion.lines if each[:2] == path]:
+            document.lines[key], document.files[key] = companion.lines[key], companion.file
         document.substitutions |= {
-            place: found for place, found in companion.substitutions.items() if place[:2] == path
+            key: found for key, found in companion.substitutions.items() if key[:2] == path
         }
