@@ -22,7 +22,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.upkeep.file_counts import count_files
 from lakefeed.upkeep.jobs import UpkeepJob, UpkeepJobs
 from lakefeed.upkeep.schedule import Schedule
-from lakefeed.upkeep.scheduler import Scheduler, beside
+from lakefeed.upkeep.scheduler import Scheduler, running
 from lakefeed.watch.state import RunState
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(
         jobs: UpkeepJobs | list[UpkeepJob] = [] if once else UpkeepJobs(tables, session, stop.is_set)
         upkeep = Scheduler(jobs, Schedule(folder / "upkeep.json"), tell, stop)
         counting = count_files(tables, tell) if pipeline.http else nullcontext()
-        with beside(upkeep, pipeline.stop_timeout), counting:
+        with running(upkeep, pipeline.stop_timeout), counting:
             Supervisor(pipeline, flows, tell, stop).run()
 
 

@@ -132,7 +132,7 @@ def test_a_second_instance_is_fenced_and_writes_nothing(mode: str, tmp_path: Pat
     shop = Shop(tmp_path, mode)
     run_inline(shop.produce(300))
     pipeline = shop.produce(400)
-    late = Tables(pipeline).places["events"]
+    late = Tables(pipeline).handles["events"]
     table = late.open(pipeline.name)
     assert table is not None
     stale = dict(table.transactions)
@@ -154,7 +154,7 @@ def test_files_that_others_rewrite_meanwhile_are_no_conflict(mode: str, tmp_path
     run_inline(shop.produce(300))
     pipeline = shop.produce(400)
     tables = Tables(pipeline)
-    tables.places["events"].open(pipeline.name)
+    tables.handles["events"].open(pipeline.name)
     DeltaTable(tmp_path / "events").optimize.compact()
 
     run_inline(pipeline)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from lakefeed import Pipeline
 from lakefeed.dead_letters.discard import discard
-from lakefeed.dead_letters.find import LetterFilter
+from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.plan import forecast
 from lakefeed.reports.status import status
@@ -127,8 +127,8 @@ def test_dead_letters_of_a_route_become_rows_when_they_are_discarded_and_their_e
     run_inline(Pipeline.from_file(file))
     pipeline = Pipeline.from_file(file, ["tables.events.max_tables=5"])
 
-    (told,) = replay(pipeline, LetterFilter())
-    gone = discard(pipeline, LetterFilter(table="events"), who="me", reason="more tables now")
+    (told,) = replay(pipeline, DeadLetterFilter())
+    gone = discard(pipeline, DeadLetterFilter(table="events"), who="me", reason="more tables now")
     rewind(pipeline, "events/cart", to_version=0)
     run_inline(pipeline)
 

@@ -205,7 +205,7 @@ def test_every_engine_reads_every_type_alike(
 
     lake.run()
 
-    assert [letter["error"] for letter in dead_letters(lake.letters)] == []
+    assert [letter["error"] for letter in dead_letters(lake.dead_letters)] == []
     assert rows_of(read_with_deltalake(lake.path)) == expected
     assert rows_of(delta_spark.read(lake.path)) == expected
     assert rows_of(read_with_duckdb(lake.path)) == expected
@@ -242,7 +242,7 @@ def test_numbers_without_a_place_are_refused_and_the_smallest_are_kept(
 
     lake.run()
 
-    assert [letter["offset"] for letter in dead_letters(lake.letters)] == [0, 1, 2]
+    assert [letter["offset"] for letter in dead_letters(lake.dead_letters)] == [0, 1, 2]
     for read in (read_with_deltalake, read_with_duckdb, read_with_polars):
         rows = rows_of(read(lake.path))
         assert [row["f"] for row in rows] == [0.0, 5e-324]

@@ -120,7 +120,7 @@ def test_a_partition_that_a_table_has_never_read_counts_whole_in_its_lag(
 def _read_up_to(pipeline: Pipeline, positions: dict[str, int]) -> None:
     from lakefeed.handles.tables import Tables
 
-    handle = Tables(pipeline).places["events"]
+    handle = Tables(pipeline).handles["events"]
     columns = handle.columns()
     assert columns is not None
     handle.create(columns, {f"shop/clicks/{name}": at - 1 for name, at in positions.items()}, {})

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from conftest import TopicFactory
 from lakefeed import DataLoss, Pipeline, TableError
-from lakefeed.dead_letters.find import LetterFilter
+from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.reports.plan import forecast
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
@@ -162,7 +162,7 @@ def test_replayed_letters_keep_their_key_headers_and_position(
     drain(write(tmp_path, broker, name, table=", schema: {event_id: long, at: timestamp(ms)}"))
     file = write(tmp_path, broker, name, table=", schema: {event_id: long, at: timestamp}")
 
-    (report,) = replay(Pipeline.from_file(file), LetterFilter(topic=name))
+    (report,) = replay(Pipeline.from_file(file), DeadLetterFilter(topic=name))
 
     rows = DeltaTable(tmp_path / "events").to_pyarrow_table().to_pylist()
     (row,) = [one for one in rows if one["event_id"] == 5]

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from lakefeed import Pipeline
-from lakefeed.dead_letters.find import LetterFilter
+from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
@@ -41,10 +41,10 @@ storage: {json.dumps(s3.storage)}
     write("timestamp")
     pipeline = Pipeline.from_file(file)
     empty = verify(pipeline, deep=True)
-    (replayed,) = replay(pipeline, LetterFilter())
+    (replayed,) = replay(pipeline, DeadLetterFilter())
 
     report = rewind(pipeline, "events", to_version=1)
-    replay(pipeline, LetterFilter())
+    replay(pipeline, DeadLetterFilter())
 
     dead = [one["offset"] for one in dead_letters(f"s3://{bucket}/deep/er/shop_dead_letters", s3.storage)]
     path = f"s3://{bucket}/deep/er/events"

@@ -39,17 +39,17 @@ upkeep:
 """
     )
     lake = Tables(Pipeline.from_file(tmp_path / "shop.yaml"))
-    handle = lake.places["events"]
+    handle = lake.handles["events"]
     handle.create(pa.schema([("id", pa.int64()), ("country", pa.string())]), {}, {"kind": "create"})
     for number in range(4):
         rows = pa.table({"id": [number], "country": ["a b/ü"]})
         write_deltalake(handle.path, rows, mode="append", storage_options=s3.storage)
     job = next(jobs_of(lake, None))
-    caretaker = Scheduler([job], Schedule(tmp_path / "upkeep.json"), unwatched, threading.Event())
+    scheduler = Scheduler([job], Schedule(tmp_path / "upkeep.json"), unwatched, threading.Event())
 
-    caretaker.perform(job, "compact")
+    scheduler.perform(job, "compact")
     time.sleep(1.1)
-    caretaker.perform(job, "vacuum")
+    scheduler.perform(job, "vacuum")
 
     table = DeltaTable(handle.path, storage_options=s3.storage)
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]

@@ -32,7 +32,7 @@ def drain(file: Path, batch: int = 1_000_000, *, keep_consumers: bool = False) -
     lake = Tables(pipeline)
     for source in pipeline.sources:
         flow = Flow(lake, source, _SPARK, file.parent / "state", unwatched, once=True)
-        while not _live(flow, lake, pipeline, source, batch):
+        while not _run(flow, lake, pipeline, source, batch):
             pass
         for error in flow.failures.values():
             raise error
@@ -47,25 +47,26 @@ def close_consumers() -> None:
         fetch._kept.popitem()[1].close()
 
 
-def _live(flow: Flow, lake: Tables, pipeline: Pipeline, source: str, batch: int) -> bool:
-    """One life; False when a table was changed and the rest must be read with its new schema."""
+def _run(flow: Flow, lake: Tables, pipeline: Pipeline, source: str, batch: int) -> bool:
+    """One run; False when a table was changed and the rest must be read with its new schema."""
     client = source_of(pipeline, source).client(pipeline.name, source)
-    reaches = flow._reaches(client)
-    landing = Committer(lake, source, client.marks(), reaches, unwatched)
+    opened, failures = flow._start_positions.find(client, flow.assignment.tables)
+    flow._bear(failures)
+    committer = Committer(lake, source, client.marks(), opened, unwatched)
     try:
-        flow._record_beginnings(reaches, landing)
-        plan = flow._plan(reaches)
-        at: Offsets = lowest(reach.rows_from for reach in reaches)
+        flow._record_starts(opened, committer)
+        plan = flow._plan(opened)
+        at: Offsets = lowest(progress.rows_from for progress in opened)
         ends = client.latest()
         while any(ends[name] > at[name] for name in at):
             end = plan.cut(at, {name: min(ends[name], at[name] + batch) for name in at})
             wanted = spans(at, end)
-            outcome = landing.land(wanted, [run_task(plan, wanted)], client.confirm)
+            outcome = committer.commit(wanted, [run_task(plan, wanted)], client.confirm)
             if outcome.failures or outcome.proposals:
-                return flow._settle(outcome, client)
+                return flow._apply(outcome, client)
             at = end
-        landing.record_positions()
+        committer.record_positions()
         return True
     finally:
-        landing.close()
+        committer.close()
         client.close()

@@ -70,16 +70,16 @@ upkeep: {upkeep}
         )
         pipeline = Pipeline.from_file(folder / "shop.yaml")
         lake = Tables(pipeline)
-        self.handle: TableHandle = lake.places["events"]
+        self.handle: TableHandle = lake.handles["events"]
         if self.handle.open(pipeline.name) is None:
             columns = self.handle.columns()
             assert columns is not None
             self.handle.create(columns, {"shop/clicks/0": -1}, {"kind": "create"})
         self.told = Told()
         self.stop = threading.Event()
-        self.agenda = Schedule(folder / "upkeep.json")
+        self.schedule = Schedule(folder / "upkeep.json")
         self.job: UpkeepJob = next(jobs_of(lake, spark, self.stop.is_set))
-        self.caretaker = Scheduler([self.job], self.agenda, self.told, self.stop, clock)
+        self.scheduler = Scheduler([self.job], self.schedule, self.told, self.stop, clock)
 
     def add(self, first: int, count: int, day: int = 0, rows: int = 10) -> None:
         """`count` files of one day with consecutive ids from `first` on."""
@@ -108,7 +108,7 @@ upkeep: {upkeep}
     def perform(self, operation: str) -> list[UpkeepDone]:
         """Do an operation now; answer its steps."""
         self.told.steps.clear()
-        self.caretaker.perform(self.job, operation)
+        self.scheduler.perform(self.job, operation)
         return list(self.told.steps)
 
     def ids(self) -> list[int]:

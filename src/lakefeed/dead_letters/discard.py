@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lakefeed.dead_letters.find import LetterFilter, literal, read_letters
-from lakefeed.dead_letters.reconcile import remove, settle
+from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
+from lakefeed.dead_letters.reconcile import reconcile, remove
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
@@ -45,20 +45,20 @@ class Ahead:
 
 
 def discard(
-    pipeline: Pipeline, wanted: LetterFilter, *, who: str, reason: str, dry_run: bool = False
+    pipeline: Pipeline, wanted: DeadLetterFilter, *, who: str, reason: str, dry_run: bool = False
 ) -> Discard:
     """Delete the dead letters that are meant, in one commit.
 
     Letters at offsets that their table has not read up to yet stay: the next run would write them again.
     """
-    lake = Tables(pipeline)
-    if lake.letters.look() is None:
+    tables = Tables(pipeline)
+    if tables.dead_letters.look() is None:
         return Discard()
-    places = [handle for handle in lake.places.values() if wanted.table in (None, handle.name)]
-    tables = {handle.name: handle for handle in places if handle.look() is not None}
-    given_up = {} if dry_run else _settle(lake, tables, wanted)
+    handles = [handle for handle in tables.handles.values() if wanted.table in (None, handle.name)]
+    opened = {handle.name: handle for handle in handles if handle.look() is not None}
+    given_up = {} if dry_run else _reconcile(tables, opened, wanted)
     for _ in range(_ATTEMPTS):
-        found, ahead = _count(lake, wanted, tables)
+        found, ahead = _count(tables, wanted, opened)
         if dry_run or not found.letters:
             return found
         condition = wanted.sql(pipeline.name)
@@ -71,38 +71,40 @@ def discard(
             "who": who,
             "reason": reason,
         }
-        if remove(lake.letters.table, condition, commit_info, given_up, found.letters):
-            return replace(found, version=lake.letters.table.version)
-        lake.letters.table.refresh()
+        if remove(tables.dead_letters.table, condition, commit_info, given_up, found.letters):
+            return replace(found, version=tables.dead_letters.table.version)
+        tables.dead_letters.table.refresh()
     raise StoreUnavailable(
-        f"{lake.letters.path}: other writers keep changing the dead letters; run the command again."
+        f"{tables.dead_letters.path}: other writers keep changing the dead letters; run the command again."
     )
 
 
-def _settle(lake: Tables, tables: dict[str, TableHandle], wanted: LetterFilter) -> dict[str, int]:
+def _reconcile(tables: Tables, opened: dict[str, TableHandle], wanted: DeadLetterFilter) -> dict[str, int]:
     """Settle what can be settled; for the one table that is named, answer the number that cannot."""
     given_up = {}
-    for name, handle in tables.items():
+    for name, handle in opened.items():
         try:
-            settle(lake, handle)
+            reconcile(tables, handle)
         except TableError as error:
             if error.retryable or wanted.table != name:
                 raise
-            number = handle.table.transactions[replay_id(lake.pipeline.name)]
-            given_up[replay_id(lake.pipeline.name, name)] = number
+            number = handle.table.transactions[replay_id(tables.pipeline.name)]
+            given_up[replay_id(tables.pipeline.name, name)] = number
     return given_up
 
 
-def _count(lake: Tables, wanted: LetterFilter, tables: dict[str, TableHandle]) -> tuple[Discard, set[Ahead]]:
+def _count(
+    tables: Tables, wanted: DeadLetterFilter, opened: dict[str, TableHandle]
+) -> tuple[Discard, set[Ahead]]:
     found = Discard()
     ahead: set[Ahead] = set()
-    borders = _borders(lake, tables)
-    for batch in read_letters(lake, wanted, _COLUMNS, lake.letters.table.version):
+    borders = _borders(tables, opened)
+    for batch in read_dead_letters(tables, wanted, _COLUMNS, tables.dead_letters.table.version):
         for row in batch.to_pylist():
             held = borders.get((row["table"], row["source"]))
             border = None
             if held is not None:
-                partition_of = source_of(lake.pipeline, row["source"]).partition_of
+                partition_of = source_of(tables.pipeline, row["source"]).partition_of
                 border = held.get(partition_of(row["topic"], row["partition"]), 0)
             if border is not None and row["offset"] >= border:
                 found.waiting += 1
@@ -112,23 +114,23 @@ def _count(lake: Tables, wanted: LetterFilter, tables: dict[str, TableHandle]) -
     return found, ahead
 
 
-def _borders(lake: Tables, tables: dict[str, TableHandle]) -> dict[tuple[str, str], Positions]:
+def _borders(tables: Tables, opened: dict[str, TableHandle]) -> dict[tuple[str, str], Positions]:
     """The positions of each table in each of its sources; a table that is missing has read nothing.
 
     Letters of tables and sources that the pipeline file does not name will never be read again.
     """
     return {
-        (table, source): _border(lake, tables, table, source)
-        for table, spec in lake.pipeline.tables.items()
+        (table, source): _border(tables, opened, table, source)
+        for table, spec in tables.pipeline.tables.items()
         for source in spec.from_
     }
 
 
-def _border(lake: Tables, tables: dict[str, TableHandle], table: str, source: str) -> Positions:
+def _border(tables: Tables, opened: dict[str, TableHandle], table: str, source: str) -> Positions:
     """How far a table has come; a route as far as the last of its tables."""
-    name = lake.pipeline.name
-    if table not in lake.routes:
-        return positions_of(tables[table].table.transactions, name, source) if table in tables else {}
-    opened = [handle.look() for handle in lake.routed_places(table).values()]
-    held = [positions_of(one.transactions, name, source) for one in opened if one is not None]
+    name = tables.pipeline.name
+    if table not in tables.routes:
+        return positions_of(opened[table].table.transactions, name, source) if table in opened else {}
+    found = [handle.look() for handle in tables.routed_handles(table).values()]
+    held = [positions_of(one.transactions, name, source) for one in found if one is not None]
     return lowest(each for each in held if each) if any(held) else {}

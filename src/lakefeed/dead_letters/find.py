@@ -25,7 +25,7 @@ _ROWS_AT_A_TIME = 256
 
 
 @dataclass(frozen=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Which dead letters are meant; what is None does not matter. `since` counts in, `until` does not."""
 
     table: str | None = None
@@ -69,31 +69,31 @@ def literal(value: str | int | dt.datetime) -> str:
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
-def read_letters(
-    lake: Tables, wanted: LetterFilter, columns: Sequence[str] | None = None, version: int | None = None
+def read_dead_letters(
+    tables: Tables, wanted: DeadLetterFilter, columns: Sequence[str] | None = None, version: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The dead letters of a pipeline that are meant, as of one version of their table.
 
     The files are chosen at once: what others delete meanwhile is still read.
     """
-    log = Log.open(lake.letters.store)
+    log = Log.open(tables.dead_letters.store)
     if log is None:
         return
     names = list(columns or DEAD_LETTER_SCHEMA.names)
     needed = [name for name in DEAD_LETTER_SCHEMA.names if name != "payload" or name in names]
     files = log.snapshot(log.newest if version is None else version).files
     for path in files:
-        with store_errors(lake.letters.path):
+        with store_errors(tables.dead_letters.path):
             try:
-                parquet = pq.ParquetFile(lake.letters.store.open_input_file(path))
+                parquet = pq.ParquetFile(tables.dead_letters.store.open_input_file(path))
             except FileNotFoundError as error:
                 raise TableError(
-                    f"{lake.letters.path}: {path}, which holds dead letters, is missing.\n"
+                    f"{tables.dead_letters.path}: {path}, which holds dead letters, is missing.\n"
                     "It was deleted by hand, or by a vacuum with a retention shorter than the replay."
                 ) from error
             for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=needed):
                 rows = _plain(batch)
-                found = wanted.chosen(rows.filter(pc.equal(rows.column("pipeline"), lake.pipeline.name)))
+                found = wanted.chosen(rows.filter(pc.equal(rows.column("pipeline"), tables.pipeline.name)))
                 if found.num_rows:
                     yield found.select(names)
 
@@ -105,7 +105,7 @@ def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-class LetterEvents(Events):
+class DeadLetterEvents(Events):
     """Dead letters as the events that they once were."""
 
     def __init__(self, letters: pa.RecordBatch, partition_of: Callable[[str | None, int], str]) -> None:
@@ -127,7 +127,7 @@ class LetterEvents(Events):
 
 
 @dataclass
-class LetterSummary:
+class DeadLetterSummary:
     """Dead letters that have table, source, stage and code in common."""
 
     table: str
@@ -140,45 +140,45 @@ class LetterSummary:
     example: str
 
 
-def summaries(lake: Tables, wanted: LetterFilter) -> list[LetterSummary]:
+def summaries(tables: Tables, wanted: DeadLetterFilter) -> list[DeadLetterSummary]:
     """What kinds of dead letters there are, the most frequent first."""
     columns = ["table", "source", "stage", "code", "dead_at", "error"]
-    found: dict[tuple[str, ...], LetterSummary] = {}
-    for batch in read_letters(lake, wanted, columns):
+    found: dict[tuple[str, ...], DeadLetterSummary] = {}
+    for batch in read_dead_letters(tables, wanted, columns):
         for row in batch.to_pylist():
             key = (row["table"], row["source"], row["stage"], row["code"])
             at, known = row["dead_at"], found.get(key)
             if known is None:
-                found[key] = LetterSummary(*key, 1, at, at, row["error"])
+                found[key] = DeadLetterSummary(*key, 1, at, at, row["error"])
                 continue
             known.letters += 1
             known.first, known.last = min(known.first, at), max(known.last, at)
     return sorted(found.values(), key=lambda one: -one.letters)
 
 
-def refuse_unknown_table(lake: Tables, table: str | None) -> None:
+def refuse_unknown_table(tables: Tables, table: str | None) -> None:
     """Raise UsageError for a table that neither the file has nor any dead letter; old names may have some."""
-    lake.find_routed()
-    names = {**lake.places, **lake.routes}
+    tables.find_routed()
+    names = {**tables.handles, **tables.routes}
     if table is None or table in names:
         return
-    for batch in read_letters(lake, LetterFilter(), ["table"]):
+    for batch in read_dead_letters(tables, DeadLetterFilter(), ["table"]):
         names |= dict.fromkeys(batch.column("table").to_pylist())
     if table not in names:
         raise UsageError(f"--table: there is no table {table!r}{suggestion(table, names)}")
 
 
-def count_letters(lake: Tables) -> int:
+def count_dead_letters(tables: Tables) -> int:
     """How many dead letters the pipeline has, of all tables."""
-    return sum(batch.num_rows for batch in read_letters(lake, LetterFilter(), ["offset"]))
+    return sum(batch.num_rows for batch in read_dead_letters(tables, DeadLetterFilter(), ["offset"]))
 
 
-def newest_letters(lake: Tables, wanted: LetterFilter, limit: int) -> pa.Table:
+def newest_dead_letters(tables: Tables, wanted: DeadLetterFilter, limit: int) -> pa.Table:
     """The dead letters that came last, newest first."""
     kept = DEAD_LETTER_SCHEMA.empty_table()
     order = [(name, "descending") for name in ("dead_at", "timestamp", "offset")]
     order += [("topic", "ascending"), ("partition", "ascending")]
-    for batch in read_letters(lake, wanted):
+    for batch in read_dead_letters(tables, wanted):
         rows = pa.Table.from_batches([batch]).cast(DEAD_LETTER_SCHEMA)
         kept = pa.concat_tables([kept, rows]).sort_by(order).slice(0, limit)
     return kept

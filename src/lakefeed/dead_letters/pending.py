@@ -15,11 +15,11 @@ from lakefeed.sources import Offsets
 from lakefeed.tables.positions import positions_of
 from lakefeed.text import counted
 
-Standing = Mapping[str, frozenset[Stamp]]
+Pending = Mapping[str, frozenset[Stamp]]
 
 
-def standing(
-    lake: Tables, source: str, table: str, held: Offsets, rows_from: Offsets, letters: Offsets
+def pending_dead_letters(
+    tables: Tables, source: str, table: str, held: Offsets, rows_from: Offsets, dead_letters: Offsets
 ) -> dict[str, frozenset[Stamp]]:
     """The standing letters of a table, by partition; never any after offsets began anew.
 
@@ -29,21 +29,23 @@ def standing(
     ahead = {
         partition: at
         for partition, at in rows_from.items()
-        if at < letters.get(partition, 0) and at >= held.get(partition, at)
+        if at < dead_letters.get(partition, 0) and at >= held.get(partition, at)
     }
-    return lake.lettered(source, table, ahead) if ahead else {}
+    return tables.dead_letters_from(source, table, ahead) if ahead else {}
 
 
-def foreseen(lake: Tables, source: str, table: str, start: Offsets) -> str:
+def foreseen(tables: Tables, source: str, table: str, start: Offsets) -> str:
     """What to know of a table that begins anew; nothing where no dead letter of it is known."""
-    letters = lake.letters.look()
-    if letters is None:
+    dead_letters = tables.dead_letters.look()
+    if dead_letters is None:
         return ""
-    known = positions_of(letters.transactions, lake.pipeline.name, source, letters_of=table)
-    return told_of_new(lake.pipeline.file_argument, table, standing(lake, source, table, {}, start, known))
+    known = positions_of(dead_letters.transactions, tables.pipeline.name, source, dead_letters_of=table)
+    return told_of_new(
+        tables.pipeline.file_argument, table, pending_dead_letters(tables, source, table, {}, start, known)
+    )
 
 
-def told_of_new(file: str, table: str, found: Standing) -> str:
+def told_of_new(file: str, table: str, found: Pending) -> str:
     """What a table that begins anew leaves out, and what to run for that; empty if nothing."""
     count = sum(map(len, found.values()))
     if not count:

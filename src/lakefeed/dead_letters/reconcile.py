@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.columns.column_types import TIMESTAMP
-from lakefeed.dead_letters.find import LetterFilter, literal, read_letters
+from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.tables import TableHandle, Tables
@@ -38,7 +38,7 @@ IDENTITY_COLUMNS = ["source", "topic", "partition", "dead_at", "offset"]
 
 
 @dataclass(frozen=True)
-class LetterGroup:
+class DeadLetterGroup:
     """Dead letters of one partition that one task wrote, as an account lists them."""
 
     source: str
@@ -66,139 +66,147 @@ def identities(rows: pa.RecordBatch) -> list[Identity]:
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-def grouped(letters: Iterable[Identity]) -> list[LetterGroup]:
+def grouped(dead_letters: Iterable[Identity]) -> list[DeadLetterGroup]:
     """Letters as an account lists them."""
     groups: dict[tuple[str, str | None, int, int], list[int]] = {}
-    for source, topic, partition, dead_at, offset in letters:
+    for source, topic, partition, dead_at, offset in dead_letters:
         groups.setdefault((source, topic, partition, dead_at), []).append(offset)
-    return [LetterGroup(*head, tuple(sorted(offsets))) for head, offsets in groups.items()]
+    return [DeadLetterGroup(*head, tuple(sorted(offsets))) for head, offsets in groups.items()]
 
 
-def to_account(groups: Iterable[LetterGroup]) -> list[list[Any]]:
+def to_commit_info(groups: Iterable[DeadLetterGroup]) -> list[list[Any]]:
     """Groups as JSON."""
     return [[one.source, one.topic, one.partition, one.dead_at, list(one.offsets)] for one in groups]
 
 
-def from_account(value: Iterable[list[Any]]) -> list[LetterGroup]:
+def from_commit_info(value: Iterable[list[Any]]) -> list[DeadLetterGroup]:
     """Groups from JSON."""
     return [
-        LetterGroup(source, topic, partition, dead_at, tuple(offsets))
+        DeadLetterGroup(source, topic, partition, dead_at, tuple(offsets))
         for source, topic, partition, dead_at, offsets in value
     ]
 
 
-def members(groups: Iterable[LetterGroup]) -> Iterator[Identity]:
+def members(groups: Iterable[DeadLetterGroup]) -> Iterator[Identity]:
     """Every letter of the groups."""
     for one in groups:
         for offset in one.offsets:
             yield one.source, one.topic, one.partition, one.dead_at, offset
 
 
-def settle(lake: Tables, handle: TableHandle) -> bool:
+def reconcile(tables: Tables, handle: TableHandle) -> bool:
     """Do what the table's last replay or rewind has left to do; False where nothing was left.
 
     Raises TableError when the log no longer tells what that was.
     """
-    name = lake.pipeline.name
+    name = tables.pipeline.name
     ordered = handle.table.transactions.get(replay_id(name))
     if ordered is None:
         return False
-    with lake.letters.lock:
-        letters = lake.letters.open(name)
-        if letters is None:
+    with tables.dead_letters.lock:
+        dead_letters = tables.dead_letters.open(name)
+        if dead_letters is None:
             return False
         key = replay_id(name, handle.name)
         for _ in range(_ATTEMPTS):
-            if letters.transactions.get(key, 0) >= ordered:
+            if dead_letters.transactions.get(key, 0) >= ordered:
                 return False
-            if _follow(lake, handle, letters, ordered):
+            if _follow(tables, handle, dead_letters, ordered):
                 return True
-            letters.refresh()
+            dead_letters.refresh()
     raise StoreUnavailable(
-        f"{lake.letters.path}: other writers keep changing the dead letters; run the command again."
+        f"{tables.dead_letters.path}: other writers keep changing the dead letters; run the command again."
     )
 
 
-def unsettled(lake: Tables, handle: TableHandle) -> frozenset[Identity]:
+def unreconciled(tables: Tables, handle: TableHandle) -> frozenset[Identity]:
     """The letters that are rows already, as a replay was killed before it could delete them."""
-    name, letters = lake.pipeline.name, lake.letters.table
+    name, dead_letters = tables.pipeline.name, tables.dead_letters.table
     ordered = handle.table.transactions.get(replay_id(name))
-    if ordered is None or letters.transactions.get(replay_id(name, handle.name), 0) >= ordered:
+    if ordered is None or dead_letters.transactions.get(replay_id(name, handle.name), 0) >= ordered:
         return frozenset()
     order = _order(handle, name, ordered)
-    return frozenset(() if order["kind"] == "rewind" else members(from_account(order["letters"])))
+    return frozenset(() if order["kind"] == "rewind" else members(from_commit_info(order["letters"])))
 
 
-def _follow(lake: Tables, handle: TableHandle, letters: LakeTable, ordered: int) -> bool:
+def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordered: int) -> bool:
     """One try; False when another commit came in between."""
-    order = _order(handle, lake.pipeline.name, ordered)
-    commit_info: dict[str, Any] = {"pipeline": lake.pipeline.name, "table": handle.name}
-    key = replay_id(lake.pipeline.name, handle.name)
+    order = _order(handle, tables.pipeline.name, ordered)
+    commit_info: dict[str, Any] = {"pipeline": tables.pipeline.name, "table": handle.name}
+    key = replay_id(tables.pipeline.name, handle.name)
     if order["kind"] == "rewind":
-        return _return(lake, letters, order, commit_info, {key: ordered})
-    groups = from_account(order["letters"])
-    there = _count(lake, handle.name, groups)
+        return _return(tables, dead_letters, order, commit_info, {key: ordered})
+    groups = from_commit_info(order["letters"])
+    there = _count(tables, handle.name, groups)
     commit_info |= {"kind": "replayed", "letters": there}
-    return remove(letters, _condition(lake, handle.name, groups), commit_info, {key: ordered}, there)
+    return remove(dead_letters, _condition(tables, handle.name, groups), commit_info, {key: ordered}, there)
 
 
 def remove(
-    letters: LakeTable, condition: str, commit_info: dict[str, Any], transactions: dict[str, int], count: int
+    dead_letters: LakeTable,
+    condition: str,
+    commit_info: dict[str, Any],
+    transactions: dict[str, int],
+    count: int,
 ) -> bool:
     """Delete letters and set positions in one commit; False when another commit came in between.
 
     A deletion that meets no letter would make no version, hence the other way for a `count` of 0.
     """
     if not count:
-        expected = {name: letters.transactions.get(name) for name in transactions}
-        append(letters, Append([], transactions, expected, commit_info), retries=_ATTEMPTS)
+        expected = {name: dead_letters.transactions.get(name) for name in transactions}
+        append(dead_letters, Append([], transactions, expected, commit_info), retries=_ATTEMPTS)
         return True
     try:
-        with store_errors(letters.path):
-            letters.delta.delete(condition, commit_properties=commit_properties(transactions, commit_info))
+        with store_errors(dead_letters.path):
+            dead_letters.delta.delete(
+                condition, commit_properties=commit_properties(transactions, commit_info)
+            )
     except CommitFailedError:
         return False
-    letters.refresh()
+    dead_letters.refresh()
     return True
 
 
 def _return(
-    lake: Tables,
-    letters: LakeTable,
+    tables: Tables,
+    dead_letters: LakeTable,
     order: dict[str, Any],
     commit_info: dict[str, Any],
     transactions: dict[str, int],
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
-    there = {one for batch in _identified(lake, commit_info["table"], None) for one in identities(batch)}
-    writer = TableWriter(lake.letters.store, FileTarget(DEAD_LETTER_SCHEMA, sync=lake.letters.sync))
+    there = {one for batch in _identified(tables, commit_info["table"], None) for one in identities(batch)}
+    writer = TableWriter(
+        tables.dead_letters.store, FileTarget(DEAD_LETTER_SCHEMA, sync=tables.dead_letters.sync)
+    )
     count = 0
     for part in order.get("letters", ()):
-        wanted = set(members(from_account(part["letters"]))) - there
+        wanted = set(members(from_commit_info(part["letters"]))) - there
         there |= wanted
-        for batch in _identified(lake, commit_info["table"], part["version"]):
+        for batch in _identified(tables, commit_info["table"], part["version"]):
             kept = batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
             writer.write(kept)
             count += kept.num_rows
     files = [NewFile(file.path, file.size, {}, file.stats) for file in writer.close()]
-    expected = {name: letters.transactions.get(name) for name in transactions}
+    expected = {name: dead_letters.transactions.get(name) for name in transactions}
     change = Append(files, transactions, expected, commit_info | {"kind": "returned", "letters": count})
-    append(letters, change, retries=_ATTEMPTS)
+    append(dead_letters, change, retries=_ATTEMPTS)
     return True
 
 
-def _identified(lake: Tables, table: str, version: int | None) -> Iterator[pa.RecordBatch]:
+def _identified(tables: Tables, table: str, version: int | None) -> Iterator[pa.RecordBatch]:
     columns = IDENTITY_COLUMNS if version is None else None
-    return read_letters(lake, LetterFilter(table=table), columns, version)
+    return read_dead_letters(tables, DeadLetterFilter(table=table), columns, version)
 
 
-def _count(lake: Tables, table: str, groups: list[LetterGroup]) -> int:
+def _count(tables: Tables, table: str, groups: list[DeadLetterGroup]) -> int:
     wanted = set(members(groups))
-    return sum(one in wanted for batch in _identified(lake, table, None) for one in identities(batch))
+    return sum(one in wanted for batch in _identified(tables, table, None) for one in identities(batch))
 
 
-def _condition(lake: Tables, table: str, groups: list[LetterGroup]) -> str:
-    of_table = LetterFilter(table=table).sql(lake.pipeline.name)
+def _condition(tables: Tables, table: str, groups: list[DeadLetterGroup]) -> str:
+    of_table = DeadLetterFilter(table=table).sql(tables.pipeline.name)
     return f"{of_table} AND ({' OR '.join(group.sql() for group in groups)})"
 
 

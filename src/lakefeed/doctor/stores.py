@@ -43,8 +43,8 @@ def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
     except LakefeedError as error:
         yield CheckResult.of("stores", error)
         return
-    for handle in (*lake.places.values(), *lake.routes.values(), lake.letters):
-        check = "dead letters" if handle is lake.letters else f"table {handle.name}"
+    for handle in (*lake.handles.values(), *lake.routes.values(), lake.dead_letters):
+        check = "dead letters" if handle is lake.dead_letters else f"table {handle.name}"
         found = list(store(check, handle.path, handle.storage))
         yield from found
         if not any(each.state == "fail" for each in found):

@@ -31,34 +31,34 @@ _FAR = 3
 others takes about as long as one more query needs to start."""
 
 
-class Assignment:
+class Assignments:
     """The tables of one source. A table belongs to one flow at a time.
 
     Only the flow that has a table may give it away, and only while it does not live with it.
     """
 
-    def __init__(self, lake: Tables, source: str, watch: Watcher) -> None:
-        tables = lake.pipeline.tables_of(source)
-        flush = lake.pipeline.flush_for(source)
+    def __init__(self, tables: Tables, source: str, watch: Watcher) -> None:
+        fed = tables.pipeline.tables_of(source)
+        flush = tables.pipeline.flush_for(source)
         self.source = source
         self.watch = watch
         self.failures: dict[str, LakefeedError] = {}
         """Tables that cannot be written; the flows go on without them."""
-        self.begins: dict[str, Offsets] = {}
+        self.starts: dict[str, Offsets] = {}
         """Where tables without a position begin: `latest` is asked once."""
         self.told: set[str] = set()
         """New tables whose standing letters were told of."""
         self.until: Offsets | None = None
         """Where a run that ends by itself ends, for every flow of the source."""
-        self.routes = {name: RoutedTables(lake, name) for name in lake.routes if name in tables}
+        self.routes = {name: RoutedTables(tables, name) for name in tables.routes if name in fed}
         self.counter = EventCounter()
-        self.refusals = Refusals(source, lake.pipeline.dead_letters.stop_above)
+        self.refusals = Refusals(source, tables.pipeline.dead_letters.stop_above)
         self.near = min(flush.rows, max(1, flush.bytes // _BYTES))
         """Events behind the main flow from which on a table may join it: about a batch."""
         self._rows = flush.rows
         self._lock = threading.RLock()
-        self._holder = dict.fromkeys(tables, MAIN)
-        self._living: dict[str, int] = {}
+        self._holder = dict.fromkeys(fed, MAIN)
+        self._feeding: dict[str, int] = {}
         self._returned: set[str] = set()
         self._news = False
         self._ended: set[int] = set()
@@ -66,9 +66,9 @@ class Assignment:
         self._position: Offsets = {}
         self._recorded: dict[str, dict[str, Offsets]] = {}
 
-    def main(self) -> Seat:
+    def main(self) -> Assignment:
         """The place of the flow that begins with every table."""
-        return Seat(self, MAIN)
+        return Assignment(self, MAIN)
 
     def held_by(self, flow: int) -> list[str]:
         """The tables that a flow is to feed, those that have failed left out."""
@@ -76,29 +76,29 @@ class Assignment:
             return [name for name, one in self._holder.items() if one == flow and name not in self.failures]
 
     @contextmanager
-    def living(self, flow: int) -> Iterator[list[str]]:
+    def feeding(self, flow: int) -> Iterator[list[str]]:
         """Feed the tables of a flow; no other flow may have one of them at hand."""
         with self._lock:
             tables = self.held_by(flow)
-            twice = [name for name in tables if name in self._living]
+            twice = [name for name in tables if name in self._feeding]
             if twice:
                 raise RuntimeError(f"table {twice[0]} would be fed by two flows of source {self.source}")
-            self._living |= dict.fromkeys(tables, flow)
+            self._feeding |= dict.fromkeys(tables, flow)
             self._news = self._news and flow != MAIN
         try:
             yield tables
         finally:
             with self._lock:
-                self._living = {name: one for name, one in self._living.items() if one != flow}
+                self._feeding = {name: one for name, one in self._feeding.items() if one != flow}
 
     def part(self, flow: int, tables: Iterable[str]) -> int:
         """Give tables to a new flow, and answer its number."""
         with self._lock:
             number, self._flows = self._flows, self._flows + 1
             for name in tables:
-                if self._holder[name] != flow or self._living.get(name, flow) != flow:
+                if self._holder[name] != flow or self._feeding.get(name, flow) != flow:
                     raise RuntimeError(f"table {name} is not at flow {flow} of source {self.source}")
-                self._living.pop(name, None)
+                self._feeding.pop(name, None)
                 self._holder[name] = number
             return number
 
@@ -107,8 +107,8 @@ class Assignment:
         with self._lock:
             if MAIN in self._ended:
                 return False
-            if flow in self._living.values():
-                raise RuntimeError(f"flow {flow} of source {self.source} still lives with its tables")
+            if flow in self._feeding.values():
+                raise RuntimeError(f"flow {flow} of source {self.source} still feeds its tables")
             for name in self.held_by(flow):
                 self._holder[name] = MAIN
                 self._returned.add(name)
@@ -187,15 +187,15 @@ class Assignment:
             return {name: at for name, at in lowest(every).items() if name in known}
 
 
-class Seat:
+class Assignment:
     """One flow's place in the assignment."""
 
-    def __init__(self, assignment: Assignment, number: int, failing_since: float | None = None) -> None:
-        self.assignment = assignment
+    def __init__(self, assignments: Assignments, number: int, failing_since: float | None = None) -> None:
+        self.assignments = assignments
         self.number = number
         self.failing_since = failing_since
         """Since when the store of its tables is away, by the clock of `time.monotonic`."""
-        self.landed = 0
+        self.batches = 0
         """Batches that the flow has landed."""
 
     @property
@@ -204,26 +204,26 @@ class Seat:
         return self.number == MAIN
 
     @property
-    def is_beside(self) -> bool:
+    def is_extra(self) -> bool:
         """Whether there is a main flow to leave room for, and to join."""
-        return not self.is_main and not self.assignment.has_ended(MAIN)
+        return not self.is_main and not self.assignments.has_ended(MAIN)
 
     @property
     def tables(self) -> list[str]:
         """The tables that the flow is to feed."""
-        return self.assignment.held_by(self.number)
+        return self.assignments.held_by(self.number)
 
-    def part(self, tables: Iterable[str], failing_since: float | None = None) -> Seat:
+    def part(self, tables: Iterable[str], failing_since: float | None = None) -> Assignment:
         """A place for a new flow that takes these tables from this one."""
-        return Seat(self.assignment, self.assignment.part(self.number, tables), failing_since)
+        return Assignment(self.assignments, self.assignments.part(self.number, tables), failing_since)
 
     def leave(self) -> None:
         """Take no more tables: the flow has ended."""
-        self.assignment.end(self.number)
+        self.assignments.end(self.number)
 
     def ends(self, ends: Offsets) -> Offsets:
         """Where a flow reads to: what the main one has passed is there, whoever asks."""
-        passed = self.assignment.position() if self.is_beside else {}
+        passed = self.assignments.position() if self.is_extra else {}
         return {name: max(at, passed.get(name, at)) for name, at in ends.items()}
 
     def is_over(self, client: SourceClient, position: Offsets, ends: Offsets, kept: bool = True) -> bool:
@@ -233,18 +233,18 @@ class Seat:
         begin anew: its positions are not `kept` anywhere.
         """
         if self.is_main:
-            self.assignment.arrive(position)
-            return self.assignment.has_news()
-        passed = self.assignment.position()
-        if not kept or not self.is_beside or not passed:
+            self.assignments.arrive(position)
+            return self.assignments.has_news()
+        passed = self.assignments.position()
+        if not kept or not self.is_extra or not passed:
             return False
-        if not self.landed and waiting(client, position, ends):
+        if not self.batches and waiting(client, position, ends):
             return False
-        return waiting(client, position, passed) <= self.assignment.near
+        return waiting(client, position, passed) <= self.assignments.near
 
     def trouble(self, text: str) -> None:
         """Tell what is being retried: of the source, or of tables that have a flow of their own."""
-        told = self.assignment
+        told = self.assignments
         if self.is_main:
             told.watch(SourceTrouble(told.source, text))
         else:
@@ -253,8 +253,8 @@ class Seat:
 
     def committed(self, positions: Mapping[str, Offsets]) -> Offsets:
         """Take note of what logs hold, and answer what the logs of all tables of the source hold."""
-        self.assignment.record(positions)
-        return self.assignment.recorded()
+        self.assignments.record(positions)
+        return self.assignments.recorded()
 
 
 def waiting(client: SourceClient, position: Offsets, ends: Offsets) -> int:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.inferred import events_seen, inferred_lines
-from lakefeed.engine.assignment import Assignment, Seat
+from lakefeed.engine.assignment import Assignment, Assignments
 from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.plan import FlowPlan, format_of
@@ -59,38 +59,38 @@ class Flow:
     `live` is called again and again by the supervisor, each time from the tables.
     """
 
-    life_kind: type[FlowRun] = FlowRun
+    run_kind: type[FlowRun] = FlowRun
     """How batches are run."""
 
     def __init__(
         self,
-        lake: Tables,
+        tables: Tables,
         source: str,
         spark: SparkSession,
         state: Path,
         watch: Watcher,
         *,
         once: bool,
-        seat: Seat | None = None,
+        assignment: Assignment | None = None,
     ) -> None:
         self.source = source
-        self.seat = seat or Assignment(lake, source, watch).main()
+        self.assignment = assignment or Assignments(tables, source, watch).main()
         self.stop = threading.Event()
         self.launch: Callable[[Flow], None] | None = None
         """Starts one more flow; without it, tables stay together whatever happens."""
-        self._assignment = self.seat.assignment
-        self._lake = lake
-        self._pipeline = lake.pipeline
+        self._assignments = self.assignment.assignments
+        self._tables = tables
+        self._pipeline = tables.pipeline
         self._spark = spark
         self._state = state
         self._watch = watch
         self._once = once
-        self._shaken = self.seat.failing_since is not None
-        self._pace = BatchLimits(self._pipeline.flush_for(source), hurry=once)
-        self._beginnings = StartPositions(lake, self._assignment, watch)
-        self._routes = self._assignment.routes
-        self._refusals = self._assignment.refusals
-        self._tables: list[str] = []
+        self._shaken = self.assignment.failing_since is not None
+        self._limits = BatchLimits(self._pipeline.flush_for(source), hurry=once)
+        self._start_positions = StartPositions(tables, self._assignments, watch)
+        self._routes = self._assignments.routes
+        self._refusals = self._assignments.refusals
+        self._fed: list[str] = []
         self._asked: dict[str, list[pa.Schema]] = {}
         self._asked_at = 0
 
@@ -101,92 +101,94 @@ class Flow:
 
     def end_run(self, table: str) -> None:
         """Tell a table that its run is over, whichever flows have fed it."""
-        self._lake.end_runs([table])
+        self._tables.end_runs([table])
 
     @property
     def failures(self) -> dict[str, LakefeedError]:
         """Tables that cannot be written; the flow goes on without them."""
-        return self._assignment.failures
+        return self._assignments.failures
 
     @property
-    def landed(self) -> int:
+    def batches(self) -> int:
         """Batches that have landed, in all lives."""
-        return self.seat.landed
+        return self.assignment.batches
 
     @property
     def cores(self) -> int:
         """How many tasks run at a time: one less beside the flow that has the other tables."""
         cores = int(self._spark.sparkContext.defaultParallelism)
-        return max(1, cores - 1) if self.seat.is_beside else cores
+        return max(1, cores - 1) if self.assignment.is_extra else cores
 
     @property
-    def is_stranded(self) -> bool:
+    def has_lost_spark(self) -> bool:
         """Whether there is no Spark any more to live on."""
         return has_ended(self._spark)
 
-    def live(self) -> bool:
+    def run(self) -> bool:
         """Run until there is nothing more to do; False when a new life must take over at once."""
         try:
             with spark_errors():
-                return self._live()
+                return self._feed()
         except BatchFailed:
-            self._pace.shrink()
+            self._limits.shrink()
             raise
 
-    def _live(self) -> bool:
+    def _feed(self) -> bool:
         spec = source_of(self._pipeline, self.source)
         client = spec.client(self._pipeline.name, self.source)
         try:
-            with self._assignment.living(self.seat.number) as self._tables:
-                outcome = self._run(client)
-                settled = self._settle(outcome, client)
+            with self._assignments.feeding(self.assignment.number) as self._fed:
+                outcome = self._run_once(client)
+                done = self._apply(outcome, client)
         finally:
             client.close()
-        if outcome and outcome.over and not self.seat.is_main:
+        if outcome and outcome.over and not self.assignment.is_main:
             return self._give_back()
         # Tables may have come while it ended.
-        return settled and (self.stop.is_set() or self._assignment.end(self.seat.number, self._tables))
+        return done and (self.stop.is_set() or self._assignments.end(self.assignment.number, self._fed))
 
-    def _run(self, client: SourceClient) -> Outcome | None:
+    def _run_once(self, client: SourceClient) -> Outcome | None:
         """One life, with the tables that can be opened and are not far behind the others."""
-        if not self._tables:
+        if not self._fed:
             return None
-        reaches, failures = self._beginnings.find(client, self._tables)
-        if self._once and reaches and self._assignment.until is None:
-            self._assignment.until = client.latest()
+        opened, failures = self._start_positions.find(client, self._fed)
+        if self._once and opened and self._assignments.until is None:
+            self._assignments.until = client.latest()
         self._bear(failures)
-        self.seat.committed({reach.handle.name: reach.recorded for reach in reaches})
-        reaches = self._without_far(client, reaches)
-        if not reaches:
+        self.assignment.committed({progress.handle.name: progress.recorded for progress in opened})
+        opened = self._without_far(client, opened)
+        if not opened:
             return None
-        life = self.life_kind(
+        run = self.run_kind(
             client=client,
-            landing=Committer(self._lake, self.source, client.marks(), reaches, self._watch, self._refusals),
-            plan=self._plan(reaches),
-            start=lowest(reach.rows_from for reach in reaches),
-            until=self._until(reaches),
-            pace=self._pace,
+            committer=Committer(
+                self._tables, self.source, client.marks(), opened, self._watch, self._refusals
+            ),
+            plan=self._plan(opened),
+            start=lowest(progress.rows_from for progress in opened),
+            until=self._until(opened),
+            limits=self._limits,
             stop=self.stop,
             watch=self._watch,
-            seat=self.seat,
-            counter=self._assignment.counter,
-            shaken=self._shaken,
+            assignment=self.assignment,
+            counter=self._assignments.counter,
+            after_failure=self._shaken,
         )
-        life.landing.tell_positions()
+        run.committer.tell_positions()
         try:
-            outcome = self._record_beginnings(reaches, life.landing)
+            outcome = self._record_starts(opened, run.committer)
             if outcome is None:
-                life.begin(self._spark, self._folder())
-                outcome = life.run()
+                run.begin(self._spark, self._folder())
+                outcome = run.run()
             return outcome
         finally:
-            self._shaken = life.busy
-            life.close()
+            self._after_failure = run.busy
+            run.close()
 
-    def _until(self, reaches: list[TableProgress]) -> Offsets | None:
+    def _until(self, opened: list[TableProgress]) -> Offsets | None:
         """Where a run that ends by itself ends: asked once, but for partitions that are gone since."""
-        ends = self._assignment.until
-        return ends and {name: at for name, at in ends.items() if name in reaches[0].rows_from}
+        ends = self._assignments.until
+        return ends and {name: at for name, at in ends.items() if name in opened[0].rows_from}
 
     def _bear(self, failures: Mapping[str, LakefeedError]) -> None:
         """Go on without tables that failed for good, and let another flow try those whose store is away."""
@@ -200,22 +202,22 @@ class Flow:
                 self.fail(group_of(name), error)
         if not away:
             return
-        if self.launch is None or not set(self._tables) - set(away) - set(self.failures):
+        if self.launch is None or not set(self._fed) - set(away) - set(self.failures):
             raise next(iter(away.values()))
         flow = self._part(away, failing_since=time.monotonic())
         for name, error in away.items():
             self._watch(TableDelayed(name, self.source, str(error)))
         self.launch(flow)
 
-    def _without_far(self, client: SourceClient, reaches: list[TableProgress]) -> list[TableProgress]:
+    def _without_far(self, client: SourceClient, opened: list[TableProgress]) -> list[TableProgress]:
         """Leave out tables that are far behind: they catch up in a flow of their own."""
         positions = {
-            name: lowest(reach.rows_from for reach in reaches if group_of(reach.handle.name) == name)
-            for name in {group_of(reach.handle.name) for reach in reaches}
+            name: lowest(progress.rows_from for progress in opened if group_of(progress.handle.name) == name)
+            for name in {group_of(progress.handle.name) for progress in opened}
         }
-        far = self._assignment.far(client, positions) if self.launch else {}
+        far = self._assignments.far(client, positions) if self.launch else {}
         if not far or self.launch is None:
-            return reaches
+            return opened
         for name, events in far.items():
             text = (
                 f"{events:,} events behind the other tables of {self.source}: catches up in a query of "
@@ -223,25 +225,31 @@ class Flow:
             )
             self._watch(TableMoved(name, self.source, text, apart=True))
         self.launch(self._part(far))
-        return [reach for reach in reaches if group_of(reach.handle.name) not in far]
+        return [progress for progress in opened if group_of(progress.handle.name) not in far]
 
     def _part(self, tables: Collection[str], failing_since: float | None = None) -> Flow:
         """A flow that has these tables from now on."""
-        seat = self.seat.part(tables, failing_since)
-        self._tables = [name for name in self._tables if name not in tables]
+        assignment = self.assignment.part(tables, failing_since)
+        self._fed = [name for name in self._fed if name not in tables]
         passing("tables_parted")
-        return self._beside(seat)
+        return self._new_flow(assignment)
 
-    def _beside(self, seat: Seat) -> Flow:
+    def _new_flow(self, assignment: Assignment) -> Flow:
         return Flow(
-            self._lake, self.source, self._spark, self._state, self._watch, once=self._once, seat=seat
+            self._tables,
+            self.source,
+            self._spark,
+            self._state,
+            self._watch,
+            once=self._once,
+            assignment=assignment,
         )
 
     def _give_back(self) -> bool:
         """Let the main flow have the tables; False when it has ended, and this one must go on."""
-        tables = self.seat.tables
+        tables = self.assignment.tables
         passing("tables_ready")
-        if not self._assignment.give_back(self.seat.number):
+        if not self._assignments.give_back(self.assignment.number):
             return False
         passing("tables_joined")
         for name in tables:
@@ -249,34 +257,27 @@ class Flow:
             self._watch(TableMoved(name, self.source, text, apart=False))
         return True
 
-    def _reaches(self, client: SourceClient) -> list[TableProgress]:
-        """How far each table has come; creates the tables whose schema is declared."""
-        self._tables = self.seat.tables
-        reaches, failures = self._beginnings.find(client, self._tables)
-        self._bear(failures)
-        return reaches
-
-    def _record_beginnings(self, reaches: list[TableProgress], landing: Committer) -> Outcome | None:
+    def _record_starts(self, opened: list[TableProgress], committer: Committer) -> Outcome | None:
         """Give a table that knows nothing of the source its positions before anything is read.
 
         An Outcome names the tables that cannot be written.
         """
-        for reach in reaches:
-            if reach.handle.exists and not reach.logged:
-                for partition, at in reach.rows_from.items():
-                    reach.extend(OffsetRange(partition, at, at), 0, 0)
-        failures = landing.record_positions()
+        for progress in opened:
+            if progress.handle.exists and not progress.logged:
+                for partition, at in progress.rows_from.items():
+                    progress.extend(OffsetRange(partition, at, at), 0, 0)
+        failures = committer.record_positions()
         return Outcome(failures=failures) if failures else None
 
-    def _plan(self, reaches: list[TableProgress]) -> FlowPlan:
+    def _plan(self, opened: list[TableProgress]) -> FlowPlan:
         pipeline = self._pipeline
         spec = source_of(pipeline, self.source)
         tables = [
-            self._routed_plan(reach, reaches)
-            if reach.handle.name in self._routes
-            else reach.handle.plan(reach.shape, reach.rows_from, reach.lettered)
-            for reach in reaches
-            if not reach.is_routed
+            self._routed_plan(progress, opened)
+            if progress.handle.name in self._routes
+            else progress.handle.plan(progress.shape, progress.rows_from, progress.pending)
+            for progress in opened
+            if not progress.is_routed
         ]
         return FlowPlan(
             pipeline=pipeline.name,
@@ -284,34 +285,34 @@ class Flow:
             source=spec,
             format=format_of(spec),
             tables=tuple(tables),
-            dead_letters_path=self._lake.letters.path,
-            dead_letters_storage=self._lake.letters.storage,
+            dead_letters_path=self._tables.dead_letters.path,
+            dead_letters_storage=self._tables.dead_letters.storage,
             cores=self.cores,
             sync=pipeline.sync,
             most_bytes=2 * pipeline.flush_for(self.source).bytes,
         )
 
-    def _routed_plan(self, reach: TableProgress, reaches: list[TableProgress]) -> TablePlan:
-        route = self._routes[reach.handle.name]
+    def _routed_plan(self, progress: TableProgress, opened: list[TableProgress]) -> TablePlan:
+        route = self._routes[progress.handle.name]
         columns = route.columns()
         tables = {
             tuple(one.handle.name.split("/")[1:]): RoutedTable(
                 one.handle.name, one.handle.path, one.handle.target(one.shape), one.rows_from
             )
-            for one in reaches
-            if one.shape and one.is_routed and group_of(one.handle.name) == reach.handle.name
+            for one in opened
+            if one.shape and one.is_routed and group_of(one.handle.name) == progress.handle.name
         }
         return replace(
-            reach.handle.plan(None, reach.rows_from, reach.lettered),
+            progress.handle.plan(None, progress.rows_from, progress.pending),
             columns=columns,
-            rules=reach.handle.rules(columns),
+            rules=progress.handle.rules(columns),
             route=route.route,
             routed=tables,
-            reserved=self._lake.reserved(route.route),
+            reserved=self._tables.reserved(route.route),
             full=len(tables) >= route.most,
         )
 
-    def _settle(self, outcome: Outcome | None, client: SourceClient) -> bool:
+    def _apply(self, outcome: Outcome | None, client: SourceClient) -> bool:
         """Change the tables that a batch asked to change; False when a new life must go on from there."""
         if outcome is None:
             return True
@@ -327,7 +328,7 @@ class Flow:
                 if group_of(name) in self._routes:
                     self._evolve_route(name, proposal, client, outcome.start)
                 else:
-                    self._evolve(self._lake.places[name], proposal, client)
+                    self._evolve(self._tables.handles[name], proposal, client)
             except TableError as error:
                 failures[name] = error
             else:
@@ -340,8 +341,8 @@ class Flow:
 
         A column that the table never gets would be added for ever.
         """
-        if self._asked_at != self.landed:
-            self._asked, self._asked_at = {}, self.landed
+        if self._asked_at != self.batches:
+            self._asked, self._asked_at = {}, self.batches
         if self._asked.get(name, []).count(proposal) >= _MOST_ASKED:
             columns = ", ".join(f"{field.name!r} {type_text(field.type)}" for field in list(proposal)[:3])
             raise TableError(
@@ -362,7 +363,7 @@ class Flow:
         if handle is None:
             return None
         if not handle.exists and handle.open(self._pipeline.name) is None:
-            self._beginnings.create(handle, route.columns_for(proposal), start, client.marks())
+            self._start_positions.create(handle, route.columns_for(proposal), start, client.marks())
         else:
             self._add(handle, route.without_made(proposal))
         return None
@@ -370,7 +371,9 @@ class Flow:
     def _evolve(self, handle: TableHandle, proposal: pa.Schema, client: SourceClient) -> None:
         refuse_too_wide(handle.name, handle.columns(), proposal)
         if not handle.exists:
-            self._beginnings.create(handle, proposal, self._beginnings.begin(client, handle), client.marks())
+            self._start_positions.create(
+                handle, proposal, self._start_positions.begin(client, handle), client.marks()
+            )
             self._refusals.inferred(handle.name, proposal)
             self._tell_inferred(handle, proposal)
             return
@@ -394,15 +397,15 @@ class Flow:
 
         Positions come from the tables, so an old one has nothing to say.
         """
-        folder = self._state / self.source / str(self.seat.number)
+        folder = self._state / self.source / str(self.assignment.number)
         shutil.rmtree(folder, ignore_errors=True)
         return folder / uuid.uuid4().hex
 
     def give_up(self, error: LakefeedError) -> bool:
         """Stop all tables; False when others have been given to the flow meanwhile."""
-        for name in self.seat.tables:
+        for name in self.assignment.tables:
             self.fail(name, error)
-        return self._assignment.end(self.seat.number, [])
+        return self._assignments.end(self.assignment.number, [])
 
     def fail(self, table: str, error: LakefeedError) -> None:
         """Go on without a table that cannot be written."""

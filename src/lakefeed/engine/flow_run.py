@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakefeed.engine.assignment import Seat, waiting
+from lakefeed.engine.assignment import Assignment, waiting
 from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest
@@ -40,16 +40,16 @@ class FlowRun:
     """Plans a batch, lets Spark run it, and lands it; over and over, from the positions it was born with."""
 
     client: SourceClient
-    landing: Committer
+    committer: Committer
     plan: FlowPlan
     start: Offsets
     until: Offsets | None
-    pace: BatchLimits
+    limits: BatchLimits
     stop: threading.Event
     watch: Watcher
-    seat: Seat
+    assignment: Assignment
     counter: EventCounter = field(default_factory=EventCounter)
-    shaken: bool = False
+    after_failure: bool = False
     """Whether the life before this one was lost with a batch in hand: then only a batch that lands tells
     that the trouble is over."""
     channel: OffsetChannel = field(init=False)
@@ -69,7 +69,7 @@ class FlowRun:
         self._failure: BaseException | None = None
         self._recorded_at = time.monotonic()
         self._calm = False
-        self._landed_before, self._logged_before = self.seat.landed, self.landing.committed()
+        self._landed_before, self._logged_before = self.assignment.batches, self.committer.committed()
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
@@ -77,7 +77,7 @@ class FlowRun:
         from lakefeed.engine.spark.source import data_source
 
         # Spark folds case in names, and pipelines of one program share its session.
-        number = self.seat.number
+        number = self.assignment.number
         mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}/{number}".encode())
         name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
         spark.dataSource.register(data_source(name, self.channel.address, self.start, self.plan))
@@ -89,11 +89,11 @@ class FlowRun:
     def run(self) -> Outcome | None:
         """Run until stopped or drained; an Outcome says which tables must change before the next life."""
         while not self.stop.is_set():
-            ends = self.seat.ends(self.client.latest()) if self.until is None else self.until
-            if self._has_changed(ends) or self.landing.blank.is_made:
+            ends = self.assignment.ends(self.client.latest()) if self.until is None else self.until
+            if self._has_changed(ends) or self.committer.awaiting_schema.is_made:
                 return Outcome()
             self._tell(ends)
-            if self.seat.is_over(self.client, self._position, ends, self.landing.is_kept):
+            if self.assignment.is_over(self.client, self._position, ends, self.committer.is_kept):
                 return self._hand_over()
             end = self._next_end(ends)
             if end is None and self.until is not None:
@@ -101,18 +101,18 @@ class FlowRun:
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
             if outcome.failures or outcome.proposals or outcome.overfull:
                 # The next life reads again what no log holds.
-                outcome.failures |= self.landing.record_positions(_WORTH_RECORDING)
+                outcome.failures |= self.committer.record_positions(_WORTH_RECORDING)
                 return outcome
         failures = self._record()
         if self.until is not None and not self.stop.is_set():
-            if self.landing.blank.is_made and not failures:
+            if self.committer.awaiting_schema.is_made and not failures:
                 return Outcome()
-            failures |= self.landing.blank.failures()
+            failures |= self.committer.awaiting_schema.failures()
         return Outcome(failures=failures) if failures else None
 
     def _next_end(self, ends: Offsets) -> Offsets | None:
         """Where the batch ends that is due now; None while none is."""
-        allowed = self.pace.allowed(waiting(self.client, self._position, ends))
+        allowed = self.limits.allowed(waiting(self.client, self._position, ends))
         return self.client.next_end(self._position, ends, allowed) if allowed else None
 
     def _has_changed(self, ends: Offsets) -> bool:
@@ -135,23 +135,23 @@ class FlowRun:
         What no log says, the next life reads again: then the batches of this one were no progress, and the
         patience with the store goes on to run out.
         """
-        failures = self.landing.record_positions()
-        if failures and self.landing.committed() == self._logged_before:
-            self.seat.landed, self.busy = self._landed_before, True
+        failures = self.committer.record_positions()
+        if failures and self.committer.committed() == self._logged_before:
+            self.assignment.batches, self.busy = self._landed_before, True
         self._acknowledge()
         return failures
 
     def _acknowledge(self) -> None:
         """Tell the source what every table of the file has, whichever flow feeds it."""
-        if positions := self.seat.committed(self.landing.committed()):
+        if positions := self.assignment.committed(self.committer.committed()):
             self.client.acknowledge(positions)
 
     def _tell(self, ends: Offsets) -> None:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""
         self.watch(SourceSeen(self.plan.source_name, ends))
-        if not self._calm and (not self.shaken or not waiting(self.client, self._position, ends)):
+        if not self._calm and (not self.after_failure or not waiting(self.client, self._position, ends)):
             self._calm = True
-            self.seat.trouble("")
+            self.assignment.trouble("")
 
     def take(self, frame: DataFrame, number: int) -> None:
         """Land a batch: Spark's callback. The one action on its frame runs the tasks.
@@ -165,7 +165,7 @@ class FlowRun:
             if not manifests and (number == 0 or not self._planned):
                 return
             passing("files_written")
-            self._outcome = self.landing.land(self._planned, manifests, self.client.confirm)
+            self._outcome = self.committer.commit(self._planned, manifests, self.client.confirm)
             passing("batch_committed")
         except BaseException as error:
             self._failure = error
@@ -185,7 +185,7 @@ class FlowRun:
         assert self._outcome is not None
         outcome, planned, self._planned = self._outcome, self._planned, []
         if outcome.overfull:
-            self.pace.learn(*outcome.overfull)
+            self.limits.learn(*outcome.overfull)
             self.busy = False
             return outcome
         outcome.start, self._position = self._position, dict(end)
@@ -197,11 +197,11 @@ class FlowRun:
             return outcome
         if not outcome.proposals:
             # A batch that a table must change for is no progress: the change may fail for good.
-            self.seat.landed += 1
+            self.assignment.batches += 1
             self.busy, self._calm = False, True
-            self.seat.trouble("")
+            self.assignment.trouble("")
         self._acknowledge()
-        self.pace.learn(sum(outcome.read.values()), outcome.size)
+        self.limits.learn(sum(outcome.read.values()), outcome.size)
         return outcome
 
     def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
@@ -212,7 +212,7 @@ class FlowRun:
     def _rest(self) -> Outcome:
         """Wait a little for events."""
         self._check_query()
-        self.stop.wait(self.pace.nap)
+        self.stop.wait(self.limits.nap)
         return Outcome(failures=self._record_now_and_then())
 
     def _record_now_and_then(self) -> dict[str, LakefeedError]:
@@ -220,7 +220,7 @@ class FlowRun:
         if time.monotonic() - self._recorded_at < _RECORD_EVERY:
             return {}
         self._recorded_at = time.monotonic()
-        failures = self.landing.record_when_due()
+        failures = self.committer.record_when_due()
         self._acknowledge()
         return failures
 
@@ -231,7 +231,7 @@ class FlowRun:
             if self.query:
                 self.query.stop()
         self.channel.close()
-        self.landing.close()
+        self.committer.close()
 
     def _check_query(self) -> None:
         if self._failure:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakefeed.engine.assignment import Seat
+from lakefeed.engine.assignment import Assignment
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
     """Read what is there now and land it, without a JVM. Raises what a run would raise."""
-    lake, told = Tables(pipeline), watch or unwatched
+    tables, told = Tables(pipeline), watch or unwatched
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
-    flows: list[Flow] = [InlineFlow(lake, name, checkpoints, told) for name in pipeline.sources]
+    flows: list[Flow] = [InlineFlow(tables, name, checkpoints, told) for name in pipeline.sources]
     Supervisor(pipeline, flows, told, threading.Event()).run()
 
 
@@ -43,7 +43,7 @@ class InlineFlowRun(FlowRun):
     def begin(self, spark: SparkSession | None, checkpoint: Path) -> None:
         """Take the place of Spark behind the gate."""
         self.channel.close()
-        self.channel = _InlineGate(self)
+        self.channel = _InlineChannel(self)
 
     def _check_query(self) -> None:
         """There is no query that could end."""
@@ -52,42 +52,42 @@ class InlineFlowRun(FlowRun):
 class InlineFlow(Flow):
     """A flow that needs no session."""
 
-    life_kind = InlineFlowRun
+    run_kind = InlineFlowRun
 
     def __init__(
         self,
-        lake: Tables,
+        tables: Tables,
         source: str,
         state: Path,
         watch: Watcher,
         *,
         once: bool = True,
-        seat: Seat | None = None,
+        assignment: Assignment | None = None,
     ) -> None:
         no_session: Any = None
-        super().__init__(lake, source, no_session, state, watch, once=once, seat=seat)
+        super().__init__(tables, source, no_session, state, watch, once=once, assignment=assignment)
 
     @property
     def cores(self) -> int:
         """One task at a time."""
         return 1
 
-    def _beside(self, seat: Seat) -> Flow:
+    def _new_flow(self, assignment: Assignment) -> Flow:
         state, watch = self._state, self._watch
-        return type(self)(self._lake, self.source, state, watch, once=self._once, seat=seat)
+        return type(self)(self._tables, self.source, state, watch, once=self._once, assignment=assignment)
 
     @property
-    def is_stranded(self) -> bool:
+    def has_lost_spark(self) -> bool:
         """There is no JVM that could end."""
         return False
 
 
-class _InlineGate(OffsetChannel):
+class _InlineChannel(OffsetChannel):
     """Runs the tasks of a batch when it is opened, instead of telling Spark that it may."""
 
-    def __init__(self, life: InlineFlowRun) -> None:
-        self._life = life
-        self._packed = pickle.dumps(life.plan)
+    def __init__(self, run: InlineFlowRun) -> None:
+        self._run = run
+        self._packed = pickle.dumps(run.plan)
 
     def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
         """Run the batch up to `end`, and land it."""
@@ -95,8 +95,8 @@ class _InlineGate(OffsetChannel):
         unpacked = tasks_from_json(tasks_to_json(tasks))
         rows = [(run_task(plan, ranges).to_json(),) for ranges in unpacked]
         frame: Any = _Collected(rows)
-        landed: DataFrame = frame
-        self._life.take(landed, 0)
+        batches: DataFrame = frame
+        self._run.take(batches, 0)
 
     def close(self) -> None:
         """Nothing is open."""

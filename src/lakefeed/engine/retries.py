@@ -20,15 +20,15 @@ _DEFECT_ATTEMPTS = 5
 """The same for a defect, which may have to do with the moment and not with the events."""
 
 
-class Living(Protocol):
+class Retried(Protocol):
     """What is known about a flow from outside."""
 
     @property
-    def landed(self) -> int:
+    def batches(self) -> int:
         """Batches that have landed, in all lives."""
 
     @property
-    def is_stranded(self) -> bool:
+    def has_lost_spark(self) -> bool:
         """Whether there is no Spark any more to live on."""
 
 
@@ -37,7 +37,7 @@ class Retries:
     """Counts the failures of one flow since it last came further."""
 
     pipeline: Pipeline
-    flow: Living
+    flow: Retried
     _failing_since: float | None = None
     _attempts: int = 0
     _lost: int = 0
@@ -50,14 +50,14 @@ class Retries:
 
     def after(self, error: LakefeedError) -> float:
         """How many seconds to wait before the next try; raises what ends the flow when there is none."""
-        if self.flow.landed != self._landed:
+        if self.flow.batches != self._landed:
             self.renew()
-            self._defects, self._landed = 0, self.flow.landed
+            self._defects, self._landed = 0, self.flow.batches
         self._failing_since = self._failing_since or time.monotonic()
         self._lost += isinstance(error, BatchFailed)
         self._defects += isinstance(error, Defect)
         log = Path(self.pipeline.state) / self.pipeline.name / "spark.err"
-        if self.flow.is_stranded:
+        if self.flow.has_lost_spark:
             raise GaveUp(
                 f"Spark's JVM has exited: it was killed, or it ran out of memory; see {log}.\n"
                 "Start again: the run continues at the positions in the tables."
@@ -67,9 +67,9 @@ class Retries:
         if self._lost > _BATCH_ATTEMPTS:
             raise GaveUp(f"{error}\nThe same batch failed {self._lost} times; see {log}.") from error
         if time.monotonic() - self._failing_since > self.pipeline.give_up_after:
-            patience = format_duration(self.pipeline.give_up_after)
+            retries = format_duration(self.pipeline.give_up_after)
             raise GaveUp(
-                f"{error}\nGave up after {patience}; the next start continues at the positions in the tables."
+                f"{error}\nGave up after {retries}; the next start continues at the positions in the tables."
             ) from error
         return self.wait()
 

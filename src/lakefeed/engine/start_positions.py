@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lakefeed.dead_letters.pending import standing, told_of_new
-from lakefeed.dead_letters.reconcile import settle
-from lakefeed.engine.assignment import Assignment
+from lakefeed.dead_letters.pending import pending_dead_letters, told_of_new
+from lakefeed.dead_letters.reconcile import reconcile
+from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.run_events import TableChanged, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.handles.progress import TableProgress
@@ -26,29 +26,29 @@ _log = logging.getLogger("lakefeed")
 class StartPositions:
     """Opens the tables of a source, creates those whose schema is declared, and tells how far each is."""
 
-    def __init__(self, lake: Tables, assignment: Assignment, watch: Watcher) -> None:
-        self._lake = lake
-        self._assignment = assignment
-        self._source = assignment.source
+    def __init__(self, tables: Tables, assignments: Assignments, watch: Watcher) -> None:
+        self._tables = tables
+        self._assignments = assignments
+        self._source = assignments.source
         self._watch = watch
 
     def find(
-        self, client: SourceClient, tables: Iterable[str]
+        self, client: SourceClient, names: Iterable[str]
     ) -> tuple[list[TableProgress], dict[str, LakefeedError]]:
         """How far each table has come, and the tables that cannot be opened."""
-        pipeline = self._lake.pipeline.name
-        letters = self._lake.letters.open(pipeline)
+        pipeline = self._tables.pipeline.name
+        dead_letters = self._tables.dead_letters.open(pipeline)
         found: list[TableProgress] = []
         failures: dict[str, LakefeedError] = {}
-        for name in tables:
+        for name in names:
             try:
                 # A copy, as other flows may add to it meanwhile.
-                transactions = dict(letters.transactions) if letters else {}
-                held = positions_of(transactions, pipeline, self._source, letters_of=name)
-                if name in self._assignment.routes:
-                    found += self._routed_reaches(client, self._assignment.routes[name], held)
+                transactions = dict(dead_letters.transactions) if dead_letters else {}
+                held = positions_of(transactions, pipeline, self._source, dead_letters_of=name)
+                if name in self._assignments.routes:
+                    found += self._routed_progress(client, self._assignments.routes[name], held)
                 else:
-                    found.append(self._reach(client, self._lake.places[name], held))
+                    found.append(self._progress_of(client, self._tables.handles[name], held))
             except TableError as error:
                 failures[name] = error
         return found, failures
@@ -59,26 +59,26 @@ class StartPositions:
         Asked once, as `latest` moves on while nothing is recorded yet; partitions that have come since are
         read from their beginning.
         """
-        known = self._assignment.begins.get(handle.name)
-        self._assignment.begins[handle.name] = client.start() if known is None else client.check(known, {})
-        return self._assignment.begins[handle.name]
+        known = self._assignments.starts.get(handle.name)
+        self._assignments.starts[handle.name] = client.start() if known is None else client.check(known, {})
+        return self._assignments.starts[handle.name]
 
     def create(
         self, handle: TableHandle, columns: pa.Schema, start: Offsets, marks: dict[str, int]
     ) -> LakeTable:
         """Create a table with its first positions; another instance may be faster."""
-        name, source = self._lake.pipeline.name, self._source
+        name, source = self._tables.pipeline.name, self._source
         transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
         transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
         table = handle.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})
         self._watch(TableChanged(handle.name, f"created at {handle.path}"))
         return table
 
-    def _reach(self, client: SourceClient, handle: TableHandle, letters: Offsets) -> TableProgress:
-        name, source = self._lake.pipeline.name, self._source
+    def _progress_of(self, client: SourceClient, handle: TableHandle, dead_letters: Offsets) -> TableProgress:
+        name, source = self._tables.pipeline.name, self._source
         table = handle.open(name)
         if table is not None:
-            self._settle_letters(handle)
+            self._reconcile_dead_letters(handle)
         transactions = dict(table.transactions) if table else {}
         held = positions_of(transactions, name, source)
         is_new = not held
@@ -94,32 +94,32 @@ class StartPositions:
             if held and held != rows_from:
                 rows_from = client.check(held, marks_of(transactions, name, source))
         if not held:
-            refuse_second_copy(self._lake.pipeline, source, handle, rows_from, client.marks())
-        lettered = standing(self._lake, source, handle.name, held, rows_from, letters)
-        told = self._assignment.told
-        if is_new and handle.name not in told and (text := told_of_new(handle.file, handle.name, lettered)):
+            refuse_second_copy(self._tables.pipeline, source, handle, rows_from, client.marks())
+        pending = pending_dead_letters(self._tables, source, handle.name, held, rows_from, dead_letters)
+        told = self._assignments.told
+        if is_new and handle.name not in told and (text := told_of_new(handle.file, handle.name, pending)):
             told.add(handle.name)
             self._watch(TableChanged(handle.name, text))
         return TableProgress(
             handle,
             rows_from,
             logged={p: at - 1 for p, at in positions_of(transactions, name, source).items()},
-            letters_logged={p: at - 1 for p, at in letters.items()},
-            lettered=lettered,
+            dead_letters_logged={p: at - 1 for p, at in dead_letters.items()},
+            pending=pending,
             marks=marks_of(transactions, name, source),
             jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
             shape=handle.shape,
         )
 
-    def _routed_reaches(
-        self, client: SourceClient, route: RoutedTables, letters: Offsets
+    def _routed_progress(
+        self, client: SourceClient, route: RoutedTables, dead_letters: Offsets
     ) -> list[TableProgress]:
         """How far each table of a route has come, and all of them together.
 
         A table without a position holds no event of the source that its neighbours have passed: it was made
         before any of them went on.
         """
-        name, source = self._lake.pipeline.name, self._source
+        name, source = self._tables.pipeline.name, self._source
         held = {}
         for handle in route.find():
             table = handle.open(name)
@@ -132,29 +132,31 @@ class StartPositions:
         start = lowest(passed.values()) if passed else self.begin(client, route.front)
         if not passed:
             for handle, _ in held.values():
-                refuse_second_copy(self._lake.pipeline, source, handle, start, client.marks())
-        reaches = [
+                refuse_second_copy(self._tables.pipeline, source, handle, start, client.marks())
+        opened = [
             TableProgress(
                 handle,
                 passed.get(each, start),
                 logged={p: at - 1 for p, at in positions_of(txns, name, source).items()},
-                letters_logged={},
-                lettered={},
+                dead_letters_logged={},
+                pending={},
                 marks=marks_of(txns, name, source),
                 shape=handle.shape,
             )
             for each, (handle, txns) in held.items()
         ]
-        known = {partition: at - 1 for partition, at in letters.items()}
-        lettered = standing(self._lake, source, route.front.name, {}, start, letters)
-        return [TableProgress(route.front, start, {}, known, lettered, {}), *reaches]
+        known = {partition: at - 1 for partition, at in dead_letters.items()}
+        pending = pending_dead_letters(self._tables, source, route.front.name, {}, start, dead_letters)
+        return [TableProgress(route.front, start, {}, known, pending, {}), *opened]
 
-    def _settle_letters(self, handle: TableHandle) -> None:
+    def _reconcile_dead_letters(self, handle: TableHandle) -> None:
         """Finish a replay or rewind that was killed; nothing that the flow reads depends on it."""
         try:
-            if settle(self._lake, handle):
+            if reconcile(self._tables, handle):
                 self._watch(
-                    TableChanged(handle.name, "dead letters settled after a replay or rewind was cut short")
+                    TableChanged(
+                        handle.name, "dead dead_letters reconciled after a replay or rewind was cut short"
+                    )
                 )
         except TableError as error:
             if error.retryable:

@@ -65,7 +65,7 @@ class Supervisor:
     def _start(self, flow: Flow) -> None:
         """Give a flow its thread; it may ask for more flows of its source."""
         flow.launch = self._launch
-        thread = threading.Thread(target=self._keep_alive, args=(flow,), name=flow.source, daemon=True)
+        thread = threading.Thread(target=self._run_flow, args=(flow,), name=flow.source, daemon=True)
         with self._lock:
             self._threads.append(thread)
         thread.start()
@@ -96,20 +96,20 @@ class Supervisor:
                 format_duration(self._pipeline.stop_timeout),
             )
 
-    def _keep_alive(self, flow: Flow) -> None:
+    def _run_flow(self, flow: Flow) -> None:
         try:
-            self._live(flow)
+            self._run_again(flow)
         except BaseException as error:
             self._end(flow, error)
         finally:
-            flow.seat.leave()
+            flow.assignment.leave()
 
     def _end(self, flow: Flow, error: BaseException) -> None:
         """Decide whom an error ends: the tables beside, their source, or all, as without Spark."""
-        if isinstance(error, SourceError | Defect | GaveUp) and not flow.is_stranded:
+        if isinstance(error, SourceError | Defect | GaveUp) and not flow.has_lost_spark:
             if flow.source in self._stopped:
                 return
-            if flow.seat.is_beside:
+            if flow.assignment.is_extra:
                 flow.give_up(error)
                 return
             self._watch(SourceStopped(flow.source, str(error)))
@@ -130,33 +130,33 @@ class Supervisor:
                 if flow.source == source:
                     flow.stop.set()
 
-    def _live(self, flow: Flow) -> None:
+    def _run_again(self, flow: Flow) -> None:
         """Life after life until one ends well, with back-off between those that fail."""
-        patience = Retries(self._pipeline, flow, flow.seat.failing_since)
-        if flow.seat.failing_since is not None:
-            flow.stop.wait(patience.wait())
+        retries = Retries(self._pipeline, flow, flow.assignment.failing_since)
+        if flow.assignment.failing_since is not None:
+            flow.stop.wait(retries.wait())
         while not flow.stop.is_set():
             try:
-                if flow.live():
+                if flow.run():
                     return
-                patience.renew()
+                retries.renew()
             except Exception as error:
                 known = error if isinstance(error, LakefeedError) else defect_of(error)
                 if not known.retryable:
                     raise
                 if isinstance(known, Defect):
                     known = kept(self._pipeline, flow.source, known)
-                if self._has_given_up(flow, patience, known):
+                if self._has_given_up(flow, retries, known):
                     return
 
-    def _has_given_up(self, flow: Flow, patience: Retries, error: LakefeedError) -> bool:
+    def _has_given_up(self, flow: Flow, retries: Retries, error: LakefeedError) -> bool:
         """Wait for the next try; or go on without the tables of a flow, if the others need not care."""
         try:
-            wait = patience.after(error)
+            wait = retries.after(error)
         except (GaveUp, Defect) as gave_up:
-            if flow.is_stranded or not (isinstance(error, TableError) or flow.seat.is_beside):
+            if flow.has_lost_spark or not (isinstance(error, TableError) or flow.assignment.is_extra):
                 raise
             return flow.give_up(gave_up)
-        flow.seat.trouble(str(error))
+        flow.assignment.trouble(str(error))
         flow.stop.wait(wait)
         return False

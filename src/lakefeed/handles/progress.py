@@ -19,7 +19,7 @@ class Span:
     start: int
     end: int
     read: int = 0
-    letters: int = 0
+    dead_letters: int = 0
     skipped: int = 0
 
 
@@ -34,8 +34,8 @@ class TableProgress:
     handle: TableHandle
     rows_from: Offsets
     logged: dict[str, int]
-    letters_logged: dict[str, int]
-    lettered: dict[str, frozenset[Stamp]]
+    dead_letters_logged: dict[str, int]
+    pending: dict[str, frozenset[Stamp]]
     marks: dict[str, int]
     jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
@@ -76,7 +76,7 @@ class TableProgress:
         if not self.open:
             return False
         self._chances += 1
-        return self._chances >= self._pause or any(span.letters for span in self.open.values())
+        return self._chances >= self._pause or any(span.dead_letters for span in self.open.values())
 
     def rest(self, *, idle: bool) -> None:
         """Take note of a commit, with rows or without."""
@@ -84,10 +84,10 @@ class TableProgress:
         self.refused = 0
         self._chances, self._pause = 0, min(_LONGEST_PAUSE, 2 * self._pause) if idle else 1
 
-    def extend(self, span: OffsetRange, read: int, letters: int, skipped: int = 0) -> None:
+    def extend(self, span: OffsetRange, read: int, dead_letters: int, skipped: int = 0) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
         known = self.open.setdefault(span.partition, Span(span.start, span.start))
         known.end = span.end
         known.read += read
-        known.letters += letters
+        known.dead_letters += dead_letters
         known.skipped += skipped

@@ -23,38 +23,38 @@ class RoutedTables:
     one type in all tables of a route.
     """
 
-    def __init__(self, lake: Tables, name: str) -> None:
-        self.front = lake.routes[name]
+    def __init__(self, tables: Tables, name: str) -> None:
+        self.front = tables.routes[name]
         """Stands for all tables: what it learns, refuses and begins with is the route's."""
-        spec = lake.pipeline.tables[name]
+        spec = tables.pipeline.tables[name]
         assert spec.routed is not None
         self.route = spec.routed
         self.most = spec.max_tables or _MOST_TABLES
         self._declared = spec.declared
-        self._lake = lake
-        self._places: list[TableHandle] = []
+        self._tables = tables
+        self._handles: list[TableHandle] = []
         self._learned = pa.schema([])
 
     def find(self) -> list[TableHandle]:
         """Look for the tables that are there."""
-        self._places = list(self._lake.routed_places(self.front.name).values())
-        return self._places
+        self._handles = list(self._tables.routed_handles(self.front.name).values())
+        return self._handles
 
     def handle(self, name: str) -> TableHandle | None:
         """The place of a table by name; None when the route has as many tables as it may."""
-        known = {handle.name: handle for handle in self._places}
+        known = {handle.name: handle for handle in self._handles}
         if name not in known and len(known) >= self.most:
             return None
-        handle = known.get(name) or self._lake.routed_handle(self.front.name, tuple(name.split("/")[1:]))
+        handle = known.get(name) or self._tables.routed_handle(self.front.name, tuple(name.split("/")[1:]))
         if name not in known:
-            self._places.append(handle)
+            self._handles.append(handle)
         return handle
 
     def columns(self) -> pa.Schema | None:
         """The columns to decode; None while none is known. Raises TableError if tables disagree."""
         merged = self._declared or pa.schema([])
         tables = [
-            (handle.name, handle.columns() or pa.schema([])) for handle in self._places if handle.exists
+            (handle.name, handle.columns() or pa.schema([])) for handle in self._handles if handle.exists
         ]
         for _, columns in tables:
             merged = merge_proposals(merged, columns)

@@ -45,7 +45,7 @@ class TablePlan:
     partition_by: tuple[PartitionField, ...]
     metadata: MetadataColumns
     rows_from: Offsets
-    lettered: Mapping[str, frozenset[Stamp]] = field(default_factory=dict)
+    pending: Mapping[str, frozenset[Stamp]] = field(default_factory=dict)
     rules: Rules = DEFAULT_RULES
     rescues: bool = False
     rename: Mapping[str, str] = field(default_factory=dict)

@@ -218,7 +218,7 @@ class TableHandle:
         return pa.schema([_declared(field, known.get(field.name)) for field in have])
 
     def plan(
-        self, shape: Shape | None, rows_from: Offsets, lettered: Mapping[str, frozenset[Stamp]]
+        self, shape: Shape | None, rows_from: Offsets, pending: Mapping[str, frozenset[Stamp]]
     ) -> TablePlan:
         """How tasks write to a table of this shape; None where there is no table yet."""
         columns = self._columns(shape)
@@ -231,7 +231,7 @@ class TableHandle:
             partition_by=self.partition_fields,
             metadata=self.metadata,
             rows_from=rows_from,
-            lettered=lettered,
+            pending=pending,
             rules=self.rules(columns),
             rescues=self.rescues,
             rename=self.rename,
@@ -262,9 +262,9 @@ class TableHandle:
             for field in self.spec.partition_fields
             if field.derived
         ]
-        return pa.schema([*stored(columns), *made, *self._beside()])
+        return pa.schema([*stored(columns), *made, *self._added_columns()])
 
-    def _beside(self) -> list[pa.Field]:
+    def _added_columns(self) -> list[pa.Field]:
         """The columns that hold what is not in the columns of the events."""
         rescued = [pa.field(RESCUED, pa.string())] if self.rescues else []
         return [*rescued, *self.metadata.schema]
@@ -302,7 +302,7 @@ class TableHandle:
     def _wanted(self) -> pa.Schema:
         """The columns that the pipeline file asks for, derived ones aside."""
         assert self.spec is not None
-        return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._beside()])
+        return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._added_columns()])
 
     def _conform(self, table: LakeTable, pipeline: str) -> None:
         commit_info = {"pipeline": pipeline, "kind": "alter"}
@@ -336,7 +336,7 @@ class Tables:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self._lock = threading.RLock()
-        self.places = {
+        self.handles = {
             name: self._handle(name, table.path, table)
             for name, table in pipeline.tables.items()
             if not table.route
@@ -347,7 +347,7 @@ class Tables:
             if table.routed
         }
         """What stands for all tables of a route; there is no table at its path."""
-        self.letters = TableHandle(
+        self.dead_letters = TableHandle(
             DEAD_LETTERS,
             pipeline.dead_letters_path,
             pipeline.dead_letters_storage,
@@ -359,7 +359,7 @@ class Tables:
     def find_routed(self) -> None:
         """Look for the tables that routes have made so far."""
         for name in self.routes:
-            self.routed_places(name)
+            self.routed_handles(name)
 
     def routed_handle(self, table: str, key: Key) -> TableHandle:
         """The place of one table of a route."""
@@ -367,9 +367,9 @@ class Tables:
         assert spec.routed is not None
         name = "/".join((table, *key))
         with self._lock:
-            if name not in self.places:
-                self.places[name] = self._handle(name, spec.routed.path(key), spec)
-            return self.places[name]
+            if name not in self.handles:
+                self.handles[name] = self._handle(name, spec.routed.path(key), spec)
+            return self.handles[name]
 
     def _handle(self, name: str, path: str, spec: Table) -> TableHandle:
         table, pipeline = group_of(name), self.pipeline
@@ -378,7 +378,7 @@ class Tables:
         file = pipeline.file_argument
         return TableHandle(name, path, storage, spec, upkeep, sync=pipeline.sync, file=file, mode=mode)
 
-    def routed_places(self, table: str) -> dict[Key, TableHandle]:
+    def routed_handles(self, table: str) -> dict[Key, TableHandle]:
         """The tables that a route has made so far, by value."""
         route = self.pipeline.tables[table].routed
         assert route is not None
@@ -387,25 +387,25 @@ class Tables:
 
     def reserved(self, route: Route) -> frozenset[Key]:
         """The values whose table would lie where the dead letters are; other tables the file refuses."""
-        key = route.key_of(self.letters.path)
+        key = route.key_of(self.dead_letters.path)
         return frozenset() if key is None else frozenset([key])
 
-    def open_letters(self) -> LakeTable:
+    def open_dead_letters(self) -> LakeTable:
         """The dead-letter table, created when the first letter is due."""
-        with self.letters.lock:
-            found = self.letters.open(self.pipeline.name)
+        with self.dead_letters.lock:
+            found = self.dead_letters.open(self.pipeline.name)
             commit_info = {"pipeline": self.pipeline.name, "kind": "create"}
-            return found or self.letters.create(DEAD_LETTER_SCHEMA, {}, commit_info)
+            return found or self.dead_letters.create(DEAD_LETTER_SCHEMA, {}, commit_info)
 
     def end_runs(self, names: Iterable[str]) -> None:
-        """Tell tables that each run replaces that this one is over: the next one begins anew."""
+        """Tell tables that each run replaces that this one is over: the next one starts anew."""
         for name in names:
-            handle = self.places.get(name)
+            handle = self.handles.get(name)
             if handle and handle.spec and handle.exists and isinstance(handle.mode, OverwriteMode):
                 with handle.lock:
                     handle.mode.end(handle.table, handle.spec.commit_retries)
 
-    def lettered(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[Stamp]]:
+    def dead_letters_from(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[Stamp]]:
         """The events from `start` on that are dead letters of a table, by partition."""
         # Imports pandas, which no command needs that only looks.
         import pyarrow.dataset as ds
@@ -413,12 +413,12 @@ class Tables:
         partition_of = source_of(self.pipeline, source).partition_of
         wanted = (ds.field("pipeline") == self.pipeline.name) & (ds.field("source") == source)
         wanted &= (ds.field("table") == table) & (ds.field("offset") >= min(start.values()))
-        letters = self.letters.table.delta.to_pyarrow_dataset(filesystem=self.letters.store)
+        dead_letters = self.dead_letters.table.delta.to_pyarrow_dataset(filesystem=self.dead_letters.store)
         # As a number: a timestamp may lie beyond what Python can count.
         moment = ds.field("timestamp").cast(pa.int64())
         columns = {name: ds.field(name) for name in ("topic", "partition", "offset")} | {"moment": moment}
         found: dict[str, set[Stamp]] = {partition: set() for partition in start}
-        for row in letters.to_table(columns=columns, filter=wanted).to_pylist():
+        for row in dead_letters.to_table(columns=columns, filter=wanted).to_pylist():
             partition = partition_of(row["topic"], row["partition"])
             if partition in start and row["offset"] >= start[partition]:
                 found[partition].add((row["offset"], row["moment"]))

@@ -107,7 +107,7 @@ def forecast(pipeline: Pipeline) -> Forecast:
 def _places(lake: Tables) -> dict[str, TableHandle]:
     """The tables that are there or will be; a route stands for the tables that it may still make."""
     lake.find_routed()
-    return {**lake.places, **lake.routes}
+    return {**lake.handles, **lake.routes}
 
 
 def _path(handle: TableHandle) -> str:

@@ -60,8 +60,8 @@ def status(pipeline: Pipeline) -> PipelineStatus:
     lake = Tables(pipeline)
     lake.find_routed()
     with asking(pipeline) as asked:
-        tables = [_table(pipeline, handle, asked.clients, asked.ends) for handle in lake.places.values()]
-        letters = _table(pipeline, lake.letters, {}, {})
+        tables = [_table(pipeline, handle, asked.clients, asked.ends) for handle in lake.handles.values()]
+        letters = _table(pipeline, lake.dead_letters, {}, {})
     return PipelineStatus(pipeline.name, tables, letters, asked.troubles)
 
 

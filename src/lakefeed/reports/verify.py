@@ -70,13 +70,13 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
     lake = Tables(pipeline)
     lake.find_routed()
     # Tables before letters: while a pipeline runs, its letters land first, so these may only be further.
-    tables = [(handle, *_proof(handle)) for handle in lake.places.values()]
-    letters_proof, letters_log = _proof(lake.letters, letters=True)
-    letters = _told(lake.letters, letters_proof, letters_log)
+    tables = [(handle, *_proof(handle)) for handle in lake.handles.values()]
+    letters_proof, letters_log = _proof(lake.dead_letters, letters=True)
+    letters = _told(lake.dead_letters, letters_proof, letters_log)
     letters_scan = None
     # The tables' logs tell how many letters there were; how many are left, the letters themselves.
     if letters_proof and (deep or not letters_proof.untouched):
-        letters_scan = scan(lake.letters.store, letters_proof.present, OF_LETTERS)
+        letters_scan = scan(lake.dead_letters.store, letters_proof.present, OF_LETTERS)
     if deep and letters_scan and letters_proof:
         letters.findings += _repeated_letters(letters_scan, letters_proof.version)
     told = []
@@ -139,7 +139,7 @@ def _letters_in_place(
     found = []
     for source in handle.spec.from_ if handle.spec else ():
         for name, chain in _chains(proof, pipeline.name, source):
-            known = held.get(application_id(*name, letters_of=handle.name))
+            known = held.get(application_id(*name, dead_letters_of=handle.name))
             if chain.lettered and (known is None or known < chain.lettered[0]):
                 start, end = chain.lettered
                 text = f"{chain.partition}: the dead letters of offsets {start} to {end - 1} are missing"
@@ -276,7 +276,7 @@ def _count_letters(
             lowest, highest = reach.get(partition, (chain.first, -1))
             outside = lowest < chain.first or highest >= chain.next
             # Letters that are older than the table may be of a topic that had the name before.
-            since = log.lettered.get(application_id(*name, letters_of=handle.name))
+            since = log.lettered.get(application_id(*name, dead_letters_of=handle.name))
             older = since is not None and proof.created is not None and since < proof.created
             wrong = counts[partition] < chain.letters if older else counts[partition] != chain.letters
             if wrong and not outside:

@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 
 from lakefeed.columns.column_types import stored, type_text
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.dead_letters.find import LetterEvents, LetterFilter, read_letters
+from lakefeed.dead_letters.find import DeadLetterEvents, DeadLetterFilter, read_dead_letters
 from lakefeed.dead_letters.reconcile import (
     IDENTITY_COLUMNS,
     Identity,
     grouped,
     identities,
-    settle,
-    to_account,
-    unsettled,
+    reconcile,
+    to_commit_info,
+    unreconciled,
 )
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.plan import FlowPlan, format_of
@@ -82,29 +82,29 @@ class TableReplay:
 
 
 def replay(
-    pipeline: Pipeline, wanted: LetterFilter, *, who: str = "", dry_run: bool = False
+    pipeline: Pipeline, wanted: DeadLetterFilter, *, who: str = "", dry_run: bool = False
 ) -> list[TableReplay]:
     """Send dead letters through the pipeline again; may run while the pipeline runs.
 
     Those that become rows leave the dead letters; those that fail again stay as they are. With `dry_run`,
     nothing is changed, and files are written to a temporary folder only. The commits say `who` asked.
     """
-    lake = Tables(pipeline)
-    if lake.letters.look() is None:
+    tables = Tables(pipeline)
+    if tables.dead_letters.look() is None:
         return []
     found = []
-    for handle in lake.places.values():
+    for handle in tables.handles.values():
         if wanted.table in (None, handle.name):
             table = handle.look() if dry_run else handle.open(pipeline.name)
             if table is not None:
-                found.append(_Replay(lake, handle, wanted, who, dry_run).run())
-    return [*found, *_of_routes(lake, wanted)]
+                found.append(_Replay(tables, handle, wanted, who, dry_run).run())
+    return [*found, *_of_routes(tables, wanted)]
 
 
-def _of_routes(lake: Tables, wanted: LetterFilter) -> Iterator[TableReplay]:
-    for name in lake.routes:
+def _of_routes(tables: Tables, wanted: DeadLetterFilter) -> Iterator[TableReplay]:
+    for name in tables.routes:
         if wanted.table in (None, name):
-            letters = read_letters(lake, replace(wanted, table=name), ["offset"])
+            letters = read_dead_letters(tables, replace(wanted, table=name), ["offset"])
             if count := sum(batch.num_rows for batch in letters):
                 yield TableReplay(name, of_route=count)
 
@@ -113,9 +113,9 @@ class _Replay:
     """The replay of one table's dead letters."""
 
     def __init__(
-        self, lake: Tables, handle: TableHandle, wanted: LetterFilter, who: str, dry_run: bool
+        self, tables: Tables, handle: TableHandle, wanted: DeadLetterFilter, who: str, dry_run: bool
     ) -> None:
-        self._lake = lake
+        self._tables = tables
         self._handle = handle
         self._wanted = replace(wanted, table=handle.name)
         self._who = who
@@ -129,8 +129,8 @@ class _Replay:
         if self._dry_run:
             self._foresee()
         else:
-            settle(self._lake, self._handle)
-        letters = self._lake.letters.table
+            reconcile(self._tables, self._handle)
+        letters = self._tables.dead_letters.table
         self._version = letters.version
         for source, rows in self._batches():
             self._send(source, rows)
@@ -140,7 +140,7 @@ class _Replay:
         """What is done to the table before anything is sent: the same checks, and columns that it lacks."""
         handle = self._handle
         lacking = handle.changes(handle.table)
-        self._done = unsettled(self._lake, handle)
+        self._done = unreconciled(self._tables, handle)
         self._shape = handle.shape
         if lacking and self._shape:
             self._shape = self._shape.with_columns(merge_proposals(self._shape.schema, pa.schema(lacking)))
@@ -148,7 +148,7 @@ class _Replay:
     def _batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Letters that may be sent, by source, in portions that fit into a commit."""
         waiting: dict[str, _Portion] = {}
-        for batch in read_letters(self._lake, self._wanted, version=self._version):
+        for batch in read_dead_letters(self._tables, self._wanted, version=self._version):
             for source in sorted(set(batch.column("source").to_pylist())):
                 of_source = batch.filter(
                     pa.array([one == source for one in batch.column("source").to_pylist()])
@@ -172,8 +172,8 @@ class _Replay:
         if spec is None or source not in spec.from_:
             self._report.stranded += rows.num_rows
             return rows.slice(0, 0)
-        name = source_of(self._lake.pipeline, source).partition_of
-        at = positions_of(self._handle.table.transactions, self._lake.pipeline.name, source)
+        name = source_of(self._tables.pipeline, source).partition_of
+        at = positions_of(self._handle.table.transactions, self._tables.pipeline.name, source)
         events = zip(*(rows.column(key).to_pylist() for key in ("topic", "partition", "offset")), strict=True)
         passed = [offset < at.get(name(topic, number), 0) for topic, number, offset in events]
         self._report.waiting += passed.count(False)
@@ -200,9 +200,9 @@ class _Replay:
         )
 
     def _run(self, source: str, rows: pa.RecordBatch, scratch: Path) -> TableManifest:
-        pipeline = self._lake.pipeline
+        pipeline = self._tables.pipeline
         spec = source_of(pipeline, source)
-        events = LetterEvents(rows, spec.partition_of)
+        events = DeadLetterEvents(rows, spec.partition_of)
         ranges = [OffsetRange(partition, 0, 0) for partition in events.counts()]
         if not self._dry_run:
             self._shape = self._handle.shape
@@ -227,7 +227,7 @@ class _Replay:
         return manifest.tables[self._handle.name]
 
     def _evolve(self, source: str, proposal: pa.Schema) -> None:
-        handle, name = self._handle, self._lake.pipeline.name
+        handle, name = self._handle, self._tables.pipeline.name
         refuse_new_columns(handle, proposal)
         refuse_too_wide(handle.name, handle.columns(), proposal)
         if self._dry_run:
@@ -258,17 +258,17 @@ class _Replay:
 
     def _commit(self, good: pa.RecordBatch, result: TableManifest) -> None:
         """Rows first, then their letters: killed in between, the next who comes settles the letters."""
-        handle, name = self._handle, self._lake.pipeline.name
-        letters = self._lake.letters.table
-        key, settled = replay_id(name), replay_id(name, handle.name)
+        handle, name = self._handle, self._tables.pipeline.name
+        letters = self._tables.dead_letters.table
+        key, reconciled = replay_id(name), replay_id(name, handle.name)
         before = handle.table.transactions.get(key)
-        number = max(before or 0, letters.transactions.get(settled, 0)) + 1
+        number = max(before or 0, letters.transactions.get(reconciled, 0)) + 1
         commit_info = {
             "pipeline": name,
             "kind": "replay",
             "who": self._who,
             "rows": result.rows,
-            "letters": to_account(grouped(identities(good.select(IDENTITY_COLUMNS)))),
+            "letters": to_commit_info(grouped(identities(good.select(IDENTITY_COLUMNS)))),
             "letters_version": self._version,
         }
         files = [NewFile(one.path, one.size, one.partition_values, one.stats) for one in result.files]
@@ -282,7 +282,7 @@ class _Replay:
             raise
         self._report.versions.append(version)
         passing("replay_committed")
-        settle(self._lake, handle)
+        reconcile(self._tables, handle)
 
 
 @dataclass
@@ -321,7 +321,7 @@ class _Portion:
 def _refused(scratch: Path, result: TableManifest) -> list[dict[str, Any]]:
     """What the letters that failed again were told this time."""
     found = []
-    for file in result.letter_files:
+    for file in result.dead_letter_files:
         with pq.ParquetFile(scratch / "letters" / file.path) as parquet:
             rows = parquet.read()
         reasons = rows.select(["stage", "code", "error"]).to_pylist()

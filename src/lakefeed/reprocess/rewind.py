@@ -6,8 +6,8 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakefeed.dead_letters.find import LetterFilter, read_letters
-from lakefeed.dead_letters.reconcile import from_account, grouped, members, settle, to_account
+from lakefeed.dead_letters.find import DeadLetterFilter, read_dead_letters
+from lakefeed.dead_letters.reconcile import from_commit_info, grouped, members, reconcile, to_commit_info
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.instance import only_instance, running
 from lakefeed.errors import DataLoss, TableError, UsageError
@@ -68,10 +68,10 @@ def rewind(
     Refused while the pipeline runs, where the source has no longer what would be read again, and where
     files are gone. An instance on another machine is fenced by its next commit.
     """
-    lake = Tables(pipeline)
-    lake.find_routed()
-    if table not in lake.places:
-        raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, lake.places)}")
+    tables = Tables(pipeline)
+    tables.find_routed()
+    if table not in tables.handles:
+        raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, tables.handles)}")
     if dry_run:
         report = _Rewinding(pipeline, table, to_version, to_time).report
         if process := running(pipeline):
@@ -82,7 +82,7 @@ def rewind(
             )
         return report
     with only_instance(pipeline):
-        rewinding = _Rewinding(pipeline, table, to_version, to_time, settling=True)
+        rewinding = _Rewinding(pipeline, table, to_version, to_time, reconciling=True)
         if rewinding.report.undone and not undo_others:
             raise TableError(
                 f"table {table}: a rewind would also undo other changes: {rewinding.report.undone[0]}"
@@ -102,31 +102,31 @@ class _Rewinding:
         to_version: int | None,
         to_time: dt.datetime | None,
         *,
-        settling: bool = False,
+        reconciling: bool = False,
     ) -> None:
         self._pipeline = pipeline
-        self._lake = Tables(pipeline)
-        self._lake.find_routed()
-        self._handle: TableHandle = self._lake.places[table]
+        self._tables = Tables(pipeline)
+        self._tables.find_routed()
+        self._handle: TableHandle = self._tables.handles[table]
         opened = self._handle.look()
         if opened is None:
             raise TableError(f"table {table}: there is no Delta table at {self._handle.path} yet.")
-        if settling:
-            settle(self._lake, self._handle)
+        if reconciling:
+            reconcile(self._tables, self._handle)
         log = Log.open(self._handle.store)
         assert log is not None
         self._rewind = plan_rewind(log, to_version, to_time)
         self._refuse_what_the_source_has_lost()
-        self._back = self._letters_to_return()
+        self._back = self._dead_letters_to_return()
         self.report = self._report()
 
     def run(self, who: str) -> None:
         """Do it: the table in one commit, then its dead letters."""
         name, rewind = self._pipeline.name, self._rewind
         handle, key = self._handle, replay_id(name)
-        letters = self._lake.letters.look()
-        settled = letters.transactions.get(replay_id(name, handle.name), 0) if letters else 0
-        number = max(handle.table.transactions.get(key, 0), settled) + 1
+        letters = self._tables.dead_letters.look()
+        reconciled = letters.transactions.get(replay_id(name, handle.name), 0) if letters else 0
+        number = max(handle.table.transactions.get(key, 0), reconciled) + 1
         commit_info: dict[str, Any] = {
             "pipeline": name,
             "kind": "rewind",
@@ -141,7 +141,7 @@ class _Rewinding:
             counted = {key: number} if letters else {}
             self.report.version = restore(handle.table, rewind, rewind.transactions | counted, commit_info)
         passing("rewind_committed")
-        settle(self._lake, handle)
+        reconcile(self._tables, handle)
 
     def _refuse_what_the_source_has_lost(self) -> None:
         spec = self._handle.spec
@@ -185,23 +185,25 @@ class _Rewinding:
             if name.startswith(head)
         }
 
-    def _letters_to_return(self) -> list[dict[str, Any]]:
+    def _dead_letters_to_return(self) -> list[dict[str, Any]]:
         """Letters that were replayed since, and whose events are not read again: their rows go."""
         back = []
         for commit_info in self._rewind.replays:
             if commit_info.get("pipeline") != self._pipeline.name:
                 continue
-            lost = [one for one in members(from_account(commit_info["letters"])) if not self._read_again(one)]
+            lost = [
+                one for one in members(from_commit_info(commit_info["letters"])) if not self._read_again(one)
+            ]
             if lost:
-                letters = to_account(grouped(lost))
+                letters = to_commit_info(grouped(lost))
                 back.append({"version": commit_info["letters_version"], "letters": letters})
         self._refuse_letters_that_are_gone(back)
         return back
 
     def _refuse_letters_that_are_gone(self, back: list[dict[str, Any]]) -> None:
         for part in back:
-            for _ in read_letters(
-                self._lake, LetterFilter(table=self._handle.name), ["offset"], part["version"]
+            for _ in read_dead_letters(
+                self._tables, DeadLetterFilter(table=self._handle.name), ["offset"], part["version"]
             ):
                 pass
 
@@ -244,7 +246,7 @@ class _Rewinding:
         columns = ["source", "topic", "partition", "offset"]
         return sum(
             self._read_again((row["source"], row["topic"], row["partition"], 0, row["offset"]))
-            for batch in read_letters(self._lake, LetterFilter(table=self._handle.name), columns)
+            for batch in read_dead_letters(self._tables, DeadLetterFilter(table=self._handle.name), columns)
             for row in batch.to_pylist()
         )
 

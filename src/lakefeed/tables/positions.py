@@ -13,18 +13,18 @@ Positions = dict[str, int]
 """The next offset by partition name."""
 
 
-def application_id(pipeline: str, source: str, partition: str, letters_of: str | None = None) -> str:
-    """The `txn` application id of a source partition; with `letters_of`, of one table's dead letters."""
+def application_id(pipeline: str, source: str, partition: str, dead_letters_of: str | None = None) -> str:
+    """The `txn` application id of a source partition; with `dead_letters_of`, of one table's dead letters."""
     plain = f"{pipeline}/{source}/{partition}"
-    return f"{plain}/{letters_of}" if letters_of else plain
+    return f"{plain}/{dead_letters_of}" if dead_letters_of else plain
 
 
 def positions_of(
-    transactions: Mapping[str, int], pipeline: str, source: str, letters_of: str | None = None
+    transactions: Mapping[str, int], pipeline: str, source: str, dead_letters_of: str | None = None
 ) -> Positions:
     """The next offsets that a table holds for one source of a pipeline."""
     head = f"{pipeline}/{source}/"
-    tail = f"/{letters_of}" if letters_of else ""
+    tail = f"/{dead_letters_of}" if dead_letters_of else ""
     found: Positions = {}
     for name, version in transactions.items():
         partition = name.removeprefix(head).removesuffix(tail)

@@ -20,10 +20,10 @@ _log = logging.getLogger("lakefeed")
 
 
 @contextmanager
-def count_files(lake: Tables, watch: Watcher, every: float = _EVERY) -> Iterator[None]:
+def count_files(tables: Tables, watch: Watcher, every: float = _EVERY) -> Iterator[None]:
     """Count in a thread of its own while the run lasts; commits tell what changes in between."""
     over = threading.Event()
-    thread = threading.Thread(target=_count_on, args=(lake, watch, every, over), name="census", daemon=True)
+    thread = threading.Thread(target=_count_on, args=(tables, watch, every, over), name="census", daemon=True)
     thread.start()
     try:
         yield
@@ -31,7 +31,7 @@ def count_files(lake: Tables, watch: Watcher, every: float = _EVERY) -> Iterator
         over.set()
 
 
-def _count_on(lake: Tables, watch: Watcher, every: float, over: threading.Event) -> None:
+def _count_on(tables: Tables, watch: Watcher, every: float, over: threading.Event) -> None:
     """Tables that have just been opened are counted soon, all of them again at every turn."""
     known: set[str] = set()
     waited = every
@@ -39,7 +39,7 @@ def _count_on(lake: Tables, watch: Watcher, every: float, over: threading.Event)
         waited += _FIRST_AFTER
         everyone = waited >= every
         waited = 0.0 if everyone else waited
-        for handle in [*lake.places.values(), lake.letters]:
+        for handle in [*tables.handles.values(), tables.dead_letters]:
             if over.is_set():
                 return
             if handle.exists and (everyone or handle.name not in known):

@@ -41,15 +41,15 @@ class UpkeepJob:
 
 
 def jobs_of(
-    lake: Tables, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
+    tables: Tables, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[UpkeepJob]:
     """Every table of the run whose upkeep is on, the dead letters last."""
-    for handle in (*lake.places.values(), lake.letters):
+    for handle in (*tables.handles.values(), tables.dead_letters):
         if handle.upkeep is not None:
             yield UpkeepJob(
                 handle,
                 handle.upkeep,
-                _rewriter(handle, handle.upkeep, lake.pipeline.name, spark, stopping),
+                _rewriter(handle, handle.upkeep, tables.pipeline.name, spark, stopping),
                 handle.spec.target_file_size if handle.spec else TARGET_FILE_SIZE,
                 handle.spec.cluster_by if handle.spec else (),
             )
@@ -59,14 +59,14 @@ class UpkeepJobs:
     """The charges of a run; tables that a route has made since the last look are among them."""
 
     def __init__(
-        self, lake: Tables, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
+        self, tables: Tables, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
     ) -> None:
-        self._lake, self._spark, self._stopping = lake, spark, stopping
+        self._tables, self._spark, self._stopping = tables, spark, stopping
         self._known: dict[str, UpkeepJob] = {}
 
     def __call__(self) -> list[UpkeepJob]:
         """All of them; what is known of a table already stays."""
-        for job in jobs_of(self._lake, self._spark, self._stopping):
+        for job in jobs_of(self._tables, self._spark, self._stopping):
             self._known.setdefault(job.handle.name, job)
         return list(self._known.values())
 

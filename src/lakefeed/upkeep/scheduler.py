@@ -61,15 +61,15 @@ class Scheduler:
 
     def __init__(
         self,
-        charges: Sequence[UpkeepJob] | Callable[[], Sequence[UpkeepJob]],
-        agenda: Schedule,
+        jobs: Sequence[UpkeepJob] | Callable[[], Sequence[UpkeepJob]],
+        schedule: Schedule,
         watch: Watcher,
         stop: threading.Event,
         clock: SteadyClock | None = None,
     ) -> None:
-        self._look = charges if callable(charges) else lambda: charges
-        self._charges: Sequence[UpkeepJob] = ()
-        self._agenda = agenda
+        self._look = jobs if callable(jobs) else lambda: jobs
+        self._jobs: Sequence[UpkeepJob] = ()
+        self._schedule = schedule
         self._watch = watch
         self._stop = stop
         self._ended = threading.Event()
@@ -85,7 +85,7 @@ class Scheduler:
         at_work: dict[int, tuple[str, Iterator[None]]] = {}
         while not self._stopping():
             try:
-                self._charges = self._look()
+                self._jobs = self._look()
                 waits = self._waits()
             except Exception as error:
                 # A store that is away, most often: the tables of a route are looked for anew.
@@ -95,9 +95,9 @@ class Scheduler:
                 continue
             for wait, at, name in waits:
                 if wait <= 0 and at not in at_work:
-                    at_work[at] = (name, self._steps(self._charges[at], name))
+                    at_work[at] = (name, self._steps(self._jobs[at], name))
             for at, (name, steps) in list(at_work.items()):
-                if not self._advance(self._charges[at], name, steps):
+                if not self._advance(self._jobs[at], name, steps):
                     del at_work[at]
             if not waits or (not at_work and self.rest(min(60.0, max(_LOOK, waits[0][0])))):
                 return
@@ -126,8 +126,8 @@ class Scheduler:
     def _waits(self) -> list[tuple[float, int, str]]:
         """Every operation with the seconds until it is due and the number of its table, soonest first."""
         return sorted(
-            (self._agenda.seconds_until(job.handle.name, name, every), at, name)
-            for at, job in enumerate(self._charges)
+            (self._schedule.seconds_until(job.handle.name, name, every), at, name)
+            for at, job in enumerate(self._jobs)
             for name, every in job.intervals().items()
         )
 
@@ -150,7 +150,7 @@ class Scheduler:
             wait = job.intervals()[operation]
         # What a stop cuts short is still due at the next start.
         if not self._stopping():
-            self._agenda.wait(name, operation, job.intervals()[operation], wait)
+            self._schedule.wait(name, operation, job.intervals()[operation], wait)
         return False
 
     def _steps(self, job: UpkeepJob, operation: str) -> Iterator[None]:
@@ -197,7 +197,7 @@ class Scheduler:
     def _cluster(self, job: UpkeepJob) -> Iterator[Change]:
         """Order the partitions that got files since they were last put in order."""
         name, table = job.handle.name, job.rewriter.table()
-        known = self._agenda.ordered(name)
+        known = self._schedule.ordered(name)
         first = 0 if known is None else table.version + 1
         plan = z_order.plan(table, job.cluster_by, target_size=_target_size(job), first_entry=first)
         marks = self._marks(job, plan, known)
@@ -216,7 +216,7 @@ class Scheduler:
             # With a file that the stream has added meanwhile, the partition is not in order yet.
             if count == change.files_after:
                 marks[key] = newest
-            self._agenda.set_ordered(name, marks)
+            self._schedule.set_ordered(name, marks)
             yield change
 
     def _marks(
@@ -296,14 +296,14 @@ def _moment(table: LakeTable, column: str, before: datetime) -> str:
 
 
 @contextmanager
-def beside(caretaker: Scheduler, patience: float) -> Iterator[None]:
+def running(scheduler: Scheduler, timeout: float) -> Iterator[None]:
     """Run upkeep in a thread of its own while the body runs; a step that runs on is waited for briefly."""
-    thread = threading.Thread(target=caretaker.run, name="upkeep", daemon=True)
+    thread = threading.Thread(target=scheduler.run, name="upkeep", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        caretaker.end()
-        thread.join(patience)
+        scheduler.end()
+        thread.join(timeout)
         if thread.is_alive():
             _log.info("a step of upkeep did not end in time and was abandoned; it is tried again later")

@@ -103,7 +103,7 @@ def test_verify_counts_dead_letters_as_they_are_after_a_replay(lakefeed: Lakefee
     code, out, _ = lakefeed("verify", shop)
 
     assert code == 0
-    left = [len(at) for at in (letters_of(shop, 0), letters_of(shop, 1))]
+    left = [len(at) for at in (dead_letters_of(shop, 0), dead_letters_of(shop, 1))]
     assert sum(left) == 10
     assert out.splitlines()[1:3] == [
         f"  clicks/{number}: offsets 0 to 49, 50 events read, {counted(count, 'dead letter')}, "
@@ -112,7 +112,7 @@ def test_verify_counts_dead_letters_as_they_are_after_a_replay(lakefeed: Lakefee
     ]
 
 
-def letters_of(shop: Path, partition: int) -> list[int]:
+def dead_letters_of(shop: Path, partition: int) -> list[int]:
     letters = DeltaTable(shop.parent / "shop_dead_letters").to_pyarrow_table().to_pylist()
     return [letter["offset"] for letter in letters if letter["partition"] == partition]
 

@@ -155,7 +155,7 @@ give_up_after: {give_up_after}
         self.wait_for(lambda: all(self.count(table) == count for table, count in counts.items()))
 
     def together(self, *tables: str) -> None:
-        self.wait_for(lambda: self.flows[0].seat.tables == list(tables))
+        self.wait_for(lambda: self.flows[0].assignment.tables == list(tables))
 
     def check(self, *tables: str) -> None:
         for name in tables:
@@ -202,7 +202,7 @@ def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_j
     shop.start()
     shop.rows = 1050
     shop.has(old=1050, late=0)
-    apart = shop.flows[0].seat.tables
+    apart = shop.flows[0].assignment.tables
     shop.held.set()
     shop.together("old", "late")
     shop.slow = set()
@@ -297,7 +297,7 @@ def test_table_without_columns_waits_for_them_apart_from_the_others(
     shop.start()
     shop.rows = 1100
     shop.has(old=1100)
-    shop.wait_for(lambda: shop.flows[1:] and shop.flows[1].landed >= 10)
+    shop.wait_for(lambda: shop.flows[1:] and shop.flows[1].batches >= 10)
     shop.rows = 1200
     shop.has(old=1200)
     moves = list(shop.ears.moves)
@@ -475,10 +475,10 @@ def test_route_that_one_task_failed_for_is_left_to_its_own_flow_whatever_other_t
         {"kinds/view": pa.schema([("event_id", pa.int64())])}, {"kinds": StoreUnavailable("away")}
     )
 
-    with flow._assignment.living(flow.seat.number) as flow._tables:
-        flow._settle(outcome, client)
+    with flow._assignments.feeding(flow.assignment.number) as flow._fed:
+        flow._apply(outcome, client)
 
-    assert [one.seat.tables for one in launched] == [["kinds"]]
+    assert [one.assignment.tables for one in launched] == [["kinds"]]
     assert not (shop.folder / "kinds").exists()
 
 
@@ -488,13 +488,14 @@ def test_idle_table_records_its_position_ever_less_often(shop: Shop) -> None:
     pipeline = Pipeline.from_file(shop.file)
     lake = Tables(pipeline)
     flow = InlineFlow(lake, "clicks", shop.folder / "state", unwatched)
-    (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100, bad_ratio=0.01), "clicks"))
-    landing = Committer(lake, "clicks", {}, [reach], unwatched)
+    client = GenerateClient(GenerateSource(rows=100, bad_ratio=0.01), "clicks")
+    ((progress,), _) = flow._start_positions.find(client, ["quiet"])
+    committer = Committer(lake, "clicks", {}, [progress], unwatched)
 
     for offset in range(60):
-        reach.extend(OffsetRange("0", offset, offset + 1), 0, 0)
-        assert landing.record_when_due() == {}
-    landing.close()
+        progress.extend(OffsetRange("0", offset, offset + 1), 0, 0)
+        assert committer.record_when_due() == {}
+    committer.close()
 
     accounts = [commit_info_of(info) for info in DeltaTable(shop.folder / "quiet").history()]
     # After 1, 3, 7, 15, 30, 45 and 60 chances.

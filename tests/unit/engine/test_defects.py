@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from lakefeed import BatchFailed, Fenced, GaveUp, Pipeline, SourceUnavailable
 from lakefeed.engine import retries
-from lakefeed.engine.assignment import Assignment, Seat
+from lakefeed.engine.assignment import Assignment, Assignments
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.inline import run_inline
@@ -63,27 +63,27 @@ class Ears:
 
 
 class Staged:
-    """A flow that does what it is told, life after life; an empty list ends it well."""
+    """A flow that does what it is told, run after run; an empty list ends it well."""
 
-    def __init__(self, source: str, lives: list[Exception | int]) -> None:
-        self.source, self.landed, self.is_stranded = source, 0, False
+    def __init__(self, source: str, runs: list[Exception | int]) -> None:
+        self.source, self.batches, self.has_lost_spark = source, 0, False
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
-        self.lives = lives
-        self.seat: Seat | None = None
+        self.runs = runs
+        self.assignment: Assignment | None = None
 
-    def live(self) -> bool:
-        if not self.lives:
+    def run(self) -> bool:
+        if not self.runs:
             return True
-        now = self.lives.pop(0)
+        now = self.runs.pop(0)
         if isinstance(now, Exception):
             raise now
-        self.landed += now
+        self.batches += now
         return False
 
 
 def supervise(pipeline: Pipeline, watcher: Any, *staged: Staged) -> LakefeedError | None:
     for flow in staged:
-        flow.seat = Assignment(Tables(pipeline), flow.source, watcher).main()
+        flow.assignment = Assignments(Tables(pipeline), flow.source, watcher).main()
     flows: Any = list(staged)
     try:
         Supervisor(pipeline, flows, watcher, threading.Event()).run()
@@ -134,7 +134,7 @@ def test_defect_that_passes_is_survived(tmp_path: Path) -> None:
 
     assert supervise(shop(tmp_path), ears, flow) is None
     assert [text.split("\n")[0] for text in ears.troubles] == [
-        f"source clicks: a defect in Lakefeed: {what} (test_defects.py, line {line_of(Staged.live) + 4})"
+        f"source clicks: a defect in Lakefeed: {what} (test_defects.py, line {line_of(Staged.run) + 4})"
         for what in ("KeyError: 'x'", "RecursionError: deep", "AttributeError: y")
     ]
     assert ears.ended == {}
@@ -153,7 +153,7 @@ def test_defects_are_counted_until_a_batch_has_landed(tmp_path: Path) -> None:
 
 def test_defect_is_never_retried_without_spark(tmp_path: Path) -> None:
     flow = Staged("clicks", [KeyError("x")])
-    flow.is_stranded = True
+    flow.has_lost_spark = True
 
     ended = supervise(shop(tmp_path), Ears(), flow)
 
@@ -170,7 +170,7 @@ def test_source_that_is_given_up_leaves_the_others_alone(tmp_path: Path) -> None
     assert isinstance(ended, GaveUp)
     assert ears.ended == {"source clicks": str(ended)}
     assert "The same batch failed 6 times" in str(ended)
-    assert not busy.lives
+    assert not busy.runs
     assert not busy.stop.is_set()
 
 
@@ -181,7 +181,7 @@ def test_fence_still_ends_the_whole_run(tmp_path: Path) -> None:
     ended = supervise(shop(tmp_path), ears, Staged("clicks", [Fenced("another instance")]), patient)
 
     assert isinstance(ended, Fenced)
-    assert patient.lives
+    assert patient.runs
 
 
 def test_state_that_cannot_be_written_does_not_hide_a_defect(tmp_path: Path) -> None:

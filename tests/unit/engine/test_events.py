@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from lakefeed import Fenced, Pipeline, SourceError, TableError
-from lakefeed.engine.assignment import Assignment
+from lakefeed.engine.assignment import Assignments
+from lakefeed.engine.batch.awaiting_schema import AwaitingSchema
 from lakefeed.engine.batch.committer import Committer, Outcome
-from lakefeed.engine.batch.empty_schema import Blank
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, Manifest
 from lakefeed.engine.batch.plan import FlowPlan
@@ -74,19 +74,19 @@ class Flowing:
         self.client = GenerateClient(GenerateSource(rows=1000, bad_ratio=0.1), "clicks")
         self.begin()
         # The first attempt shows the columns that the table lacks.
-        self.flow._settle(self.land(0, 100), self.client)
+        self.flow._apply(self.land(0, 100), self.client)
         self.begin()
         self.ears.heard.clear()
 
     def begin(self) -> None:
-        reaches = self.flow._reaches(self.client)
-        self.plan: FlowPlan = self.flow._plan(reaches)
-        self.landing = Committer(self.lake, "clicks", {}, reaches, self.ears)
+        opened, _ = self.flow._start_positions.find(self.client, ["events"])
+        self.plan: FlowPlan = self.flow._plan(opened)
+        self.committer = Committer(self.lake, "clicks", {}, opened, self.ears)
 
     def land(self, start: int, end: int) -> Outcome:
         manifest = run_task(self.plan, [OffsetRange("0", start, end)])
         sent = Manifest.from_json(manifest.to_json())
-        return self.landing.land([OffsetRange("0", start, end)], [sent])
+        return self.committer.commit([OffsetRange("0", start, end)], [sent])
 
 
 def test_a_batch_tells_its_commits_its_dead_letters_and_how_far_each_table_is(tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ def test_files_are_counted_without_being_asked_until_the_run_ends(
     assert (letters.rows, letters.small_files) == (10, 0)
 
 
-def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> FlowRun:
-    """A life that finds so many events waiting, and is told to stop when it rests."""
+def flow_run(ears: Ears, folder: Path, *, after_failure: bool, waiting: int) -> FlowRun:
+    """A run that finds so many events waiting, and is told to stop when it rests."""
     client = GenerateSource(rows=waiting).client("shop", "clicks")
-    landing: Any = SimpleNamespace(
-        blank=Blank(ears),
+    committer: Any = SimpleNamespace(
+        awaiting_schema=AwaitingSchema(ears),
         record_positions=dict,
         committed=dict,
         is_kept=True,
@@ -183,43 +183,43 @@ def living(ears: Ears, folder: Path, *, shaken: bool, waiting: int) -> FlowRun:
         tell_positions=lambda: None,
     )
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end)
-    pace = BatchLimits(Flush(interval=60))
+    limits = BatchLimits(Flush(interval=60))
     # What waits has come after the start.
-    pace.allowed(0)
-    life = FlowRun(
+    limits.allowed(0)
+    run = FlowRun(
         client=client,
-        landing=landing,
+        committer=committer,
         plan=plan,
         start={"0": 0},
         until=None,
-        pace=pace,
+        limits=limits,
         stop=threading.Event(),
         watch=ears,
-        seat=Assignment(Tables(one_table(folder)), "clicks", ears).main(),
-        shaken=shaken,
+        assignment=Assignments(Tables(one_table(folder)), "clicks", ears).main(),
+        after_failure=after_failure,
     )
 
     def rest() -> Outcome:
-        life.stop.set()
+        run.stop.set()
         return Outcome()
 
-    life._rest = rest  # type: ignore[method-assign]
-    return life
+    run._rest = rest  # type: ignore[method-assign]
+    return run
 
 
 @pytest.mark.parametrize(
-    ("shaken", "waiting", "over"),
+    ("after_failure", "waiting", "over"),
     [(False, 0, True), (False, 5, True), (True, 0, True), (True, 5, False)],
     ids=["answers", "answers, and events wait", "nothing left to fail", "the batch that failed still waits"],
 )
 def test_a_trouble_is_over_when_the_source_answers_unless_a_batch_that_failed_still_waits(
-    shaken: bool, waiting: int, over: bool, tmp_path: Path
+    after_failure: bool, waiting: int, over: bool, tmp_path: Path
 ) -> None:
     ears = Ears()
-    life = living(ears, tmp_path, shaken=shaken, waiting=waiting)
+    run = flow_run(ears, tmp_path, after_failure=after_failure, waiting=waiting)
 
-    life.run()
-    life.close()
+    run.run()
+    run.close()
 
     assert (SourceTrouble("clicks", "") in ears.heard) == over
 
@@ -236,13 +236,14 @@ def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path:
         }
     )
     flow = Flow(Tables(pipeline), "clicks", None, tmp_path, unwatched, once=True)  # type: ignore[arg-type]
-    fast, slow = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
-    landing = Committer(Tables(pipeline), "clicks", {}, [fast, slow], unwatched)
+    client = GenerateClient(GenerateSource(rows=100), "clicks")
+    (fast, slow), _ = flow._start_positions.find(client, ["fast", "slow"])
+    committer = Committer(Tables(pipeline), "clicks", {}, [fast, slow], unwatched)
     fast.logged, slow.logged = {"0": 79}, {"0": 9}
     slow.extend(OffsetRange("0", 10, 60), 50, 0)
 
-    told: Offsets = flow.seat.committed(landing.committed())
-    landing.close()
+    told: Offsets = flow.assignment.committed(committer.committed())
+    committer.close()
 
     assert told == {"0": 10}
     assert slow.read_to == {"0": 60}
@@ -252,12 +253,12 @@ class Doomed:
     """A flow that ends with an error after a while."""
 
     def __init__(self, pipeline: Pipeline, source: str, error: Exception, after: float) -> None:
-        self.source, self.landed, self.is_stranded = source, 0, False
-        self.seat = Assignment(Tables(pipeline), "clicks", unwatched).main()
+        self.source, self.batches, self.has_lost_spark = source, 0, False
+        self.assignment = Assignments(Tables(pipeline), "clicks", unwatched).main()
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
-        self._error, self._after = error, after
+        self.once, self._error, self._after = False, error, after
 
-    def live(self) -> bool:
+    def run(self) -> bool:
         time.sleep(self._after)
         raise self._error
 

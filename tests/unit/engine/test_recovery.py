@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline, StoreUnavailable, TableError
-from lakefeed.engine.assignment import Assignment
+from lakefeed.engine.assignment import Assignments
+from lakefeed.engine.batch.awaiting_schema import AwaitingSchema
 from lakefeed.engine.batch.committer import Committer, Outcome
-from lakefeed.engine.batch.empty_schema import Blank
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest, TableManifest
 from lakefeed.engine.flow import Flow
@@ -53,7 +53,7 @@ class Overtaken(GenerateClient):
     def start(self) -> Offsets:
         other, self._other = self._other, None
         if other:
-            handle = other.places["events"]
+            handle = other.handles["events"]
             columns = handle.columns()
             assert columns is not None
             table = handle.create(columns, {"shop/clicks/0": -1}, {})
@@ -68,10 +68,10 @@ def test_instance_that_was_overtaken_while_creating_the_table_begins_where_the_o
     spark: Any = None
     flow = Flow(Tables(pipeline), "clicks", spark, tmp_path / "state", unwatched, once=True)
 
-    (reach,) = flow._reaches(Overtaken(Tables(pipeline)))
+    ((progress,), _) = flow._start_positions.find(Overtaken(Tables(pipeline)), ["events"])
 
-    assert reach.logged == {"0": 9}
-    assert reach.rows_from == {"0": 10}
+    assert progress.logged == {"0": 9}
+    assert progress.rows_from == {"0": 10}
 
 
 def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path) -> None:
@@ -82,35 +82,35 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
             troubles.append(event.text)
 
     failed = Outcome(failures={"events": StoreUnavailable("the store does not answer")})
-    landing: Any = SimpleNamespace(
-        blank=Blank(unwatched),
+    committer: Any = SimpleNamespace(
+        awaiting_schema=AwaitingSchema(unwatched),
         committed=dict,
-        land=lambda spans, manifests, confirm: failed,
+        commit=lambda spans, manifests, confirm: failed,
         record_positions=lambda at_least: {},
         is_kept=True,
         close=lambda: None,
     )
     plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end, positions=list, cores=1)
     frame: Any = SimpleNamespace(collect=lambda: [(Manifest().to_json(),)])
-    life = FlowRun(
+    run = FlowRun(
         client=GenerateSource(rows=100).client("shop", "clicks"),
-        landing=landing,
+        committer=committer,
         plan=plan,
         start={"0": 0},
         until=None,
-        pace=BatchLimits(Flush(), hurry=True),
+        limits=BatchLimits(Flush(), hurry=True),
         stop=threading.Event(),
         watch=watch,
-        seat=Assignment(Tables(shop(tmp_path)), "clicks", watch).main(),
-        shaken=True,
+        assignment=Assignments(Tables(shop(tmp_path)), "clicks", watch).main(),
+        after_failure=True,
     )
-    life.channel.open_to = lambda end, tasks: life.take(frame, 0)  # type: ignore[method-assign]
+    run.channel.open_to = lambda end, tasks: run.take(frame, 0)  # type: ignore[method-assign]
 
-    outcome = life.run()
-    life.close()
+    outcome = run.run()
+    run.close()
 
     assert outcome is failed
-    assert life.seat.landed == 0
+    assert run.assignment.batches == 0
     assert troubles == []
 
 
@@ -119,7 +119,7 @@ def test_table_of_other_columns_is_not_taken_for_the_dead_letters(tmp_path: Path
     lake = Tables(shop(tmp_path))
 
     with pytest.raises(TableError) as refused:
-        lake.open_letters()
+        lake.open_dead_letters()
 
     assert str(refused.value) == (
         f"{tmp_path / 'shop_dead_letters'} is not a table of dead letters.\n"
@@ -134,8 +134,9 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     lake = Tables(pipeline)
     spark: Any = None
     flow = Flow(lake, "clicks", spark, tmp_path / "state", unwatched, once=True)
-    (reach,) = flow._reaches(GenerateClient(GenerateSource(rows=100), "clicks"))
-    landing = Committer(lake, "clicks", {}, [reach], unwatched)
+    client = GenerateClient(GenerateSource(rows=100), "clicks")
+    ((progress,), _) = flow._start_positions.find(client, ["events"])
+    committer = Committer(lake, "clicks", {}, [progress], unwatched)
     (tmp_path / "events" / "a.parquet").write_bytes(b"x")
     file = DataFile("a.parquet", 1, 10, {}, '{"numRecords": 10}')
     batch = Manifest([OffsetRange("0", 0, 10)], {"events": TableManifest("events", [file])}, {"0": 10})
@@ -146,9 +147,9 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     with monkeypatch.context() as broken:
         broken.setattr("os.link", refuse)
         broken.setattr("lakefeed.tables.write.commit._FIRST_WAIT", 0)
-        outcome = landing.land([OffsetRange("0", 0, 10)], [batch])
-    recorded = landing.record_positions()
-    landing.close()
+        outcome = committer.commit([OffsetRange("0", 0, 10)], [batch])
+    recorded = committer.record_positions()
+    committer.close()
 
     assert isinstance(outcome.failures["events"], StoreUnavailable)
     assert recorded == {}

@@ -67,7 +67,7 @@ def test_a_column_of_mixed_types_takes_every_value_and_remembers_so(tmp_path: Pa
 
     pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
     moved = pipeline.tables["orders"].model_copy(update={"path": landed.path("orders")})
-    handle = Tables(pipeline.model_copy(update={"tables": {"orders": moved}})).places["orders"]
+    handle = Tables(pipeline.model_copy(update={"tables": {"orders": moved}})).handles["orders"]
     handle.look()
     columns = handle.columns()
     assert columns is not None
@@ -147,7 +147,7 @@ def waiting(folder: Path, have: pa.Table, events: list[Any], text: str = ORDERS)
     (folder / "shop.yaml").write_text(text)
     pipeline = Pipeline.from_file(folder / "shop.yaml")
     moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, folder / "run")
-    write_deltalake(Tables(moved).places["orders"].path, have)
+    write_deltalake(Tables(moved).handles["orders"].path, have)
     (told,) = forecast(moved).tables
     return told
 

@@ -173,7 +173,7 @@ def test_dead_letters_from_before_the_beginning_of_a_table_that_was_made_anew_ar
 ) -> None:
     shop.fill()
     shutil.rmtree(shop.table)
-    handle = Tables(shop.pipeline).places["events"]
+    handle = Tables(shop.pipeline).handles["events"]
     columns = handle.columns()
     assert columns is not None
     handle.create(columns, {"shop/clicks/0": 49}, {"pipeline": "shop", "source": "clicks", "kind": "create"})

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from lakefeed import Fenced, LakefeedError
 from lakefeed.dead_letters.discard import discard
-from lakefeed.dead_letters.find import LetterFilter, newest_letters, summaries
+from lakefeed.dead_letters.find import DeadLetterFilter, newest_dead_letters, summaries
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.run_events import RunEvent, TableChanged
 from lakefeed.handles.tables import Tables
@@ -25,7 +25,7 @@ from support.ledger import dead_letters, table_ids
 from support.offline import drain
 from support.shop import Shop
 
-ALL = LetterFilter()
+ALL = DeadLetterFilter()
 
 
 class ReplayedShop(Shop):
@@ -199,19 +199,19 @@ def test_letters_ask_for_new_columns_as_events_do(shop: ReplayedShop) -> None:
 @pytest.mark.parametrize(
     ("wanted", "rows"),
     [
-        (LetterFilter(partition=1), 40),
-        (LetterFilter(offset=3), 2),
-        (LetterFilter(stage="schema"), 90),
-        (LetterFilter(code="no_such_code"), 0),
-        (LetterFilter(topic="none"), 0),
-        (LetterFilter(source="clicks", table="events"), 90),
-        (LetterFilter(source="other"), 0),
-        (LetterFilter(until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), 0),
-        (LetterFilter(since=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), 90),
+        (DeadLetterFilter(partition=1), 40),
+        (DeadLetterFilter(offset=3), 2),
+        (DeadLetterFilter(stage="schema"), 90),
+        (DeadLetterFilter(code="no_such_code"), 0),
+        (DeadLetterFilter(topic="none"), 0),
+        (DeadLetterFilter(source="clicks", table="events"), 90),
+        (DeadLetterFilter(source="other"), 0),
+        (DeadLetterFilter(until=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), 0),
+        (DeadLetterFilter(since=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), 90),
     ],
 )
 def test_only_letters_that_are_meant_are_replayed(
-    shop: ReplayedShop, wanted: LetterFilter, rows: int
+    shop: ReplayedShop, wanted: DeadLetterFilter, rows: int
 ) -> None:
     shop.fill()
 
@@ -257,7 +257,7 @@ def test_replay_that_is_killed_before_the_letters_are_settled_is_finished_by_who
     elif who == "run":
         shop.drain()
     else:
-        discard(shop.pipeline, LetterFilter(code="none"), who="me", reason="test")
+        discard(shop.pipeline, DeadLetterFilter(code="none"), who="me", reason="test")
 
     assert left == 100
     assert [str(one) for one in proof.tables[0].findings] == [
@@ -311,7 +311,7 @@ def test_letters_of_a_source_that_no_longer_feeds_the_table_are_told(shop: Repla
 
 def test_discard_deletes_what_is_meant_and_keeps_who_and_why(shop: ReplayedShop) -> None:
     shop.fill()
-    wanted = LetterFilter(stage="decode", since=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    wanted = DeadLetterFilter(stage="decode", since=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
 
     shown = discard(shop.pipeline, wanted, who="me@here", reason="noise", dry_run=True)
     untouched = len(dead_letters(shop.letters))
@@ -330,7 +330,7 @@ def test_letters_are_counted_by_kind_and_shown_newest_first(shop: ReplayedShop) 
     shop.fill()
 
     kinds = summaries(Tables(shop.pipeline), ALL)
-    shown = newest_letters(Tables(shop.pipeline), LetterFilter(stage="decode"), 3)
+    shown = newest_dead_letters(Tables(shop.pipeline), DeadLetterFilter(stage="decode"), 3)
 
     assert [(one.table, one.source, one.stage, one.letters) for one in kinds] == [
         ("events", "clicks", "schema", 90),

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Fenced, Pipeline, TableError, UsageError
-from lakefeed.dead_letters.find import LetterFilter
+from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.instance import only_instance
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
@@ -142,14 +142,14 @@ def test_instance_elsewhere_is_fenced_by_a_rewind(shop: RewoundShop) -> None:
     shop.write(rows=1200)
     from lakefeed.engine.batch import committer
 
-    committed = committer.Committer.land
+    committed = committer.Committer.commit
 
     def overtaken(self: Any, *args: Any) -> Any:
         rewind(shop.pipeline, "events", to_version=2)
         return committed(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(committer.Committer, "land", overtaken)
+        patch.setattr(committer.Committer, "commit", overtaken)
         with pytest.raises(Fenced, match="another instance of this pipeline has written"):
             shop.fill()
     shop.fill()
@@ -246,7 +246,7 @@ def test_letters_that_were_replayed_since_become_letters_again_unless_their_even
     shop.write(rows=400, time="timestamp(ms)")
     shop.fill()
     shop.write(rows=400)
-    replay(shop.pipeline, LetterFilter(partition=0))
+    replay(shop.pipeline, DeadLetterFilter(partition=0))
     shop.write(rows=1000)
     shop.fill()
     replayed = DeltaTable(shop.table).history()
@@ -255,7 +255,7 @@ def test_letters_that_were_replayed_since_become_letters_again_unless_their_even
     report = rewind(shop.pipeline, "events", to_version=target)
     rewound = [one["offset"] for one in dead_letters(shop.letters) if one["partition"] == 0]
     shop.fill()
-    replay(shop.pipeline, LetterFilter())
+    replay(shop.pipeline, DeadLetterFilter())
 
     assert report.letters_returned == 200
     assert set(range(200)) <= set(rewound)

@@ -14,12 +14,12 @@ def test_positions_of_other_pipelines_sources_and_dead_letters_are_left_out() ->
         application_id("shop", "clicks", "t-0"): 1,
         application_id("shop", "clicks2", "t-0"): 2,
         application_id("shop2", "clicks", "t-0"): 3,
-        application_id("shop", "clicks", "t-0", letters_of="events"): 4,
+        application_id("shop", "clicks", "t-0", dead_letters_of="events"): 4,
         mark_id("shop", "clicks", "t"): 5,
     }
 
     assert positions_of(transactions, "shop", "clicks") == {"t-0": 2}
-    assert positions_of(transactions, "shop", "clicks", letters_of="events") == {"t-0": 5}
+    assert positions_of(transactions, "shop", "clicks", dead_letters_of="events") == {"t-0": 5}
     assert marks_of(transactions, "shop", "clicks") == {"t": 5}
 
 

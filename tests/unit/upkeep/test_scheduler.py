@@ -18,7 +18,7 @@ from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.jobs import UpkeepJob
 from lakefeed.upkeep.schedule import Schedule
-from lakefeed.upkeep.scheduler import Scheduler, SteadyClock, beside
+from lakefeed.upkeep.scheduler import Scheduler, SteadyClock, running
 from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
 
 
@@ -338,13 +338,13 @@ def test_upkeep_takes_no_more_than_its_share_of_time(tmp_path: Path) -> None:
     assert worked / (time.monotonic() - began) < 0.26
 
 
-def test_caretaker_does_what_is_due_until_the_run_ends(tmp_path: Path) -> None:
+def test_scheduler_does_what_is_due_until_the_run_ends(tmp_path: Path) -> None:
     kept = Kept(tmp_path, "{compact: {every: 300ms, min_files: 2}, vacuum: {every: 200ms}, max_share: 1}")
     kept.add(0, 2)
     old = orphan(kept.path, "day=2026-01-01/part-old.parquet", 8)
     began = time.monotonic()
 
-    with beside(kept.caretaker, 10):
+    with running(kept.scheduler, 10):
         while (old.exists() or len(kept.files()) > 1) and time.monotonic() - began < 30:
             time.sleep(0.02)
         waited = time.monotonic() - began

@@ -10,7 +10,7 @@ import typer
 
 from lakefeed.commands.options import Json, Overrides, PipelineFile, moment, with_options_of
 from lakefeed.commands.output import opened, print_report
-from lakefeed.dead_letters.find import LetterFilter, count_letters, refuse_unknown_table
+from lakefeed.dead_letters.find import DeadLetterFilter, count_dead_letters, refuse_unknown_table
 from lakefeed.errors import UsageError
 from lakefeed.handles.tables import Tables
 from lakefeed.text import counted
@@ -38,7 +38,7 @@ class LettersCommand:
     """The tables of the pipeline, and which dead letters are meant."""
 
     tables: Tables
-    wanted: LetterFilter
+    wanted: DeadLetterFilter
 
 
 def letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[..., None]:
@@ -62,13 +62,13 @@ def letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[..., 
     ) -> None:
         first, last = moment(since, "--since"), moment(until, "--until")
         topic, number = topic_and_number(topic, partition)
-        wanted = LetterFilter(table, source, stage, code, topic, number, offset, first, last)
+        wanted = DeadLetterFilter(table, source, stage, code, topic, number, offset, first, last)
         with opened(file, overrides) as (pipeline, redactor):
             tables = Tables(pipeline)
             refuse_unknown_table(tables, wanted.table)
             report, lines = own(LettersCommand(tables, wanted), **options)
             if not lines and not as_json:
-                lines = [_none_of(count_letters(tables))]
+                lines = [_none_of(count_dead_letters(tables))]
         print_report(report, lines, redactor, as_json)
 
     return with_options_of(own, shared)

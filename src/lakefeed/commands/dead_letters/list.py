@@ -5,12 +5,12 @@ from __future__ import annotations
 from lakefeed.commands.dead_letters.letter import in_utc
 from lakefeed.commands.dead_letters.letters_command import LettersCommand, letters_command
 from lakefeed.commands.output import printable
-from lakefeed.dead_letters.find import LetterSummary, summaries
+from lakefeed.dead_letters.find import DeadLetterSummary, summaries
 from lakefeed.text import counted
 
 
 @letters_command
-def list_(at: LettersCommand) -> tuple[list[LetterSummary], list[str]]:
+def list_(at: LettersCommand) -> tuple[list[DeadLetterSummary], list[str]]:
     """Count dead letters by table, source, stage and code."""
     found = summaries(at.tables, at.wanted)
     lines = []

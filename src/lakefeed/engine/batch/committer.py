@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.engine.batch.empty_schema import Blank
+from lakefeed.engine.batch.awaiting_schema import AwaitingSchema
 from lakefeed.engine.batch.manifest import (
     MOST_SAMPLES,
     Manifest,
@@ -70,24 +70,24 @@ class Committer:
 
     def __init__(
         self,
-        lake: Tables,
+        tables: Tables,
         source: str,
         marks: dict[str, int],
-        reaches: Iterable[TableProgress],
+        opened: Iterable[TableProgress],
         watch: Watcher,
         refusals: Refusals | None = None,
     ) -> None:
-        self._lake = lake
+        self._tables = tables
         self._source = source
         self._marks = marks
-        self._reaches = {reach.handle.name: reach for reach in reaches}
+        self._progress = {progress.handle.name: progress for progress in opened}
         self._watch = watch
-        self._refusals = refusals or Refusals(source, lake.pipeline.dead_letters.stop_above)
-        self.blank = Blank(watch)
-        self._pipeline = lake.pipeline.name
+        self._refusals = refusals or Refusals(source, tables.pipeline.dead_letters.stop_above)
+        self.awaiting_schema = AwaitingSchema(watch)
+        self._pipeline = tables.pipeline.name
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="commit")
 
-    def land(
+    def commit(
         self, spans: list[OffsetRange], manifests: list[Manifest], confirm: Callable[[], None] = lambda: None
     ) -> Outcome:
         """Commit what the tasks of a batch wrote; raises what the source failed with.
@@ -115,98 +115,100 @@ class Committer:
                 outcome.failures[name] = result.error
             elif result.proposal is not None:
                 outcome.proposals[name] = result.proposal
-            elif too_many := self._refusals.limit(name, self._portion(name, spans, read, result)):
+            elif too_many := self._refusals.limit(name, self._refused_share(name, spans, read, result)):
                 outcome.failures[name] = too_many
         waiting = {group_of(name) for name in (*outcome.failures, *outcome.proposals)}
         self._drop(result for name, result in results.items() if group_of(name) in waiting)
-        landing = {name: result for name, result in results.items() if group_of(name) not in waiting}
+        accepted = {name: result for name, result in results.items() if group_of(name) not in waiting}
         try:
-            self._commit_letters(spans, landing)
+            self._commit_dead_letters(spans, accepted)
         except LakefeedError as error:
-            self._drop_after(error, landing.values())
+            self._drop_after(error, accepted.values())
             raise
-        for name in landing:
-            for reach in self._reaches.values():
-                if group_of(reach.handle.name) == name:
+        for name in accepted:
+            for progress in self._progress.values():
+                if group_of(progress.handle.name) == name:
                     # Dead letters are those of the route, and no table of it counts them.
-                    own = TableManifest() if reach.is_routed else landing[name]
-                    self._extend(reach, spans, read, own)
-                    reach.refused += sum(own.refusals.values())
-            self.blank.add(self._reaches[name].handle, landing[name].blank)
-        with_rows = {name: result for name, result in landing.items() if result.files}
+                    own = TableManifest() if progress.is_routed else accepted[name]
+                    self._extend(progress, spans, read, own)
+                    progress.refused += sum(own.refusals.values())
+            self.awaiting_schema.add(self._progress[name].handle, accepted[name].without_columns)
+        with_rows = {name: result for name, result in accepted.items() if result.files}
         outcome.failures |= self._commit_tables(with_rows)
-        for name in landing.keys() - outcome.failures.keys():
-            if told := self._refusals.add(name, self._portion(name, spans, read, landing[name])):
+        for name in accepted.keys() - outcome.failures.keys():
+            if told := self._refusals.add(name, self._refused_share(name, spans, read, accepted[name])):
                 self._watch(told)
         self.tell_positions()
         return outcome
 
     def tell_positions(self) -> None:
         """Tell those who watch how far each table has come."""
-        for name, reach in self._reaches.items():
-            self._watch(TableReached(name, self._source, reach.read_to))
+        for name, progress in self._progress.items():
+            self._watch(TableReached(name, self._source, progress.read_to))
 
     @property
     def is_kept(self) -> bool:
         """Whether every table, or one of its route, has a log that positions can be recorded in."""
-        made = {group_of(name) for name, reach in self._reaches.items() if reach.shape}
-        return made == {group_of(name) for name in self._reaches}
+        made = {group_of(name) for name, progress in self._progress.items() if progress.shape}
+        return made == {group_of(name) for name in self._progress}
 
     def committed(self) -> dict[str, Offsets]:
         """The positions that the log of each table holds by now."""
-        return {name: reach.recorded for name, reach in self._reaches.items()}
+        return {name: progress.recorded for name, progress in self._progress.items()}
 
     def record_positions(self, at_least: int = 0) -> dict[str, LakefeedError]:
         """Commit the positions of tables that have read so many events without getting rows."""
-        return self._record(name for name, reach in self._reaches.items() if reach.read >= at_least)
+        return self._record(name for name, progress in self._progress.items() if progress.read >= at_least)
 
     def record_when_due(self) -> dict[str, LakefeedError]:
         """The same every now and then, for tables that events have nothing for ever less often."""
-        return self._record([name for name, reach in self._reaches.items() if reach.is_due()])
+        return self._record([name for name, progress in self._progress.items() if progress.is_due()])
 
     def _record(self, names: Iterable[str]) -> dict[str, LakefeedError]:
-        reaches = {name: self._reaches[name] for name in names}
+        opened = {name: self._progress[name] for name in names}
         # A table that another source has made since the plan holds none of what was read without it.
-        idle = {name for name, reach in reaches.items() if reach.open and reach.shape}
+        idle = {name for name, progress in opened.items() if progress.open and progress.shape}
         return self._commit_tables({name: TableManifest() for name in idle})
 
     def close(self) -> None:
         """Let go of the threads."""
         self._pool.shutdown()
 
-    def _portion(
+    def _refused_share(
         self, name: str, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
     ) -> RefusedShare:
         """How many events of a batch a table has read and refused; the front of a route counts for it."""
-        own = self._reaches[name].rows_from if name in self._reaches else {}
+        own = self._progress[name].rows_from if name in self._progress else {}
         taken = [one.partition for one in spans if own.get(one.partition, one.end) <= one.start]
         return RefusedShare.of(sum(read.get(partition, 0) for partition in taken), result)
 
     def _extend(
-        self, reach: TableProgress, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
+        self, progress: TableProgress, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
     ) -> None:
         for span in spans:
-            if reach.rows_from[span.partition] <= span.start:
-                counts = (each.get(span.partition, 0) for each in (read, result.letters, result.skipped))
-                reach.extend(span, *counts)
+            if progress.rows_from[span.partition] <= span.start:
+                counts = (each.get(span.partition, 0) for each in (read, result.dead_letters, result.skipped))
+                progress.extend(span, *counts)
 
-    def _commit_letters(self, spans: list[OffsetRange], results: dict[str, TableManifest]) -> None:
-        files = [file for result in results.values() for file in result.letter_files]
+    def _commit_dead_letters(self, spans: list[OffsetRange], results: dict[str, TableManifest]) -> None:
+        files = [file for result in results.values() for file in result.dead_letter_files]
         if not files:
             return
         transactions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
         counts = {}
         for name, result in results.items():
-            reach = self._reaches[name]
-            for span in spans if result.letter_files else ():
-                if reach.rows_from[span.partition] <= span.start and result.letters.get(span.partition):
-                    key = application_id(self._pipeline, self._source, span.partition, letters_of=name)
-                    expected[key] = logged = reach.letters_logged.get(span.partition)
+            progress = self._progress[name]
+            for span in spans if result.dead_letter_files else ():
+                if progress.rows_from[span.partition] <= span.start and result.dead_letters.get(
+                    span.partition
+                ):
+                    key = application_id(self._pipeline, self._source, span.partition, dead_letters_of=name)
+                    expected[key] = logged = progress.dead_letters_logged.get(span.partition)
                     # Behind letters from before a crash it stays: by it, the next life looks for them.
-                    ahead = logged if logged is not None and span.partition in reach.lettered else -1
+                    ahead = logged if logged is not None and span.partition in progress.pending else -1
                     transactions[key] = max(span.end - 1, ahead)
-                    counts[key] = [span.start, span.end, result.letters[span.partition]]
+                    counts[key] = [span.start, span.end, result.dead_letters[span.partition]]
         commit_info = {
             "pipeline": self._pipeline,
             "source": self._source,
@@ -214,16 +216,16 @@ class Committer:
             "letters": counts,
             "rows": sum(file.rows for file in files),
         }
-        handle = self._lake.letters
+        handle = self._tables.dead_letters
         with handle.lock:
-            table = self._lake.open_letters()
+            table = self._tables.open_dead_letters()
             change = Append(_new(files), transactions, expected, commit_info)
             self._append(handle, table, change, rows=sum(file.rows for file in files))
         for name, result in results.items():
-            for partition in result.letters:
-                key = application_id(self._pipeline, self._source, partition, letters_of=name)
+            for partition in result.dead_letters:
+                key = application_id(self._pipeline, self._source, partition, dead_letters_of=name)
                 if key in transactions:
-                    self._reaches[name].letters_logged[partition] = transactions[key]
+                    self._progress[name].dead_letters_logged[partition] = transactions[key]
             if result.refusals:
                 counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
                 samples = tuple(various(result.samples)[:MOST_SAMPLES])
@@ -233,7 +235,8 @@ class Committer:
     def _commit_tables(self, results: dict[str, TableManifest]) -> dict[str, LakefeedError]:
         """Commit tables side by side; answers the tables that could not be written."""
         futures = {
-            name: self._pool.submit(self._commit, self._reaches[name], one) for name, one in results.items()
+            name: self._pool.submit(self._commit_table, self._progress[name], one)
+            for name, one in results.items()
         }
         failures: dict[str, LakefeedError] = {}
         for name, future in futures.items():
@@ -242,19 +245,19 @@ class Committer:
             except TableError as error:
                 failures[name] = error
                 # Its rows are not in the table, so nothing more may move its position in this life.
-                self._reaches[name].open.clear()
+                self._progress[name].open.clear()
         return failures
 
-    def _commit(self, reach: TableProgress, result: TableManifest) -> None:
+    def _commit_table(self, progress: TableProgress, result: TableManifest) -> None:
         transactions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
         ranges = {}
-        for partition, span in reach.open.items():
+        for partition, span in progress.open.items():
             key = application_id(self._pipeline, self._source, partition)
-            transactions[key], expected[key] = span.end - 1, reach.logged.get(partition)
-            ranges[partition] = [span.start, span.end, span.read, span.letters]
+            transactions[key], expected[key] = span.end - 1, progress.logged.get(partition)
+            ranges[partition] = [span.start, span.end, span.read, span.dead_letters]
         for name, number in self._marks.items():
-            if reach.marks.get(name) != number:
+            if progress.marks.get(name) != number:
                 transactions[mark_id(self._pipeline, self._source, name)] = number
         commit_info: dict[str, Any] = {
             "pipeline": self._pipeline,
@@ -263,28 +266,28 @@ class Committer:
             "rows": result.rows,
             "ranges": ranges,
         }
-        if reach.is_routed:
+        if progress.is_routed:
             # Events of the range that are not here are in other tables of the route.
             commit_info["routed"] = True
-        lost = {partition: jump for partition, jump in reach.jumps.items() if partition in ranges}
+        lost = {partition: jump for partition, jump in progress.jumps.items() if partition in ranges}
         if lost:
             commit_info["lost"] = lost
-        if skipped := {name: span.skipped for name, span in reach.open.items() if span.skipped}:
+        if skipped := {name: span.skipped for name, span in progress.open.items() if span.skipped}:
             commit_info["skipped"] = skipped
         try:
-            with reach.handle.lock:
-                table = reach.handle.table
-                change = Append(_new(result.files), transactions, expected, commit_info, reach.shape)
-                self._append(reach.handle, table, change, result.rows, reach.refused, result.newest)
+            with progress.handle.lock:
+                table = progress.handle.table
+                change = Append(_new(result.files), transactions, expected, commit_info, progress.shape)
+                self._append(progress.handle, table, change, result.rows, progress.refused, result.newest)
         except LakefeedError as error:
             # The letters beside the rows are committed already.
-            self._drop_after(error, [replace(result, letter_files=[])])
+            self._drop_after(error, [replace(result, dead_letter_files=[])])
             raise
-        reach.logged |= {partition: span.end - 1 for partition, span in reach.open.items()}
-        reach.marks = dict(self._marks)
+        progress.logged |= {partition: span.end - 1 for partition, span in progress.open.items()}
+        progress.marks = dict(self._marks)
         for partition in lost:
-            del reach.jumps[partition]
-        reach.rest(idle=not result.files)
+            del progress.jumps[partition]
+        progress.rest(idle=not result.files)
         passing("table_committed")
 
     def _append(
@@ -293,7 +296,7 @@ class Committer:
         table: LakeTable,
         change: Append,
         rows: int,
-        letters: int = 0,
+        dead_letters: int = 0,
         newest: float | None = None,
     ) -> None:
         began, retries = time.monotonic(), 0
@@ -317,7 +320,7 @@ class Committer:
                 rows=rows,
                 files=len(change.files),
                 size=sum(file.size for file in change.files),
-                letters=letters,
+                letters=dead_letters,
                 seconds=time.monotonic() - began,
                 retries=retries,
                 small_files=sum(file.size < small for file in change.files),
@@ -346,11 +349,11 @@ class Committer:
         for result in results:
             for file in result.files:
                 self._delete(result, file)
-            for file in result.letter_files:
-                self._lake.letters.delete(file.path)
+            for file in result.dead_letter_files:
+                self._tables.dead_letters.delete(file.path)
 
     def _delete(self, result: TableManifest, file: DataFile) -> None:
-        self._reaches[result.name].handle.delete(file.path)
+        self._progress[result.name].handle.delete(file.path)
 
 
 def _largest(manifests: list[Manifest]) -> tuple[int, int]:

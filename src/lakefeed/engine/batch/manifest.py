@@ -38,8 +38,8 @@ class TableManifest:
 
     name: str = ""
     files: list[DataFile] = field(default_factory=list)
-    letter_files: list[DataFile] = field(default_factory=list)
-    letters: dict[str, int] = field(default_factory=dict)
+    dead_letter_files: list[DataFile] = field(default_factory=list)
+    dead_letters: dict[str, int] = field(default_factory=dict)
     """Dead letters by partition, whether or not they had been written before."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Dead letters that this task has written, by `stage/code`."""
@@ -49,7 +49,7 @@ class TableManifest:
     skipped: dict[str, int] = field(default_factory=dict)
     """Events by partition that carry nothing, and are neither rows nor dead letters."""
     proposal: pa.Schema | None = None
-    blank: int = 0
+    without_columns: int = 0
     """Events that showed no column at all while the schema was being inferred."""
     error: errors.LakefeedError | None = None
 
@@ -137,14 +137,14 @@ def merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
         for name, one in manifest.tables.items():
             known = found.setdefault(name, TableManifest(name))
             known.files += one.files
-            known.letter_files += one.letter_files
-            known.letters = added([known.letters, one.letters])
+            known.dead_letter_files += one.dead_letter_files
+            known.dead_letters = added([known.dead_letters, one.dead_letters])
             known.refusals = added([known.refusals, one.refusals])
             known.samples += one.samples
             if one.newest is not None:
                 known.newest = max(one.newest, known.newest or one.newest)
             known.skipped = added([known.skipped, one.skipped])
-            known.blank += one.blank
+            known.without_columns += one.without_columns
             known.error = known.error or one.error
             if one.proposal is not None:
                 known.proposal = (
@@ -167,14 +167,14 @@ def _table_out(table: TableManifest) -> dict[str, Any]:
     return {
         "name": table.name,
         "files": [asdict(file) for file in table.files],
-        "letter_files": [asdict(file) for file in table.letter_files],
-        "letters": table.letters,
+        "letter_files": [asdict(file) for file in table.dead_letter_files],
+        "letters": table.dead_letters,
         "refusals": table.refusals,
         "samples": [asdict(sample) for sample in table.samples],
         "newest": table.newest,
         "skipped": table.skipped,
         "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
-        "blank": table.blank,
+        "blank": table.without_columns,
         "error": _error_out(table.error),
     }
 
@@ -184,14 +184,14 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
     return TableManifest(
         name=value["name"],
         files=[DataFile(**file) for file in value["files"]],
-        letter_files=[DataFile(**file) for file in value["letter_files"]],
-        letters=value["letters"],
+        dead_letter_files=[DataFile(**file) for file in value["letter_files"]],
+        dead_letters=value["letters"],
         refusals=value["refusals"],
         samples=[DeadLetterSample(**sample) for sample in value["samples"]],
         newest=value["newest"],
         skipped=value["skipped"],
         proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
-        blank=value["blank"],
+        without_columns=value["blank"],
         error=_error_in(value["error"]),
     )
 

@@ -43,7 +43,7 @@ class RefusedShare:
     def of(cls, read: int, result: TableManifest) -> RefusedShare:
         """What a batch was for a table that has read so many of its events."""
         refused = sum(result.refusals.values())
-        before = sum(result.letters.values()) - refused
+        before = sum(result.dead_letters.values()) - refused
         return cls(read - before, refused, result.refusals, tuple(result.samples))
 
     def exceeds(self, share: float) -> bool:

@@ -107,23 +107,23 @@ class _Lane:
         self.wants = columns, table.rules
         self.decoder: Decoder = plan.format.decoder(columns, table.rules)
         self._plan = plan
-        self._lettered = {
+        self._pending = {
             (span.partition, offset, moment)
             for span in ranges
-            for offset, moment in table.lettered.get(span.partition, ())
+            for offset, moment in table.pending.get(span.partition, ())
             if span.start <= offset < span.end
         }
         self._dead_at = dt.datetime.now(dt.UTC)
         self._rows: TableWriter | None = None
         self._routes = RoutedWriters(table, ranges) if table.route else None
-        self._letters: TableWriter | None = None
+        self._dead_letters: TableWriter | None = None
         self._result = TableManifest(table.name)
 
     def take(self, events: Events, decoded: Decoded) -> None:
         if self._result.error:
             return
         try:
-            before = self._dead_before(events) if self._lettered else set()
+            before = self._dead_before(events) if self._pending else set()
             if before:
                 decoded = self._without(before, events, decoded)
             if decoded.refused:
@@ -133,7 +133,7 @@ class _Lane:
             if decoded.unknown is not None:
                 self._propose(as_in_table(decoded.unknown, self.table.rename))
             if self.table.columns is None:
-                self._result.blank += decoded.rows.num_rows
+                self._result.without_columns += decoded.rows.num_rows
             elif self._result.proposal is None and decoded.rows.num_rows:
                 self._write(events, decoded, before)
         except TableError as error:
@@ -153,7 +153,7 @@ class _Lane:
             self._fail(error)
 
     def _writers(self) -> list[TableWriter | RoutedWriters]:
-        return [writer for writer in (self._rows, self._letters, self._routes) if writer]
+        return [writer for writer in (self._rows, self._dead_letters, self._routes) if writer]
 
     def note(self, newest: float | None) -> None:
         """Keep the time of the newest event, for those who ask how fresh the table is."""
@@ -166,7 +166,7 @@ class _Lane:
             self._result.files = self._rows.close() if self._rows else []
             if self._routes and not self._result.error:
                 routed = self._routes.close()
-            self._result.letter_files = self._letters.close() if self._letters else []
+            self._result.dead_letter_files = self._dead_letters.close() if self._dead_letters else []
         except TableError as error:
             self._fail(error)
             routed = {}
@@ -176,7 +176,7 @@ class _Lane:
         """A table that must change first, or cannot be written, gets nothing of this task."""
         for writer in self._writers():
             writer.abort()
-        self._rows = self._letters = None
+        self._rows = self._dead_letters = None
 
     def _fail(self, error: TableError) -> None:
         self.drop_files()
@@ -197,8 +197,8 @@ class _Lane:
         moments = origin.column("timestamp").cast(pa.int64()).to_pylist()
         partitions = map(name, topics, numbers)
         places = zip(partitions, offsets, moments, strict=True)
-        found = {at for at, handle in enumerate(places) if handle in self._lettered}
-        _count(self._result.letters, events, sorted(found))
+        found = {at for at, handle in enumerate(places) if handle in self._pending}
+        _count(self._result.dead_letters, events, sorted(found))
         return found
 
     def _without(self, before: set[int], events: Events, decoded: Decoded) -> Decoded:
@@ -217,15 +217,15 @@ class _Lane:
         if self.table.rules.type_change == "fail":
             self._stop_at_type_change(events, refused)
         indexes = [one.index for one in refused]
-        _count(self._result.letters, events, indexes)
+        _count(self._result.dead_letters, events, indexes)
         plan = self._plan
-        if self._letters is None:
+        if self._dead_letters is None:
             store = open_store(plan.dead_letters_path, dict(plan.dead_letters_storage))
-            self._letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA, sync=plan.sync))
+            self._dead_letters = TableWriter(store, FileTarget(DEAD_LETTER_SCHEMA, sync=plan.sync))
         payloads = [events.payloads[index] for index in indexes]
         origin = events.origin(indexes)
         self._tell(refused, origin, payloads)
-        self._letters.write(
+        self._dead_letters.write(
             dead_letters(
                 plan.pipeline, plan.source_name, self.table.name, refused, origin, payloads, self._dead_at
             )

@@ -55,7 +55,7 @@ def test_message_names_what_was_planned_and_what_came() -> None:
 
 
 class EmptyFirst(InlineFlowRun):
-    """A life whose query began with a batch without tasks that ends only after the next was planned."""
+    """A run whose query began with a batch without tasks that ends only after the next was planned."""
 
     def begin(self, spark: Any, checkpoint: Path) -> None:
         super().begin(spark, checkpoint)
@@ -84,7 +84,7 @@ tables:
 flush: {rows: 40}
 """
     )
-    monkeypatch.setattr(InlineFlow, "life_kind", EmptyFirst)
+    monkeypatch.setattr(InlineFlow, "run_kind", EmptyFirst)
 
     run_inline(Pipeline.from_file(file))
 

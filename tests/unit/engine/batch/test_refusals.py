@@ -78,7 +78,7 @@ def test_old_events_leave_the_count() -> None:
 
 
 def test_what_was_a_dead_letter_before_is_refused_by_nobody_now() -> None:
-    found = TableManifest("t", letters={"0": 60, "1": 10}, refusals={"schema/wrong_type": 8})
+    found = TableManifest("t", dead_letters={"0": 60, "1": 10}, refusals={"schema/wrong_type": 8})
 
     batch = RefusedShare.of(162, found)
 

@@ -48,7 +48,7 @@ def entry(folder: Path, version: int) -> list[dict[str, Any]]:
 
 
 def opened(pipeline: Pipeline) -> LakeTable:
-    table = Tables(pipeline).places["events"].open("shop")
+    table = Tables(pipeline).handles["events"].open("shop")
     assert table is not None
     return table
 
@@ -134,7 +134,7 @@ def test_an_instance_whose_run_another_has_ended_is_fenced(
 
     def end_it(event: RunEvent) -> None:
         if isinstance(event, Committed) and not ended:
-            other.places["events"].open("shop")
+            other.handles["events"].open("shop")
             other.end_runs(["events"])
             ended.append(event)
 

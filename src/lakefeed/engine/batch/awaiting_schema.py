@@ -8,7 +8,7 @@ from lakefeed.handles.tables import TableHandle
 from lakefeed.text import counted
 
 
-class Blank:
+class AwaitingSchema:
     """Counts the events that a table without columns has read.
 
     None of them is lost: the table gets its first position when it is made, and that is where it began. So
@@ -18,7 +18,7 @@ class Blank:
     def __init__(self, watch: Watcher) -> None:
         self._watch = watch
         self._events: dict[str, int] = {}
-        self._places: dict[str, TableHandle] = {}
+        self._handles: dict[str, TableHandle] = {}
 
     def add(self, handle: TableHandle, events: int) -> None:
         """Note events without a column; the first of them are told."""
@@ -30,13 +30,13 @@ class Blank:
                 )
             )
         if events:
-            self._places[handle.name] = handle
+            self._handles[handle.name] = handle
             self._events[handle.name] = self._events.get(handle.name, 0) + events
 
     @property
     def is_made(self) -> bool:
         """Whether one of the tables has been made meanwhile, for the events of another source."""
-        return any(handle.exists for handle in self._places.values())
+        return any(handle.exists for handle in self._handles.values())
 
     def failures(self) -> dict[str, LakefeedError]:
         """What to say of tables that are not made when there is nothing more to read."""
