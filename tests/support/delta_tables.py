@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -41,6 +42,13 @@ def write_table(
     return open_any(path)
 
 
+def small_files(path: Path, **more: Any) -> Path:
+    """A table of two days and six files of one row each."""
+    batches = [{"id": [number], "day": [f"2026-11-0{number % 2 + 1}"]} for number in range(6)]
+    write_table(path, batches, partition_by=["day"], **more)
+    return path
+
+
 def open_any(path: Path | str, storage: Mapping[str, str] | None = None) -> LakeTable:
     """A table to look after, whoever wrote it."""
     options = dict(storage or {})
@@ -74,6 +82,12 @@ def content(path: Path | str) -> str:
 
 def ids(path: Path | str) -> list[int]:
     return sorted(DeltaTable(str(path)).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+
+
+def commit_info(path: Path) -> dict[str, Any]:
+    """What Lakefeed keeps in the commit info of the newest version."""
+    told: dict[str, Any] = json.loads(DeltaTable(path).history(1)[0]["lakefeed"])
+    return told
 
 
 def make_old(folder: Path, days: float) -> None:

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.command_line import Lakefeed, in_process
+from support.dead_shop import write
+from support.offline import drain
+
+
+@pytest.fixture
+def lakefeed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lakefeed:
+    """The command line inside of this process: exit code, standard output, standard error."""
+    return in_process(capsys, monkeypatch)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A hundred events, of which none became a row; the reason is mended by now."""
+    drain(write(tmp_path, time="timestamp(ms)"))
+    return write(tmp_path)
