@@ -18,7 +18,7 @@ from lakefeed.errors import LakefeedError
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.table_plan import group_of
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import Offsets, SourceClient
+from lakefeed.sources import Offsets, SourceClient, source_of
 from lakefeed.tables.positions import lowest
 
 MAIN = 0
@@ -56,6 +56,8 @@ class Assignments:
         self.near = min(flush.rows, max(1, flush.bytes // _BYTES))
         """Events behind the main flow from which on a table may join it: about a batch."""
         self._rows = flush.rows
+        self._fed = fed
+        self._spec = source_of(tables.pipeline, source)
         self._lock = threading.RLock()
         self._holder = dict.fromkeys(fed, MAIN)
         self._feeding: dict[str, int] = {}
@@ -177,14 +179,23 @@ class Assignments:
     def recorded(self) -> Offsets:
         """The positions that the log of every table holds, those that have failed among them.
 
-        Empty while one of them is not known; without a partition that one of them does not know.
+        Empty while one of them is not known; without a partition that one of its tables does not know.
         """
         with self._lock:
             if set(self._holder) - set(self._recorded):
                 return {}
-            every = [at for group in self._recorded.values() for at in group.values()]
-            known = set.intersection(*(set(at) for at in every)) if every else set()
-            return {name: at for name, at in lowest(every).items() if name in known}
+            groups = {name: list(own.values()) for name, own in self._recorded.items()}
+            together = lowest(at for group in groups.values() for at in group)
+            return {
+                partition: position
+                for partition, position in together.items()
+                if all(partition in at for name in self.takers(partition, groups) for at in groups[name])
+            }
+
+    def takers(self, partition: str, tables: Iterable[str]) -> list[str]:
+        """Those among tables that take the stream of a partition."""
+        stream = self._spec.stream_of(partition)
+        return [name for name in tables if self._fed[name].takes(stream)]
 
 
 class Assignment:
@@ -222,9 +233,17 @@ class Assignment:
         self.assignments.end(self.number)
 
     def ends(self, ends: Offsets) -> Offsets:
-        """Where a flow reads to: what the main one has passed is there, whoever asks."""
+        """Where a flow reads to in the streams of its tables.
+
+        What the main flow has passed is there, whoever asks.
+        """
         passed = self.assignments.position() if self.is_extra else {}
-        return {name: max(at, passed.get(name, at)) for name, at in ends.items()}
+        fed = self.tables
+        return {
+            name: max(at, passed.get(name, at))
+            for name, at in ends.items()
+            if self.assignments.takers(name, fed)
+        }
 
     def is_over(self, client: SourceClient, position: Offsets, ends: Offsets, kept: bool = True) -> bool:
         """Whether a life should end, at these positions, so that tables come together.

@@ -188,7 +188,8 @@ class Flow:
     def _until(self, opened: list[TableProgress]) -> Offsets | None:
         """Where a run that ends by itself ends: asked once, but for partitions that are gone since."""
         ends = self._assignments.until
-        return ends and {name: at for name, at in ends.items() if name in opened[0].rows_from}
+        known = {partition for progress in opened for partition in progress.rows_from}
+        return None if ends is None else {name: at for name, at in ends.items() if name in known}
 
     def _bear(self, failures: Mapping[str, LakefeedError]) -> None:
         """Go on without tables that failed for good, and let another flow try those whose store is away."""

@@ -89,10 +89,11 @@ class FlowRun:
     def run(self) -> Outcome | None:
         """Run until stopped or drained; an Outcome says which tables must change before the next life."""
         while not self.stop.is_set():
-            ends = self.assignment.ends(self.client.latest()) if self.until is None else self.until
+            seen = self.client.latest() if self.until is None else self.until
+            ends = self.assignment.ends(seen) if self.until is None else self.until
             if self._has_changed(ends) or self.committer.awaiting_schema.is_made:
                 return Outcome()
-            self._tell(ends)
+            self._tell(seen, ends)
             if self.assignment.is_over(self.client, self._position, ends, self.committer.is_kept):
                 return self._hand_over()
             end = self._next_end(ends)
@@ -146,9 +147,9 @@ class FlowRun:
         if positions := self.assignment.committed(self.committer.committed()):
             self.client.acknowledge(positions)
 
-    def _tell(self, ends: Offsets) -> None:
+    def _tell(self, seen: Offsets, ends: Offsets) -> None:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""
-        self.watch(SourceSeen(self.plan.source_name, ends))
+        self.watch(SourceSeen(self.plan.source_name, seen))
         if not self._calm and (not self.after_failure or not waiting(self.client, self._position, ends)):
             self._calm = True
             self.assignment.trouble("")

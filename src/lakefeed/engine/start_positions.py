@@ -16,7 +16,7 @@ from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.sharing import refuse_second_copy
 from lakefeed.handles.tables import TableHandle, Tables
-from lakefeed.sources import Offsets, SourceClient
+from lakefeed.sources import Offsets, SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 
@@ -59,6 +59,7 @@ class StartPositions:
         Asked once, as `latest` moves on while nothing is recorded yet; partitions that have come since are
         read from their beginning.
         """
+        client = self._seen_by(handle, client)
         known = self._assignments.starts.get(handle.name)
         self._assignments.starts[handle.name] = client.start() if known is None else client.check(known, {})
         return self._assignments.starts[handle.name]
@@ -68,6 +69,7 @@ class StartPositions:
     ) -> LakeTable:
         """Create a table with its first positions; another instance may be faster."""
         name, source = self._tables.pipeline.name, self._source
+        start = self._taken(handle, start)
         transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
         transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
         table = handle.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})
@@ -76,11 +78,12 @@ class StartPositions:
 
     def _progress_of(self, client: SourceClient, handle: TableHandle, dead_letters: Offsets) -> TableProgress:
         name, source = self._tables.pipeline.name, self._source
+        client = self._seen_by(handle, client)
         table = handle.open(name)
         if table is not None:
             self._reconcile_dead_letters(handle)
         transactions = dict(table.transactions) if table else {}
-        held = positions_of(transactions, name, source)
+        held = self._taken(handle, positions_of(transactions, name, source))
         is_new = not held
         rows_from = (
             client.check(held, marks_of(transactions, name, source)) if held else self.begin(client, handle)
@@ -89,7 +92,7 @@ class StartPositions:
         if table is None and columns is not None:
             table = self.create(handle, columns, rows_from, client.marks())
             transactions = dict(table.transactions)
-            held = positions_of(transactions, name, source)
+            held = self._taken(handle, positions_of(transactions, name, source))
             # Another instance may have been faster, and have begun elsewhere or come further.
             if held and held != rows_from:
                 rows_from = client.check(held, marks_of(transactions, name, source))
@@ -103,7 +106,7 @@ class StartPositions:
         return TableProgress(
             handle,
             rows_from,
-            logged={p: at - 1 for p, at in positions_of(transactions, name, source).items()},
+            logged={p: at - 1 for p, at in held.items()},
             dead_letters_logged={p: at - 1 for p, at in dead_letters.items()},
             pending=pending,
             marks=marks_of(transactions, name, source),
@@ -120,14 +123,19 @@ class StartPositions:
         before any of them went on.
         """
         name, source = self._tables.pipeline.name, self._source
+        client = self._seen_by(route.front, client)
         held = {}
         for handle in route.find():
             table = handle.open(name)
             held[handle.name] = (handle, dict(table.transactions) if table else {})
-        passed = {
-            each: client.check(positions_of(txns, name, source), marks_of(txns, name, source))
+        logged = {
+            each: self._taken(route.front, positions_of(txns, name, source))
             for each, (_, txns) in held.items()
-            if positions_of(txns, name, source)
+        }
+        passed = {
+            each: client.check(logged[each], marks_of(txns, name, source))
+            for each, (_, txns) in held.items()
+            if logged[each]
         }
         start = lowest(passed.values()) if passed else self.begin(client, route.front)
         if not passed:
@@ -137,7 +145,7 @@ class StartPositions:
             TableProgress(
                 handle,
                 passed.get(each, start),
-                logged={p: at - 1 for p, at in positions_of(txns, name, source).items()},
+                logged={p: at - 1 for p, at in logged[each].items()},
                 dead_letters_logged={},
                 pending={},
                 marks=marks_of(txns, name, source),
@@ -148,6 +156,16 @@ class StartPositions:
         known = {partition: at - 1 for partition, at in dead_letters.items()}
         pending = pending_dead_letters(self._tables, source, route.front.name, {}, start, dead_letters)
         return [TableProgress(route.front, start, {}, known, pending, {}), *opened]
+
+    def _seen_by(self, handle: TableHandle, client: SourceClient) -> StreamsClient:
+        """The source as a table sees it: with the streams that it takes."""
+        assert handle.spec is not None
+        return StreamsClient(client, source_of(self._tables.pipeline, self._source), handle.spec)
+
+    def _taken(self, handle: TableHandle, positions: Offsets) -> Offsets:
+        """The positions in streams that a table takes; its log keeps those of any that it once took."""
+        assert handle.spec is not None
+        return taken(source_of(self._tables.pipeline, self._source), handle.spec, positions)
 
     def _reconcile_dead_letters(self, handle: TableHandle) -> None:
         """Finish a replay or rewind that was killed; nothing that the flow reads depends on it."""

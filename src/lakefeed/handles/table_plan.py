@@ -58,11 +58,16 @@ class TablePlan:
 
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""
-        return self.rows_from[span.partition] <= span.start
+        return is_missing(self.rows_from, span)
 
     def positions(self) -> list[Offsets]:
         """The next offsets of the table, or of every table of its route and the lowest of them."""
         return [self.rows_from, *(one.rows_from for one in self.routed.values())]
+
+
+def is_missing(rows_from: Offsets, span: OffsetRange) -> bool:
+    """Whether a table with these next offsets misses a range; it has none in streams of others."""
+    return rows_from.get(span.partition, span.end) <= span.start
 
 
 def group_of(name: str) -> str:

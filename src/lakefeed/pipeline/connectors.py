@@ -48,6 +48,10 @@ class Connector(Section):
     room: ClassVar[str]
     type: str
 
+    def known_streams(self) -> tuple[str, ...] | None:
+        """The streams of a source where its options name them; None where only the source itself knows."""
+        return None
+
 
 def connector_types(room: str) -> list[str]:
     """The names that `type` may take for a source or a format."""

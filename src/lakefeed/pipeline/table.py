@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -52,6 +53,12 @@ From = Annotated[
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
     ),
 ]
+Streams = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_as_list),
+    AfterValidator(_without_repeats),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
 ColumnText = Annotated[str, AfterValidator(_check_type)]
 Columns = Annotated[dict[ColumnName, ColumnText] | None, Field(min_length=1), Shorthand({"infer": None})]
 PartitionText = Annotated[str, AfterValidator(_check_partition_field)]
@@ -83,6 +90,12 @@ class Table(Section):
         serialization_alias="from",
         description="The source that feeds the table, or a list of them.",
         examples=["clicks"],
+    )
+    streams: Streams = Field(
+        default=(),
+        description="Which streams of its sources the table takes, such as topics: names, or patterns with "
+        "`*`, `?` and `[abc]`. Left out: all.",
+        examples=[["orders", "orders.*"]],
     )
     create: bool = Field(
         default=True, description="Create the table if it is missing; otherwise a missing table is an error."
@@ -182,6 +195,10 @@ class Table(Section):
         description="Its own upkeep: each key overrides the same key of the pipeline; `off` turns upkeep "
         "off.",
     )
+
+    def takes(self, stream: str | None) -> bool:
+        """Whether the table takes the events of a stream; None where the source has no streams."""
+        return not self.streams or any(fnmatchcase(stream or "", one) for one in self.streams)
 
     @property
     def routed(self) -> Route | None:

@@ -21,7 +21,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
 from lakefeed.reports.sample import SampleOutcome, read_sample, take_sample
 from lakefeed.reports.warnings import Warnings
-from lakefeed.sources import Offsets, SourceClient, source_of
+from lakefeed.sources import Offsets, SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
 from lakefeed.tables.positions import lowest, marks_of, positions_of
@@ -130,33 +130,56 @@ def _ask(
     for name, handle in places.items():
         if handle.spec and source in handle.spec.from_:
             with _refusing(tables[name]):
-                starts[name] = _start(client, handle, pipeline, source, warnings)
-                if not _held(handle, pipeline.name, source):
+                seen = StreamsClient(client, spec, handle.spec)
+                starts[name] = _start(seen, handle, pipeline, source, warnings)
+                if not _held(handle, pipeline, source):
                     warnings.add(name, foreseen(lake, source, name, starts[name]))
     for name, start in starts.items():
-        held = _held(places[name], pipeline.name, source)
+        held = _held(places[name], pipeline, source)
         lags = client.rows_between(start, ends)
         tables[name].resumes[source] = {
             partition: PartitionForecast(at, ends.get(partition, at), lags[partition], partition not in held)
             for partition, at in sorted(start.items())
         }
-    warnings.look_at_retention(source, client.retention(), list(starts))
-    payloads = read_sample(spec, client, lowest(starts.values()), ends)
-    for name in starts:
-        # Which of its tables an event of a route belongs to is not known here.
-        if "/" not in name:
+    _warn_of_retention(client.retention(), source, {name: places[name] for name in starts}, warnings)
+    for names in _alike(starts):
+        payloads = read_sample(spec, client, lowest(starts[name] for name in names), ends)
+        for name in names:
             with _refusing(tables[name]):
                 samples[name].append(take_sample(places[name], spec, payloads))
 
 
-def _held(handle: TableHandle, pipeline: str, source: str) -> Offsets:
-    return positions_of(handle.table.transactions, pipeline, source) if handle.exists else {}
+def _warn_of_retention(
+    retention: dict[str, float], source: str, places: dict[str, TableHandle], warnings: Warnings
+) -> None:
+    for name, handle in places.items():
+        own = {one: kept for one, kept in retention.items() if handle.spec and handle.spec.takes(one)}
+        warnings.look_at_retention(source, own, [name])
+
+
+def _alike(starts: dict[str, Offsets]) -> list[list[str]]:
+    """Tables that take the same partitions, and so the same sample.
+
+    Which of its tables an event of a route belongs to is not known here.
+    """
+    found: dict[frozenset[str], list[str]] = {}
+    for name, start in starts.items():
+        if "/" not in name:
+            found.setdefault(frozenset(start), []).append(name)
+    return list(found.values())
+
+
+def _held(handle: TableHandle, pipeline: Pipeline, source: str) -> Offsets:
+    if not handle.exists or handle.spec is None:
+        return {}
+    held = positions_of(handle.table.transactions, pipeline.name, source)
+    return taken(source_of(pipeline, source), handle.spec, held)
 
 
 def _start(
     client: SourceClient, handle: TableHandle, pipeline: Pipeline, source: str, warnings: Warnings
 ) -> Offsets:
-    held = _held(handle, pipeline.name, source)
+    held = _held(handle, pipeline, source)
     if not held:
         start = client.start()
         refuse_second_copy(pipeline, source, handle, start, client.marks())

@@ -9,7 +9,7 @@ from lakefeed.figures import iso
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
-from lakefeed.sources import Offsets, SourceClient
+from lakefeed.sources import Offsets, SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.detail.contents import contents_of
 from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.table import LakeTable
@@ -78,11 +78,13 @@ def _table(
         _describe(found, table, handle.spec.target_file_size if handle.spec else 0)
     transactions = dict(table.transactions) if table else {}
     for source in handle.spec.from_ if handle.spec else ():
-        held = positions_of(transactions, pipeline.name, source)
+        assert handle.spec is not None
+        spec = source_of(pipeline, source)
+        held = taken(spec, handle.spec, positions_of(transactions, pipeline.name, source))
         marks = marks_of(transactions, pipeline.name, source)
         try:
             if source in clients:
-                held = _reading_from(clients[source], held, marks)
+                held = _reading_from(StreamsClient(clients[source], spec, handle.spec), held, marks)
         except LakefeedError as error:
             found.error = str(error)
         end = ends.get(source, {})

@@ -13,7 +13,7 @@ from lakefeed.engine.instance import only_instance, running
 from lakefeed.errors import DataLoss, TableError, UsageError
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import Offsets, Source, identities, source_of
+from lakefeed.sources import Offsets, Source, identities, source_of, taken
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.operations.rewind import plan_rewind, restore
 from lakefeed.tables.positions import marks_of, replay_id
@@ -147,7 +147,7 @@ class _Rewinding:
         spec = self._handle.spec
         assert spec is not None
         for source in spec.from_:
-            wanted = self._wanted(source)
+            wanted = taken(source_of(self._pipeline, source), spec, self._wanted(source))
             if not wanted:
                 continue
             client = _strict(source_of(self._pipeline, source)).client(self._pipeline.name, source)
@@ -155,7 +155,9 @@ class _Rewinding:
                 marks = marks_of(self._rewind.then.transactions, self._pipeline.name, source)
                 served = client.check(wanted, marks)
                 now = identities(client.marks())
-                anew = [name for name, mark in now.items() if marks.get(name, mark) != mark]
+                anew = [
+                    name for name, mark in now.items() if spec.takes(name) and marks.get(name, mark) != mark
+                ]
             except DataLoss as error:
                 raise DataLoss(
                     f"the events cannot be read again, so nothing is rewound: {str(error).splitlines()[0]}\n"

@@ -20,6 +20,7 @@ from pydantic import Field
 from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.table import Table
 from lakefeed.sources import dense
 
 if TYPE_CHECKING:
@@ -206,6 +207,37 @@ class Source(Connector):
     @abstractmethod
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield every event of the ranges, each once, in the order of each partition. Runs on a worker."""
+
+
+class StreamsClient(SourceClient):
+    """A client as one table sees it: with the partitions of the streams that the table takes."""
+
+    def __init__(self, client: SourceClient, source: Source, table: Table) -> None:
+        self._client, self._source, self._table = client, source, table
+
+    def start(self) -> Offsets:
+        """Where the table begins."""
+        return self._taken(self._client.start())
+
+    def latest(self) -> Offsets:
+        """The ends of what the table takes."""
+        return self._taken(self._client.latest())
+
+    def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """Positions in streams that the table does not take any more need not be served."""
+        return self._taken(self._client.check(self._taken(positions), marks))
+
+    def marks(self) -> dict[str, int]:
+        """Those of all streams."""
+        return self._client.marks()
+
+    def _taken(self, offsets: Offsets) -> Offsets:
+        return taken(self._source, self._table, offsets)
+
+
+def taken(source: Source, table: Table, offsets: Offsets) -> Offsets:
+    """What is told of the partitions of those streams that a table takes."""
+    return {name: at for name, at in offsets.items() if table.takes(source.stream_of(name))}
 
 
 def source_of(pipeline: Pipeline, name: str) -> Source:

@@ -72,6 +72,10 @@ class SampleSource(Source):
         """The name that the real source gives the partition."""
         return self.original.partition_of(topic, number)
 
+    def known_streams(self) -> tuple[str, ...] | None:
+        """What the real source says."""
+        return self.original.known_streams()
+
     def stream_of(self, partition: str) -> str | None:
         """What the real source says."""
         return self.original.stream_of(partition)

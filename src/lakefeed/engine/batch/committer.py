@@ -37,7 +37,7 @@ from lakefeed.engine.run_events import (
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.files import DataFile
 from lakefeed.handles.progress import TableProgress
-from lakefeed.handles.table_plan import group_of
+from lakefeed.handles.table_plan import group_of, is_missing
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.detail.contents import small_below
@@ -179,14 +179,14 @@ class Committer:
     ) -> RefusedShare:
         """How many events of a batch a table has read and refused; the front of a route counts for it."""
         own = self._progress[name].rows_from if name in self._progress else {}
-        taken = [one.partition for one in spans if own.get(one.partition, one.end) <= one.start]
+        taken = [one.partition for one in spans if is_missing(own, one)]
         return RefusedShare.of(sum(read.get(partition, 0) for partition in taken), result)
 
     def _extend(
         self, progress: TableProgress, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
     ) -> None:
         for span in spans:
-            if progress.rows_from[span.partition] <= span.start:
+            if is_missing(progress.rows_from, span):
                 counts = (each.get(span.partition, 0) for each in (read, result.dead_letters, result.skipped))
                 progress.extend(span, *counts)
 
@@ -200,9 +200,7 @@ class Committer:
         for name, result in results.items():
             progress = self._progress[name]
             for span in spans if result.dead_letter_files else ():
-                if progress.rows_from[span.partition] <= span.start and result.dead_letters.get(
-                    span.partition
-                ):
+                if is_missing(progress.rows_from, span) and result.dead_letters.get(span.partition):
                     key = application_id(self._pipeline, self._source, span.partition, dead_letters_of=name)
                     expected[key] = logged = progress.dead_letters_logged.get(span.partition)
                     # Behind letters from before a crash it stays: by it, the next life looks for them.

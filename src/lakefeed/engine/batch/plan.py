@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakefeed.formats import Format
-from lakefeed.handles.table_plan import TablePlan
+from lakefeed.handles.table_plan import TablePlan, is_missing
 from lakefeed.sources import OffsetRange, Offsets, Source, SourceClient, Split
 
 
@@ -57,6 +57,6 @@ def splits(client: SourceClient, start: Offsets, end: Offsets, plan: FlowPlan) -
     """Cut a batch into tasks, each of ranges that the same tables take."""
     groups: dict[tuple[bool, ...], list[OffsetRange]] = {}
     for span in spans(start, end):
-        takers = tuple(offsets[span.partition] <= span.start for offsets in plan.positions())
+        takers = tuple(is_missing(offsets, span) for offsets in plan.positions())
         groups.setdefault(takers, []).append(span)
     return [task for group in groups.values() for task in client.splits(group, plan.cores)]

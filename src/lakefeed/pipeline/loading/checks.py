@@ -14,13 +14,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from lakefeed.columns.column_types import column, type_text
 from lakefeed.columns.names import PipelineName
+from lakefeed.pipeline.connectors import Connector, SourceField
+from lakefeed.pipeline.loading.stream_checks import stream_problems
 from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline, upkeep_problems
 from lakefeed.pipeline.options.evolve import RESCUED, Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field, partition_problems
 from lakefeed.pipeline.options.paths import FileContext, Location, is_inside, same_location, sibling
 from lakefeed.pipeline.options.route import Route, RouteText, can_route
-from lakefeed.pipeline.table import ColumnText, From
+from lakefeed.pipeline.table import ColumnText, From, Streams
 from lakefeed.text import suggestion
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 _LOCATION: TypeAdapter[str] = TypeAdapter(Location)
 _NAME: TypeAdapter[str] = TypeAdapter(PipelineName)
 _FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
+_STREAMS: TypeAdapter[tuple[str, ...]] = TypeAdapter(Streams)
+_SOURCE: TypeAdapter[Connector] = TypeAdapter(SourceField)
 _COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
 _ROUTE: TypeAdapter[str] = TypeAdapter(RouteText)
 _METADATA: TypeAdapter[Any] = TypeAdapter(MetadataField)
@@ -60,6 +64,7 @@ class TableOutline:
     path: str | None
     route: Route | None
     sources: tuple[str, ...] | None
+    streams: tuple[str, ...]
     columns: dict[str, pa.Field | None] | None
     partition_by: tuple[PartitionField | None, ...]
     metadata: MetadataColumns
@@ -81,6 +86,8 @@ class Outline:
     dead_letters: str | None
     tests: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
     """The sources and the tables that each test names."""
+    streams: dict[str, tuple[str, ...] | None]
+    """The streams of each source; None where the file does not name them."""
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
@@ -111,7 +118,9 @@ class Outline:
             )
             for name, case in _mapping(data.get("tests")).items()
         }
-        return cls(tuple(sources) if isinstance(sources, dict) else None, tables, dead_letters, tests)
+        streams = {name: _streams(value, context) for name, value in _mapping(sources).items()}
+        named = tuple(sources) if isinstance(sources, dict) else None
+        return cls(named, tables, dead_letters, tests, streams)
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -138,6 +147,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         _valid(_LOCATION, table.get("path"), context),
         Route(route) if route else None,
         _valid(_FROM, table.get("from")),
+        _valid(_STREAMS, table.get("streams")) or (),
         {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
         tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
         metadata_columns(_valid(_METADATA, table.get("metadata")) or False),
@@ -148,6 +158,11 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         UpkeepOutline.of_data(name, table, upkeep),
         str(table.get("mode", "append")),
     )
+
+
+def _streams(source: object, context: FileContext | None) -> tuple[str, ...] | None:
+    model = _valid(_SOURCE, source, context)
+    return None if model is None else model.known_streams()
 
 
 def _column(name: str, text: object) -> pa.Field | None:
@@ -168,6 +183,9 @@ def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
     yield from _shared_paths(outline)
     for name, table in outline.tables.items():
         yield from _path_or_route(name, table)
+        own = {source: outline.streams.get(source) for source in table.sources or ()}
+        for path, message in stream_problems(table.streams, own):
+            yield FieldProblem(("tables", name, *path), message)
         yield from _misfit_route(name, table)
         yield from _misfit_mode(name, table)
         yield from _column_clashes(name, table)

@@ -111,6 +111,10 @@ class KafkaSource(Source):
 
         return KafkaClient(self, pipeline, name)
 
+    def known_streams(self) -> tuple[str, ...] | None:
+        """The topics, unless there is a pattern for them."""
+        return self.topics or None
+
     def partition_of(self, topic: str | None, number: int) -> str:
         """The name of a partition."""
         return partition_name(topic or "", number)

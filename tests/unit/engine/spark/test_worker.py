@@ -9,7 +9,7 @@ import pytest
 from lakefeed.engine.batch import task
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.spark import worker
-from lakefeed.engine.spark.source import Split, data_source
+from lakefeed.engine.spark.source import Task, data_source
 from lakefeed.sources import OffsetRange
 
 
@@ -28,7 +28,7 @@ def test_what_a_worker_has_loaded_is_not_searched_for_garbage_after_every_task(
     plan: Any = "the plan"
     source: Any = data_source("clicks", "no address", {}, plan)
     reader = source(options={}).streamReader(None)
-    split = Split((OffsetRange("clicks-0", 0, 10),))
+    split = Task((OffsetRange("clicks-0", 0, 10),))
     monkeypatch.setattr(task, "run_task", lambda *_: Manifest())
 
     list(reader.read(split))
