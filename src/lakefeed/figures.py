@@ -1,4 +1,4 @@
-"""Numbers as people read them at a glance: `1.2M`, `340/s`, `3 min`."""
+"""Numbers, sizes and times as people read them: `1.2M`, `340/s`, `4.8 MB`, `3 min`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,25 @@ def per_second(rate: float) -> str:
     return f"{rate:.1f}/s" if 0 < rate < 10 else f"{short(rate)}/s"
 
 
+def readable_seconds(seconds: float) -> str:
+    """How long something took: `<0.01 s`, `0.25 s`, `12.3 s`."""
+    if seconds < 0.01:
+        return "<0.01 s"
+    return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def readable_size(size: int) -> str:
+    """A size as people read it, rounded: `20 MB`, `4.8 MB`."""
+    number, unit = float(size), "bytes"
+    for larger in ("KB", "MB", "GB", "TB"):
+        if number < 1024:
+            break
+        number, unit = number / 1024, larger
+    return f"{number:.1f} {unit}" if number < 10 and unit != "bytes" else f"{number:.0f} {unit}"
+
+
 def ago(seconds: float) -> str:
-    """How long something took or lies back: `<0.1 s`, `0.4 s`, `12 s`, `3 min`, `5 h`, `2 days`."""
+    """How long something lasts or is ago: `<0.1 s`, `0.4 s`, `12 s`, `3 min`, `5 h`, `2 days`."""
     seconds = max(0.0, seconds)
     if seconds < 0.1:
         return "<0.1 s"
@@ -35,7 +52,7 @@ def ago(seconds: float) -> str:
 
 
 def trying_again(seconds: float, most: float) -> str:
-    """What follows a trouble that has lasted for so long: `trying again for 9 min more`."""
+    """What follows an error that has lasted for so long: `trying again for 9 min more`."""
     return f"trying again for {ago(most - seconds)} more"
 
 

@@ -70,23 +70,6 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
-def readable_seconds(seconds: float) -> str:
-    """How long something took: `<0.01 s`, `0.25 s`, `12.3 s`."""
-    if seconds < 0.01:
-        return "<0.01 s"
-    return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-
-
-def readable_size(size: int) -> str:
-    """A size as people read it, rounded: `20 MB`, `4.8 MB`."""
-    number, unit = float(size), "bytes"
-    for larger in ("KB", "MB", "GB", "TB"):
-        if number < 1024:
-            break
-        number, unit = number / 1024, larger
-    return f"{number:.1f} {unit}" if number < 10 and unit != "bytes" else f"{number:.0f} {unit}"
-
-
 def format_share(share: float) -> str:
     """The text that `parse_share` reads back as the same share."""
     return f"{round(share * 100, 6):g}%"

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from lakefeed.figures import readable_seconds
 from lakefeed.pipeline.flush import Flush
 from lakefeed.units import (
     Duration,
@@ -13,7 +14,6 @@ from lakefeed.units import (
     format_size,
     parse_duration,
     parse_size,
-    readable_seconds,
 )
 
 

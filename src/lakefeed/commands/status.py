@@ -16,11 +16,11 @@ from rich.text import Text
 
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import opened, to_json, width
+from lakefeed.figures import readable_size
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports import status as report
 from lakefeed.reports.status import PipelineStatus, TableStatus
-from lakefeed.units import readable_size
 
 _EVERY = 2.0
 

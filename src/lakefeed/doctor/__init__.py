@@ -1,25 +1,21 @@
-"""The doctor: looks at everything that a run needs, and says what to do about what is not well.
+"""The doctor: checks everything that a run needs, and says what to do about each problem.
 
-Nothing is changed, no JVM is started, and what is written to try a store is deleted again.
+Nothing is changed, no JVM is started, and what is written to test a store is deleted again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from lakefeed.doctor import machine, services, stores
 from lakefeed.doctor.check_result import CheckResult
-
-if TYPE_CHECKING:
-    from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.pipeline import Pipeline
 
 __all__ = ["CheckResult", "examine"]
 
 
 def examine(pipeline: Pipeline | None = None) -> Iterator[CheckResult]:
     """Look at this machine and, with a pipeline, at all that it reads from and writes to, one by one."""
-    from lakefeed.doctor import machine, services, stores
-
     yield from machine.examine(pipeline)
     if pipeline is not None:
         yield from services.examine(pipeline)

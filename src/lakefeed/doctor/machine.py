@@ -9,10 +9,8 @@ import resource
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
@@ -20,15 +18,14 @@ from lakefeed.doctor.check_result import CheckResult
 from lakefeed.engine.spark.java import require_java
 from lakefeed.engine.spark.session import DRIVER_MEMORY
 from lakefeed.errors import JavaError
-from lakefeed.units import readable_size
-
-if TYPE_CHECKING:
-    from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.figures import readable_size
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.tables.rewrite.memory import memory_available
 
 _MEMORY_OF_A_WORKER = 256 * 1024**2
-"""A worker has 150 MB when it has imported everything; the rest is for rows on their way."""
+"""A worker takes 150 MB when it has imported everything; the rest is for the rows of its tasks."""
 _FEWEST_FILES = 1024
-_LEAST_SPACE = 1024**3
+LEAST_SPACE = 1024**3
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
@@ -39,7 +36,7 @@ def examine(pipeline: Pipeline | None) -> Iterator[CheckResult]:
     yield packages(list(distributions()))
     master = pipeline.spark.master if pipeline else "local[*]"
     conf = pipeline.spark.conf if pipeline else {}
-    yield memory(available_memory(), conf.get("spark.driver.memory", DRIVER_MEMORY), _cores(master))
+    yield memory(memory_available(), conf.get("spark.driver.memory", DRIVER_MEMORY), _cores(master))
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     if pipeline:
         yield state(Path(pipeline.state))
@@ -67,7 +64,7 @@ def packages(installed: list[Distribution]) -> CheckResult:
     ]
     wrong = [need for need in wanted if not _fits(need, versions.get(_folded(need.name)))]
     if wrong:
-        text = "; ".join(_told(need, versions.get(_folded(need.name))) for need in wrong)
+        text = "; ".join(_mismatch(need, versions.get(_folded(need.name))) for need in wrong)
         names = " ".join(f"'{need.name}{need.specifier}'" for need in wrong)
         return CheckResult("packages", "fail", text, f"Install what fits: pip install {names}")
     named = ("pyspark", "deltalake", "pyarrow", "confluent-kafka")
@@ -77,7 +74,7 @@ def packages(installed: list[Distribution]) -> CheckResult:
 
 
 def memory(available: int | None, driver: str, cores: int) -> CheckResult:
-    """Whether Java and a worker for each core have room, beside what else runs here."""
+    """Whether there is memory for Java and a worker for each core, with all else that runs here."""
     if available is None:
         return CheckResult("memory", "ok", "the free memory is unknown on this system")
     number = re.fullmatch(r"(\d+)([kmgt]?)b?", driver.strip().lower())
@@ -88,19 +85,6 @@ def memory(available: int | None, driver: str, cores: int) -> CheckResult:
         remedy = "Use fewer cores, with spark.master: local[2], or give Java less, with spark.driver.memory"
         return CheckResult("memory", "warn", text, remedy)
     return CheckResult("memory", "ok", text)
-
-
-def available_memory() -> int | None:
-    """Bytes that a program may still take: of this machine, or of the container that it is in."""
-    found = []
-    with suppress(OSError, TypeError):
-        line = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        found += [int(line[1]) * 1024] if line else []
-    with suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        found.append(limit - used)
-    return min(found, default=None)
 
 
 def open_files(limit: int) -> CheckResult:
@@ -115,16 +99,21 @@ def open_files(limit: int) -> CheckResult:
 
 def state(folder: Path) -> CheckResult:
     """Whether the state directory can be made and written, and whether there is room on its disk."""
-    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    nearest = nearest_directory(folder)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         return CheckResult(
             "state", "fail", f"{nearest} cannot be written", "Set `state` to a folder that can"
         )
     free = shutil.disk_usage(nearest).free
     text = f"{folder} can be written, {readable_size(free)} free"
-    if free < _LEAST_SPACE:
+    if free < LEAST_SPACE:
         return CheckResult("state", "warn", text, "Free some space, or set `state` to another disk")
     return CheckResult("state", "ok", text)
+
+
+def nearest_directory(path: Path) -> Path:
+    """The path itself, or the nearest directory above it that exists."""
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def _cores(master: str) -> int:
@@ -143,5 +132,5 @@ def _fits(need: Requirement, found: Distribution | None) -> bool:
     return found is not None and need.specifier.contains(found.version, prereleases=True)
 
 
-def _told(need: Requirement, found: Distribution | None) -> str:
+def _mismatch(need: Requirement, found: Distribution | None) -> str:
     return f"{need.name} is {found.version if found else 'missing'}, required is {need.specifier}"

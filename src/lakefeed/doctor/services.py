@@ -8,7 +8,6 @@ import re
 import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,19 +15,17 @@ from lakefeed.doctor.check_result import CheckResult
 from lakefeed.engine.batch.plan import format_of
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import DataLoss, LakefeedError
+from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import OffsetRange, Offsets, Source, SourceClient, source_of
 from lakefeed.text import counted
 
-if TYPE_CHECKING:
-    from lakefeed.pipeline.pipeline import Pipeline
-
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 _MOST_PARTITIONS = 5
 _TOLERATED = dt.timedelta(minutes=1)
 
 
 def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
-    """Everything that is reached over the network, but for the stores."""
+    """Everything that a pipeline connects to, except for the stores."""
     master = re.fullmatch(r"spark://([^:/]+):(\d+).*", pipeline.spark.master)
     if master:
         yield spark_master(master[1], int(master[2]))
@@ -46,7 +43,7 @@ def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
 def spark_master(host: str, number: int) -> CheckResult:
     """Whether a standalone master takes connections."""
     try:
-        socket.create_connection((host, number), _PATIENCE).close()
+        socket.create_connection((host, number), _TIMEOUT).close()
     except OSError as error:
         text = f"{host}:{number} does not answer: {error.strerror or error}"
         return CheckResult("Spark master", "fail", text, "Start it, or correct `spark.master`")
@@ -114,12 +111,12 @@ def _future(check: str, origin: pa.RecordBatch) -> Iterator[CheckResult]:
 def _format(name: str, spec: Source) -> Iterator[CheckResult]:
     check = f"format of {name}"
     try:
-        told = format_of(spec).probe()
+        text = format_of(spec).probe()
     except LakefeedError as error:
         yield CheckResult.of(check, error)
     else:
-        if told:
-            yield CheckResult(check, "ok", told)
+        if text:
+            yield CheckResult(check, "ok", text)
 
 
 def _is_alive(host: str, number: int) -> bool:

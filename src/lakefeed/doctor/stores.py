@@ -1,4 +1,4 @@
-"""The stores of a pipeline's tables: tried with a table of our own, which is deleted again."""
+"""The stores of a pipeline's tables, tested with a table of our own that is deleted again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
@@ -18,33 +17,31 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.doctor.check_result import CheckResult
+from lakefeed.doctor.machine import LEAST_SPACE, nearest_directory
 from lakefeed.errors import LakefeedError
+from lakefeed.figures import readable_size
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.stores import open_store, store_errors
 from lakefeed.tables.table import LakeTable, commit_properties
-from lakefeed.units import readable_size
-
-if TYPE_CHECKING:
-    from lakefeed.pipeline.pipeline import Pipeline
 
 _COLUMNS = pa.schema([("probe", pa.int64())])
-_PATIENCE = {"retry_timeout": "5s"}
-"""A store that is away is to be told soon; a run waits longer."""
+_TIMEOUT = {"retry_timeout": "5s"}
+"""The doctor reports soon that a store is away; a run waits longer."""
 _RACES = 3
-_LEAST_SPACE = 1024**3
 _TOLERATED_SKEW = 60.0
 
 
 def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
     """Every table's store, then the table itself if there is one."""
     try:
-        lake = Tables(pipeline)
+        tables = Tables(pipeline)
     except LakefeedError as error:
         yield CheckResult.of("stores", error)
         return
-    for handle in (*lake.handles.values(), *lake.routes.values(), lake.dead_letters):
-        check = "dead letters" if handle is lake.dead_letters else f"table {handle.name}"
+    for handle in (*tables.handles.values(), *tables.routes.values(), tables.dead_letters):
+        check = "dead letters" if handle is tables.dead_letters else f"table {handle.name}"
         found = list(store(check, handle.path, handle.storage))
         yield from found
         if not any(each.state == "fail" for each in found):
@@ -55,7 +52,7 @@ def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[CheckRe
     """Write, read, let two commits race, and delete, all inside the path of the table."""
     # Names that begin with an underscore are no data of the table, whoever reads it.
     probe = f"{path.rstrip('/')}/_lakefeed_probe_{uuid4().hex}"
-    options = storage if "://" not in path else {**_PATIENCE, **storage}
+    options = storage if "://" not in path else {**_TIMEOUT, **storage}
     try:
         with _removed(path, probe, options), store_errors(path):
             skew = _write_and_read(probe, options)
@@ -113,7 +110,7 @@ def _removed(path: str, probe: str, storage: Mapping[str, str]) -> Iterator[None
         else:
             shutil.rmtree(probe, ignore_errors=True)
             for each in missing:
-                # Not if something else has come to lie there meanwhile.
+                # Not if somebody has put something else there meanwhile.
                 with suppress(OSError):
                     each.rmdir()
 
@@ -127,7 +124,7 @@ def _delete_objects(objects: pafs.FileSystem) -> None:
 
 
 def _write_and_read(probe: str, storage: Mapping[str, str]) -> float:
-    """Write a data file as a task does and read it; answers the seconds that the store's clock is ahead."""
+    """Write a data file as a task does and read it; returns the seconds that the store's clock is ahead."""
     files = open_store(probe, storage)
     began = time.time()
     writer = TableWriter(files, FileTarget(_COLUMNS))
@@ -137,7 +134,7 @@ def _write_and_read(probe: str, storage: Mapping[str, str]) -> float:
     assert pq.ParquetFile(files.open_input_file(written.path)).read().num_rows == 1
     modified: dt.datetime = files.get_file_info(written.path).mtime
     files.delete_file(written.path)
-    # Object stores tell whole seconds.
+    # Object stores give whole seconds.
     moment = modified.timestamp()
     return moment - ended if moment > ended else min(0.0, moment + 1 - began)
 
@@ -145,8 +142,8 @@ def _write_and_read(probe: str, storage: Mapping[str, str]) -> float:
 def _keeps_commits_apart(probe: str, storage: Mapping[str, str]) -> bool:
     """Whether two commits at the same moment become two versions.
 
-    Without conditional writes the later one takes the place of the earlier, and both believe to have landed.
-    A writer looks for new versions before it commits, so only a race shows it.
+    Without conditional writes the later commit overwrites the earlier one, and neither fails. A writer looks
+    for new versions before it commits, so only a race shows this.
     """
     objects = open_store(probe, storage)
     LakeTable.create(
@@ -186,9 +183,8 @@ def _commit(table: LakeTable, name: str, start: threading.Barrier) -> None:
 def _room(check: str, path: str) -> Iterator[CheckResult]:
     if "://" in path:
         return
-    nearest = next(each for each in (Path(path), *Path(path).parents) if each.exists())
-    free = shutil.disk_usage(nearest).free
-    if free < _LEAST_SPACE:
+    free = shutil.disk_usage(nearest_directory(Path(path))).free
+    if free < LEAST_SPACE:
         yield CheckResult(
             check, "warn", f"{readable_size(free)} free on the disk of {path}", "Free some space"
         )

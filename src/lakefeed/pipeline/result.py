@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakefeed.figures import readable_seconds
 from lakefeed.text import counted
-from lakefeed.units import readable_seconds
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,8 @@ from lakefeed.engine.run_events import (
     TableStopped,
     UpkeepDone,
 )
-from lakefeed.figures import trying_again
+from lakefeed.figures import readable_seconds, readable_size, trying_again
 from lakefeed.text import counted
-from lakefeed.units import readable_seconds, readable_size
 from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
 

@@ -29,11 +29,11 @@ from lakefeed.engine.run_events import (
     TableStopped,
     UpkeepDone,
 )
+from lakefeed.figures import readable_seconds, readable_size
 from lakefeed.handles.tables import DEAD_LETTERS
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
 from lakefeed.text import counted
-from lakefeed.units import readable_seconds, readable_size
 from lakefeed.watch.dead_letters import LetterGroups
 from lakefeed.watch.series import HOUR, Rate, Series
 from lakefeed.watch.table_state import SourceState, TableState

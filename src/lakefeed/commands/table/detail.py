@@ -8,9 +8,9 @@ import typer
 
 from lakefeed.commands.options import names
 from lakefeed.commands.table.table_command import TableCommand, table_command
+from lakefeed.figures import readable_size
 from lakefeed.tables.detail.detail import Description, describe
 from lakefeed.text import listed
-from lakefeed.units import readable_size
 
 
 @table_command

@@ -8,8 +8,9 @@ import typer
 
 from lakefeed.commands.options import parsed
 from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.figures import readable_size
 from lakefeed.tables.operations import vacuum as operation
-from lakefeed.units import format_duration, parse_duration, readable_size
+from lakefeed.units import format_duration, parse_duration
 
 _SHOWN = 10
 

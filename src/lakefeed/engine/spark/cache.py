@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from lakefeed.units import readable_size
+from lakefeed.figures import readable_size
 
 _log = logging.getLogger("lakefeed")
 _EXIT_TIMEOUT = 60

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.errors import UsageError
+from lakefeed.figures import readable_size
 from lakefeed.tables.data_files import add_actions, data_files
 from lakefeed.tables.log.data_file import DataFile, by_partition, extent
 from lakefeed.tables.operations.retention import DAY, DELETED_FILES, LOG_ENTRIES, retention
 from lakefeed.tables.rewrite.compact import SMALL_SHARE, target_of
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import counted, listed, suggestion
-from lakefeed.units import format_duration, readable_size
+from lakefeed.units import format_duration
 
 GOOD_PARTITION = 1024**3
 """Bytes below which a partition of its own costs more than it saves."""

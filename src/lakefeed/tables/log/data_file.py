@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import orjson
 
+from lakefeed.figures import readable_size
 from lakefeed.text import counted
-from lakefeed.units import readable_size
 
 Partition = tuple[tuple[str, str | None], ...]
 """The values of the partition columns, as text, in the order of the columns; empty without any."""

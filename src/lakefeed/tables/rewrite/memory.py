@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from lakefeed.figures import readable_size
 from lakefeed.stores import store_errors
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.table import LakeTable
-from lakefeed.units import readable_size
 
 _COPIES = 3
 """What sorting holds at its height: the rows, the rows in their new order, and the file that is written."""
@@ -29,7 +28,7 @@ def beyond_memory(table: LakeTable, files: Sequence[DataFile], available: int | 
     """
     free = memory_available() if available is None else available
     needed = memory_needed(table, files)
-    if needed <= free * _SHARE:
+    if free is None or needed <= free * _SHARE:
         return None
     return (
         f"ordering {readable_size(sum(file.size for file in files))} of files needs about "
@@ -55,14 +54,14 @@ def memory_needed(table: LakeTable, files: Sequence[DataFile]) -> int:
     return int(rows * per_row * _COPIES)
 
 
-def memory_available() -> int:
-    """Bytes that this process could still take, by the machine and by its container."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with suppress(OSError, ValueError, IndexError):
+def memory_available() -> int | None:
+    """Bytes that this process could still take, by the machine and by its container; None if unknown."""
+    found = []
+    with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
     with suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())
-        free = min(free, limit - int((group / "memory.current").read_text()))
-    return max(0, free)
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(max(0, limit - used))
+    return min(found, default=None)

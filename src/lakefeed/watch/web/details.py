@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lakefeed.figures import clock
+from lakefeed.figures import clock, readable_size
 from lakefeed.text import counted, listed
-from lakefeed.units import readable_size
 from lakefeed.watch.view import PartitionView, TableView
 from lakefeed.watch.web.markup import Markup, tag
 
