@@ -8,11 +8,11 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lakefeed.formats import Format, Rules
+from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder
-from lakefeed.formats.refusal import codes
+from lakefeed.formats.refusal import VALUES, codes
 
-CODES = codes("out_of_range", "bad_timestamp", "bad_date", "bad_decimal")
+CODES = codes(*VALUES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 
@@ -21,23 +21,20 @@ class BytesFormat(Format):
 
     type: Literal["bytes"] = "bytes"
 
-    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> BytesDecoder:
-        """A decoder of payloads whose bytes are wanted as they are."""
-        return BytesDecoder(schema, rules)
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
+        """A decoder of any payloads; a `data` that is declared as binary gets the bytes as they are."""
+        raw = "data" in schema.names and pa.types.is_binary(schema.field("data").type)
+        made = pa.schema([("data", pa.binary() if raw else pa.string()), ("size", pa.int64())])
+        return FixedDecoder(schema, rules, made, _read_bytes if raw else _read_base64)
 
 
-class BytesDecoder(FixedDecoder):
-    """Decodes whatever there is; a `data` that is declared as binary gets the bytes as they are."""
+def _read_bytes(payloads: Sequence[bytes]) -> Columns:
+    return _columns(pa.array(payloads, pa.binary()), payloads)
 
-    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
-        self._raw = "data" in schema.names and pa.types.is_binary(schema.field("data").type)
-        kind = pa.binary() if self._raw else pa.string()
-        super().__init__(schema, pa.schema([("data", kind), ("size", pa.int64())]), rules)
 
-    def read(self, payloads: Sequence[bytes]) -> Columns:
-        """The bytes and their number."""
-        if self._raw:
-            data = pa.array(payloads, pa.binary())
-        else:
-            data = pa.array(map(b64encode, payloads), pa.string())
-        return Columns({"data": data, "size": pa.array(map(len, payloads), pa.int64())})
+def _read_base64(payloads: Sequence[bytes]) -> Columns:
+    return _columns(pa.array(map(b64encode, payloads), pa.string()), payloads)
+
+
+def _columns(data: pa.Array, payloads: Sequence[bytes]) -> Columns:
+    return Columns({"data": data, "size": pa.array(map(len, payloads), pa.int64())})

@@ -10,24 +10,14 @@ import orjson
 import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
-from lakefeed.formats import Format, Rules
+from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.fit.types import INT64, is_epoch
 from lakefeed.formats.fit.values import converter
 from lakefeed.formats.fixed import Change, Columns, FixedDecoder
-from lakefeed.formats.json.parser import parse_any, refuse_too_deep
-from lakefeed.formats.refusal import Misfit, Misfits, Number, codes, shown, utf8_text
+from lakefeed.formats.json.parser import doubled_key, loaded
+from lakefeed.formats.refusal import VALUES, Misfit, Misfits, Number, codes, shown, utf8_text
 
-CODES = codes(
-    "empty_payload",
-    "not_utf8",
-    "bad_json",
-    "duplicate_key",
-    "too_deep",
-    "out_of_range",
-    "bad_timestamp",
-    "bad_date",
-    "bad_decimal",
-)
+CODES = codes("empty_payload", "not_utf8", "bad_json", "duplicate_key", "too_deep", *VALUES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 _KEYS = {"event_type": pa.string(), "timestamp": TIMESTAMP, "stream": pa.string()}
@@ -42,16 +32,15 @@ class EventFormat(Format):
 
     type: Literal["event"] = "event"
 
-    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> EventDecoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of payloads that are JSON as they are."""
-        return EventDecoder(schema, rules)
+        return FixedDecoder(schema, rules, _MADE, _EventReader(schema).read)
 
 
-class EventDecoder(FixedDecoder):
-    """Decodes JSON of which only three keys of the outermost object matter; a missing one is null."""
+class _EventReader:
+    """Reads JSON of which only three keys of the outermost object matter; a missing one is null."""
 
-    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
-        super().__init__(schema, _MADE, rules)
+    def __init__(self, schema: pa.Schema) -> None:
         declared = {field.name: field.type for field in schema}
         self._keys = [_Key(name, declared.get(name, made)) for name, made in _KEYS.items()]
 
@@ -109,14 +98,7 @@ def _is_int64(value: int) -> bool:
 
 def _outermost(payload: bytes) -> dict[str, Any]:
     """The outermost object, or an empty one if the payload is another kind of JSON. Raises Misfit."""
-    if not payload:
-        raise Misfit("empty_payload", "the payload is empty")
-    refuse_too_deep(payload)
-    try:
-        value = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        # Says why, or takes what orjson cannot hold, such as 1e400.
-        value = parse_any(payload)
+    value = loaded(payload)
     if not isinstance(value, dict):
         return {}
     if _ESCAPED_LETTER in payload or any(payload.count(key) > 1 for key in _QUOTED_KEYS):
@@ -125,14 +107,14 @@ def _outermost(payload: bytes) -> dict[str, Any]:
 
 
 def _refuse_doubled(payload: bytes) -> None:
-    """Raise Misfit if a key that matters is there twice: which of the two counts would be a guess."""
+    """Raise Misfit if a key that matters is there twice."""
     keys: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
-        # The outermost object is told last.
+        # The outermost object comes last.
         keys[:] = [key for key, _ in pairs]
 
     json.loads(utf8_text(payload), object_pairs_hook=note, parse_int=str)
     for key in _KEYS:
         if keys.count(key) > 1:
-            raise Misfit("duplicate_key", "the key appears twice in one object").within(key)
+            raise doubled_key(key)

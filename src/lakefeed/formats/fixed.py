@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -35,25 +34,31 @@ class Columns:
     """By the place of the payload; null stands for them in the columns."""
 
 
+Read = Callable[[Sequence[bytes]], Columns]
+"""Reads all columns that a format makes, those that are not in the schema too."""
+
+
 class FixedDecoder(Decoder):
-    """Decodes payloads of a format that makes the columns `made`; the format reads them."""
+    """Decodes payloads of a format that makes the columns `made` and reads them with `read`."""
 
     def __init__(
-        self, schema: pa.Schema, made: pa.Schema, rules: Rules, conversions: Conversions | None = None
+        self,
+        schema: pa.Schema,
+        rules: Rules,
+        made: pa.Schema,
+        read: Read,
+        conversions: Conversions | None = None,
     ) -> None:
         self._made = made
+        self._read = read
         self._rules = rules
         self._fitter = Fitter(schema, rules, conversions)
         self._required = {column.name for column in schema if not column.nullable}
 
-    @abstractmethod
-    def read(self, payloads: Sequence[bytes]) -> Columns:
-        """Read the made columns, those that are not in the schema too."""
-
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
         indexes = [index for index, payload in enumerate(payloads) if payload is not None]
-        columns = self.read([payload for payload in payloads if payload is not None])
+        columns = self._read([payload for payload in payloads if payload is not None])
         refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
         return joined(len(payloads), [(indexes, self._fitted(columns, len(indexes)))], refused)
 

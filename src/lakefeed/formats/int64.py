@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.formats import Format, Rules
+from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder
 from lakefeed.formats.refusal import Misfit, codes
 
@@ -24,26 +24,20 @@ class Int64Format(Format):
 
     type: Literal["int64"] = "int64"
 
-    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Int64Decoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of payloads that are eight bytes as they are."""
-        return Int64Decoder(schema, rules)
+        return FixedDecoder(schema, rules, _MADE, _read)
 
 
-class Int64Decoder(FixedDecoder):
-    """Decodes numbers, all at once."""
-
-    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
-        super().__init__(schema, _MADE, rules)
-
-    def read(self, payloads: Sequence[bytes]) -> Columns:
-        """The numbers; zero stands in for a payload of another length."""
-        misfits = {
-            place: Misfit("bad_length", f"expected {_LENGTH} bytes, got {len(payload)}")
-            for place, payload in enumerate(payloads)
-            if len(payload) != _LENGTH
-        }
-        whole = payloads
-        if misfits:
-            whole = [bytes(_LENGTH) if place in misfits else one for place, one in enumerate(payloads)]
-        numbers = np.frombuffer(b"".join(whole), ">i8").astype(np.int64)
-        return Columns({"value": pa.array(numbers)}, misfits)
+def _read(payloads: Sequence[bytes]) -> Columns:
+    """The numbers, all at once; zero stands in for a payload of another length."""
+    misfits = {
+        place: Misfit("bad_length", f"expected {_LENGTH} bytes, got {len(payload)}")
+        for place, payload in enumerate(payloads)
+        if len(payload) != _LENGTH
+    }
+    whole = payloads
+    if misfits:
+        whole = [bytes(_LENGTH) if place in misfits else one for place, one in enumerate(payloads)]
+    numbers = np.frombuffer(b"".join(whole), ">i8").astype(np.int64)
+    return Columns({"value": pa.array(numbers)}, misfits)

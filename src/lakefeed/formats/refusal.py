@@ -58,6 +58,11 @@ _ANY_FORMAT = (
     "new_column",
 )
 
+FRAMED = ("bad_framing", "unknown_schema", "bad_schema")
+"""The codes of payloads that name a schema of a registry."""
+VALUES = ("out_of_range", "bad_timestamp", "bad_date", "bad_decimal")
+"""The codes of values that every format which has texts and numbers may refuse."""
+
 _LONGEST_VALUE = 80
 _LONGEST_PATH = 200
 _PLAIN_NAME = re.compile(r"[^\s.\[\]`]+")
@@ -119,6 +124,20 @@ def utf8_text(payload: bytes) -> str:
 def no_payload() -> Misfit:
     """The misfit of an event without payload, the same for every format."""
     return Misfit("null_payload", "the event has no payload")
+
+
+def empty_payload() -> Misfit:
+    """The misfit of a payload without bytes."""
+    return Misfit("empty_payload", "the payload is empty")
+
+
+def is_utf8(content: bytes) -> bool:
+    """Whether these bytes are UTF-8 text."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def shown(value: Any) -> str:

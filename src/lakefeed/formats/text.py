@@ -7,11 +7,11 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lakefeed.formats import Format, Rules
+from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.fixed import Columns, FixedDecoder
-from lakefeed.formats.refusal import Misfit, Misfits, codes, utf8_text
+from lakefeed.formats.refusal import VALUES, Misfit, Misfits, codes, utf8_text
 
-CODES = codes("not_utf8", "out_of_range", "bad_timestamp", "bad_date", "bad_decimal")
+CODES = codes("not_utf8", *VALUES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 _MADE = pa.schema([("data", pa.string())])
@@ -22,23 +22,17 @@ class TextFormat(Format):
 
     type: Literal["text"] = "text"
 
-    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> TextDecoder:
-        """A decoder of payloads that are text as they are."""
-        return TextDecoder(schema, rules)
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
+        """A decoder of payloads that are text as they are; an empty payload is an empty text."""
+        return FixedDecoder(schema, rules, _MADE, _read)
 
 
-class TextDecoder(FixedDecoder):
-    """Decodes text; an empty payload is an empty text."""
-
-    def __init__(self, schema: pa.Schema, rules: Rules) -> None:
-        super().__init__(schema, _MADE, rules)
-
-    def read(self, payloads: Sequence[bytes]) -> Columns:
-        """All payloads in one cast; one by one only if one of them is no text."""
-        try:
-            return Columns({"data": pa.array(payloads, pa.binary()).cast(pa.string())})
-        except pa.ArrowInvalid:
-            return _one_by_one(payloads)
+def _read(payloads: Sequence[bytes]) -> Columns:
+    """All payloads in one cast; one by one only if one of them is no text."""
+    try:
+        return Columns({"data": pa.array(payloads, pa.binary()).cast(pa.string())})
+    except pa.ArrowInvalid:
+        return _one_by_one(payloads)
 
 
 def _one_by_one(payloads: Sequence[bytes]) -> Columns:

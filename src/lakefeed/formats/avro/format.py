@@ -14,23 +14,12 @@ from lakefeed.formats.avro.reader import Container, Encoding, Plain, Registered,
 from lakefeed.formats.avro.schema import SchemaProblem, fingerprint, parsed
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.joining import joined
-from lakefeed.formats.refusal import codes
+from lakefeed.formats.refusal import FRAMED, VALUES, codes
 from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.pipeline.options.registry import RegistryField
 from lakefeed.text import shown
 
-CODES = codes(
-    "bad_framing",
-    "unknown_schema",
-    "bad_schema",
-    "too_deep",
-    "many_records",
-    "bad_avro",
-    "out_of_range",
-    "bad_timestamp",
-    "bad_date",
-    "bad_decimal",
-)
+CODES = codes(*FRAMED, "too_deep", "many_records", "bad_avro", *VALUES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 

@@ -18,6 +18,7 @@ from lakefeed.formats.avro.block import read_columns
 from lakefeed.formats.avro.container import opened
 from lakefeed.formats.avro.schema import AvroSchema, SchemaProblem, parsed
 from lakefeed.formats.avro.strict import read_each
+from lakefeed.formats.fit.doubt import with_rows
 from lakefeed.formats.refusal import Misfit, Misfits, copies, no_payload
 from lakefeed.formats.registry.client import RegisteredSchema
 from lakefeed.formats.registry.framing import HEADER, framed, registered
@@ -218,9 +219,6 @@ def _made(written: Written) -> Made:
     values, doubt = read_columns(written.schema, written.contents, written.start)
     if not doubt.any():
         return Made(written.indexes, values, {})
-    places = np.flatnonzero(doubt)
-    rows, misfits = read_each(written.schema, written.contents, written.start, places.tolist())
-    together = pa.concat_arrays([values, pa.array(rows, values.type)])
-    order = np.arange(len(values))
-    order[places] = len(values) + np.arange(len(places))
-    return Made(written.indexes, together.take(pa.array(order)), misfits)
+    places = np.flatnonzero(doubt).tolist()
+    rows, misfits = read_each(written.schema, written.contents, written.start, places)
+    return Made(written.indexes, with_rows(values, places, rows), misfits)

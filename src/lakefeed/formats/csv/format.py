@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pydantic import AfterValidator, Field, model_validator
 
 from lakefeed.columns.names import ColumnName
-from lakefeed.formats import Format, Rules
+from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.csv.columns import json_value, read_column
 from lakefeed.formats.csv.records import RecordReader
 from lakefeed.formats.fit.conversions import Conversions, Convert
@@ -18,21 +18,10 @@ from lakefeed.formats.fit.doubt import Doubt, either
 from lakefeed.formats.fit.values import converter
 from lakefeed.formats.fixed import Columns, FixedDecoder
 from lakefeed.formats.json.columns import CONVERSIONS as JSON_CONVERSIONS
-from lakefeed.formats.refusal import codes
+from lakefeed.formats.refusal import VALUES, codes
 from lakefeed.text import shown
 
-CODES = codes(
-    "empty_payload",
-    "not_utf8",
-    "bad_csv",
-    "many_records",
-    "bad_fields",
-    "out_of_range",
-    "bad_timestamp",
-    "bad_date",
-    "bad_decimal",
-    "bad_base64",
-)
+CODES = codes("empty_payload", "not_utf8", "bad_csv", "many_records", "bad_fields", "bad_base64", *VALUES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 
@@ -85,17 +74,16 @@ class CsvFormat(Format):
             raise ValueError(f"delimiter and quote are both {shown(self.quote)}; they must differ")
         return self
 
-    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> CsvDecoder:
+    def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of payloads that are records as they are."""
-        return CsvDecoder(self, schema, rules)
+        made = pa.schema([(name, pa.string()) for name in self.columns])
+        return FixedDecoder(schema, rules, made, _Reader(self).read, CONVERSIONS)
 
 
-class CsvDecoder(FixedDecoder):
-    """Decodes records; the values of a column are converted together, doubtful ones each by itself."""
+class _Reader:
+    """Reads records into columns of text."""
 
-    def __init__(self, options: CsvFormat, schema: pa.Schema, rules: Rules) -> None:
-        made = pa.schema([(name, pa.string()) for name in options.columns])
-        super().__init__(schema, made, rules, CONVERSIONS)
+    def __init__(self, options: CsvFormat) -> None:
         self._names = options.columns
         self._null = options.null
         self._records = RecordReader(len(options.columns), options.delimiter, options.quote)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 
-from lakefeed.formats.refusal import Misfit, Misfits, utf8_text
+from lakefeed.formats.refusal import Misfit, Misfits, empty_payload, utf8_text
 
 Record = Sequence[str | None]
 
@@ -51,7 +51,7 @@ class RecordReader:
 
     def _record(self, payload: bytes) -> Record:
         if not payload:
-            raise Misfit("empty_payload", "the payload is empty")
+            raise empty_payload()
         try:
             record = next(csv.reader([utf8_text(payload)], self._dialect))
         except csv.Error as error:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from lakefeed.formats.json.parser import DEEPEST, parse, too_deep
+from lakefeed.formats.json.parser import doubled_key, loaded, parse, too_deep
 from lakefeed.formats.refusal import Misfit, utf8_text
 
 _MOST_SCHEMAS = 100
@@ -38,8 +38,6 @@ class Opener:
         """The envelope in a payload, or None for a tombstone. Raises Misfit."""
         if payload is None:
             return None
-        if not payload:
-            raise Misfit("empty_payload", "the payload is empty")
         start = payload.find(_SEAM) + len(_SEAM)
         schema = self._schemas.get(payload[:start])
         if schema and payload.endswith(b"}"):
@@ -80,13 +78,7 @@ def _event(text: bytes) -> dict[str, Any] | None:
 
 
 def _loaded(payload: bytes) -> dict[str, Any]:
-    if too_deep(payload):
-        raise Misfit("too_deep", f"nested more than {DEEPEST} levels deep")
-    try:
-        found = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        # Says why, or takes what orjson cannot hold, such as 1e400.
-        return parse(payload)
+    found = loaded(payload)
     return found if isinstance(found, dict) else parse(payload)
 
 
@@ -120,7 +112,7 @@ def members(text: str) -> dict[str, Member]:
         start = _skip(text, _skip(text, at) + 1)
         _, at = decoder.raw_decode(text, start)
         if key in found:
-            raise Misfit("duplicate_key", "the key appears twice in one object").within(key)
+            raise doubled_key(key)
         found[key] = Member(text[:start].encode(), text[start:at].encode())
         at = _skip(text, at)
         at = _skip(text, at + 1) if text[at] == "," else at

@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON, TIMESTAMP, stored_type
 from lakefeed.formats.debezium.numbers import NUMERIC, WORDED, Convert, decimal_of, worded_float, writing_of
+from lakefeed.formats.fit.columns import offsets_of, rebuilt
+from lakefeed.formats.fit.doubt import lifted
 
 _PLAIN = {
     "int8": pa.int8(),
@@ -191,12 +193,8 @@ def _map(key: Meaning, value: Meaning) -> Meaning:
 
 def _inside(convert: Convert, made: pa.DataType) -> Convert:
     def lists(column: pa.ListArray) -> tuple[pa.Array, Any]:
-        elements, bad = convert(column.values)
-        offsets = np.frombuffer(column.buffers()[1], np.int32)[: len(column) + 1]
-        wrong = np.zeros(len(column), np.bool_)
-        wrong[np.searchsorted(offsets, np.flatnonzero(bad), side="right") - 1] = True
-        kind = stored_type(made)
-        return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], children=[elements]), wrong
+        elements, wrong = convert(column.values)
+        return rebuilt(column, made, elements), lifted(offsets_of(column), wrong)
 
     return lists
 

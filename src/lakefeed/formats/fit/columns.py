@@ -68,7 +68,7 @@ class ColumnFitter:
         if types.is_list(made.type) and types.is_list(declared):
             offsets = offsets_of(made)
             elements, doubt = self.part(made.values, declared.value_field, Elements(level, offsets))
-            return _rebuilt(made, declared, elements), lifted(offsets, doubt)
+            return rebuilt(made, declared, elements), lifted(offsets, doubt)
         if types.is_map(made.type) and types.is_map(declared):
             return self._map(made, declared, level)
         return self.plain(made, declared)
@@ -87,7 +87,7 @@ class ColumnFitter:
         items, doubt = self.part(made.items, declared.item_field, Elements(level, offsets, keys))
         entry = stored_type(declared).field(0).type
         entries = pa.Array.from_buffers(entry, len(items), [None], children=[keys, items])
-        return _rebuilt(made, declared, entries), lifted(offsets, doubt)
+        return rebuilt(made, declared, entries), lifted(offsets, doubt)
 
 
 def offsets_of(made: pa.Array) -> np.ndarray[Any, Any]:
@@ -97,5 +97,6 @@ def offsets_of(made: pa.Array) -> np.ndarray[Any, Any]:
     return offsets
 
 
-def _rebuilt(made: pa.Array, declared: pa.DataType, child: pa.Array) -> pa.Array:
+def rebuilt(made: pa.Array, declared: pa.DataType, child: pa.Array) -> pa.Array:
+    """Lists or maps as stored, with other elements or entries."""
     return pa.Array.from_buffers(stored_type(declared), len(made), made.buffers()[:2], children=[child])

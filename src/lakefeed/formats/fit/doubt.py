@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,13 @@ def new_nulls(column: pa.Array, given: pa.Array) -> Doubt:
         return None
     doubt: Doubt = pc.and_(column.is_null(), given.is_valid()).to_numpy(zero_copy_only=False)
     return doubt
+
+
+def with_rows(values: pa.StructArray, places: Sequence[int], rows: Sequence[Any]) -> pa.StructArray:
+    """The values with these rows at the places, as the strict path of a format has read them."""
+    order = np.arange(len(values))
+    order[list(places)] = len(values) + np.arange(len(places))
+    return pa.concat_arrays([values, pa.array(rows, values.type)]).take(pa.array(order))
 
 
 def lifted(offsets: np.ndarray[Any, Any], doubt: Doubt) -> Doubt:

@@ -21,7 +21,7 @@ from lakefeed.formats.fit.conversions import Conversions
 from lakefeed.formats.fit.doubt import Doubt
 from lakefeed.formats.fit.json_text import json_text, json_texts, shown_json
 from lakefeed.formats.fit.names import clash, name_misfit, new_column, spellings, too_deep_column
-from lakefeed.formats.fit.new_columns import Proposals, has_new_fields, telling
+from lakefeed.formats.fit.new_columns import Proposals, telling
 from lakefeed.formats.fit.paths import Elements, Level, Rows
 from lakefeed.formats.fit.rescue import Rescued, put, rescued_column
 from lakefeed.formats.refusal import Misfit, Misfits
@@ -71,8 +71,7 @@ class Fitter:
         )
 
     def _unknown(self, made: pa.StructArray, types: pa.Schema | None) -> pa.Schema | None:
-        adds = self._rules.new_column in ("add", "fail")
-        if not adds or not len(made) or not has_new_fields(made.type, self._schema):
+        if self._rules.new_column not in ("add", "fail") or not len(made):
             return None
         return self._proposals.of(made, self._schema, types) or None
 

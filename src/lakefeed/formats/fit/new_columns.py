@@ -86,22 +86,6 @@ def _members(made: pa.StructArray) -> Iterator[tuple[pa.Field, pa.Array]]:
     return zip(made.type, made.flatten(), strict=True)
 
 
-def has_new_fields(made: pa.DataType, known: Iterable[pa.Field]) -> bool:
-    """Whether a writer's struct has a field, anywhere inside, that the known ones have not."""
-    types = {field.name: field.type for field in known}
-    return any(field.name not in types or _new_inside(field.type, types[field.name]) for field in made)
-
-
-def _new_inside(made: pa.DataType, known: pa.DataType) -> bool:
-    if pa.types.is_struct(made) and pa.types.is_struct(known):
-        return has_new_fields(made, known)
-    if pa.types.is_list(made) and pa.types.is_list(known):
-        return _new_inside(made.value_type, known.value_type)
-    if pa.types.is_map(made) and pa.types.is_map(known):
-        return _new_inside(made.item_type, known.item_type)
-    return False
-
-
 def proposed_type(made: pa.DataType, room: int = DEEPEST) -> pa.DataType:
     """The column that a table gets for what a writer made; what it cannot hold is left out.
 

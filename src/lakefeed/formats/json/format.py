@@ -9,26 +9,21 @@ import pyarrow as pa
 from pydantic import Field
 
 from lakefeed.formats import DEFAULT_RULES, Decoder, Format, Rules
-from lakefeed.formats.refusal import codes
+from lakefeed.formats.refusal import FRAMED, VALUES, codes
 from lakefeed.pipeline.options.registry import RegistryField
 
 __all__ = ["CODES", "JsonFormat", "infer"]
 
 CODES = codes(
-    "bad_framing",
-    "unknown_schema",
-    "bad_schema",
+    *FRAMED,
     "empty_payload",
     "not_utf8",
     "bad_json",
     "not_an_object",
     "duplicate_key",
     "too_deep",
-    "out_of_range",
-    "bad_timestamp",
-    "bad_date",
-    "bad_decimal",
     "bad_base64",
+    *VALUES,
 )
 """Every code of a refused payload and what it means, in the order of the checks."""
 

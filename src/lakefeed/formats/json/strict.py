@@ -15,7 +15,7 @@ from lakefeed.formats.fit.objects import new_field_check
 from lakefeed.formats.fit.values import struct_converter
 from lakefeed.formats.json.extras import both, extras_of
 from lakefeed.formats.json.parser import parse
-from lakefeed.formats.refusal import Misfit, no_payload
+from lakefeed.formats.refusal import Misfit, empty_payload, no_payload
 
 
 @dataclass
@@ -61,7 +61,7 @@ class StrictReader:
         if payload is None:
             raise no_payload()
         if not payload:
-            raise Misfit("empty_payload", "the payload is empty")
+            raise empty_payload()
         value = parse(payload)
         for name in self._dropped:
             value.pop(name, None)

@@ -19,6 +19,7 @@ from lakefeed.formats.fit import decimals
 from lakefeed.formats.fit.types import INT64, RANGES, is_epoch
 from lakefeed.formats.json.columns import is_unreadable
 from lakefeed.formats.json.parser import DEEPEST, too_deep
+from lakefeed.formats.refusal import is_utf8
 
 _NULL = type(None)
 _MANY_NAMES = 100
@@ -27,15 +28,7 @@ _EXACT_FLOAT = 2**24  # the last integer before those that a float of 32 bits do
 
 def not_utf8(payloads: Sequence[bytes]) -> set[int]:
     """Payloads that are not UTF-8."""
-    return {place for place, payload in enumerate(payloads) if not (payload.isascii() or _is_utf8(payload))}
-
-
-def _is_utf8(payload: bytes) -> bool:
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return {place for place, payload in enumerate(payloads) if not (payload.isascii() or is_utf8(payload))}
 
 
 def loaded(payloads: Sequence[bytes]) -> tuple[list[dict[str, Any]], set[int]]:

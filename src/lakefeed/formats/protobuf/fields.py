@@ -16,7 +16,7 @@ from lakefeed.formats.protobuf.json import json_text
 from lakefeed.formats.protobuf.message import Field, Form, Message
 from lakefeed.formats.protobuf.walk import Walk
 from lakefeed.formats.protobuf.wire import Buffer, Flags, Places, Spans, Words
-from lakefeed.formats.refusal import Misfit
+from lakefeed.formats.refusal import Misfit, is_utf8
 
 SECONDS_OF_DURATION = 315_576_000_000
 NANOS = 10**9
@@ -131,16 +131,8 @@ def _texts(buffer: Buffer, of: Field, spans: Spans, missing: Flags | None) -> Co
     try:
         return Column(column.cast(pa.string()), doubt)
     except pa.ArrowInvalid:
-        doubt = np.array([not _is_utf8(text) for text in column.to_pylist()], np.bool_)
+        doubt = np.array([not is_utf8(text or b"") for text in column.to_pylist()], np.bool_)
     return Column(pc.if_else(pa.array(doubt), b"", column).cast(pa.string()), doubt)
-
-
-def _is_utf8(text: bytes | None) -> bool:
-    try:
-        (text or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _numbers(of: Field, values: Words, missing: Flags | None) -> Column:

@@ -15,23 +15,11 @@ from lakefeed.formats.joining import Part, joined
 from lakefeed.formats.protobuf.files import Files, read_files
 from lakefeed.formats.protobuf.reader import MessageReader, blocks
 from lakefeed.formats.protobuf.registry import RegisteredMessages, kinds
-from lakefeed.formats.refusal import Misfit, codes, copies, no_payload
+from lakefeed.formats.refusal import FRAMED, VALUES, Misfit, codes, copies, no_payload
 from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.pipeline.options.registry import RegistryField
 
-CODES = codes(
-    "bad_framing",
-    "unknown_schema",
-    "bad_schema",
-    "too_deep",
-    "other_message",
-    "bad_protobuf",
-    "not_utf8",
-    "out_of_range",
-    "bad_timestamp",
-    "bad_date",
-    "bad_decimal",
-)
+CODES = codes(*FRAMED, "too_deep", "other_message", "bad_protobuf", "not_utf8", *VALUES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 

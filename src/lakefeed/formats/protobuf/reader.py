@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.formats import Decoded, Rules
+from lakefeed.formats.fit.doubt import with_rows
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.fit.rescue import Rescued
 from lakefeed.formats.protobuf.block import read_block
@@ -85,9 +86,7 @@ class MessageReader:
             except Misfit as misfit:
                 misfits[place] = misfit
             rows.append(row)
-        order = np.arange(len(made))
-        order[places] = len(made) + np.arange(len(places))
-        return pa.concat_arrays([made, pa.array(rows, made.type)]).take(pa.array(order))
+        return with_rows(made, places, rows)
 
     def _unexpected(self, found: Mapping[str, Any]) -> Misfit:
         name = self.message.name
