@@ -13,9 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError
+from lakefeed.files import WrittenFile
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write import append as commit
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 from support.fed_table import PARTITION, entry_file, make_table, open_table
 from support.ledger import assert_each_once, assert_ranges_contiguous, table_ids
 
@@ -36,7 +37,7 @@ def read_ten(table: LakeTable, path: Path) -> int:
     start = table.transactions[PARTITION] + 1
     name = f"part-{start}-{time.monotonic_ns()}.parquet"
     pq.write_table(pa.table({"event_id": range(start, start + 10)}, schema=SCHEMA), path / name)
-    file = NewFile(name, (path / name).stat().st_size, {}, '{"numRecords": 10}')
+    file = WrittenFile(name, (path / name).stat().st_size, {}, '{"numRecords": 10}', 10)
     commit_info = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
     commit_info |= {"ranges": {"0": [start, start + 10, 10, 0]}}
     return append(

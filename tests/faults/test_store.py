@@ -16,7 +16,7 @@ from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.processes import wait_until
 from support.s3 import S3Server
@@ -54,7 +54,7 @@ class Tables:
         start = self.table.transactions[PARTITION] + 1
         writer = TableWriter(self.store, FileTarget(SCHEMA))
         writer.write(pa.record_batch({"event_id": pa.array(range(start, start + 10))}, schema=SCHEMA))
-        files = [NewFile(file.path, file.size, {}, file.stats) for file in writer.close()]
+        files = writer.close()
         commit_info = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
         commit_info |= {"ranges": {"0": [start, start + 10, 10, 0]}}
         change = Append(files, {PARTITION: start + 9}, {PARTITION: start - 1}, commit_info)

@@ -20,8 +20,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
 from lakefeed.engine.run_events import RunEvent, UpkeepDone
+from lakefeed.files import WrittenFile
 from lakefeed.handles.tables import TableHandle, Tables
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 from lakefeed.upkeep.jobs import UpkeepJob, jobs_of
 from lakefeed.upkeep.schedule import Schedule
 from lakefeed.upkeep.scheduler import Scheduler, SteadyClock
@@ -100,7 +101,9 @@ upkeep: {upkeep}
             if not self.handle.spec or not self.handle.spec.partition_by:
                 values = {}
             pq.write_table(rows.drop_columns(list(values)), self.path / name)
-            file = NewFile(name, (self.path / name).stat().st_size, values, json.dumps({"numRecords": 10}))
+            file = WrittenFile(
+                name, (self.path / name).stat().st_size, values, json.dumps({"numRecords": 10}), 10
+            )
             key = "shop/clicks/0"
             with self.handle.lock:
                 append(self.handle.table, Append([file], {key: at + 9}, {key: at - 1}, {}), retries=5)

@@ -9,7 +9,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
 from lakefeed.errors import StoreUnavailable, TableError
-from lakefeed.files import DataFile
+from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.stores import open_store, store_errors, store_path
 from support.s3 import S3Server
@@ -18,7 +18,7 @@ ROWS = pa.record_batch({"c": ["a b", "x%y", "u/v", "ü", None], "id": [0, 1, 2, 
 TARGET = FileTarget(ROWS.schema, ("c",))
 
 
-def write(path: str, storage: dict[str, str]) -> list[DataFile]:
+def write(path: str, storage: dict[str, str]) -> list[WrittenFile]:
     writer = TableWriter(open_store(path, storage), TARGET)
     writer.write(ROWS)
     return writer.close()

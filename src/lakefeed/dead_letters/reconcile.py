@@ -25,7 +25,7 @@ from lakefeed.stores import store_errors
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.positions import replay_id
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 
 _ATTEMPTS = 5
 
@@ -188,7 +188,7 @@ def _return(
             kept = batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
             writer.write(kept)
             count += kept.num_rows
-    files = [NewFile(file.path, file.size, {}, file.stats) for file in writer.close()]
+    files = writer.close()
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
     change = Append(files, transactions, expected, commit_info | {"kind": "returned", "letters": count})
     append(dead_letters, change, retries=_ATTEMPTS)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class DataFile:
+class WrittenFile:
     """A Parquet file in place but in no table yet. `path` is relative to the table and not URL-encoded."""
 
     path: str
     size: int
-    rows: int
     partition_values: dict[str, str | None]
     stats: str
+    rows: int

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from lakefeed.files import DataFile
+from lakefeed.files import WrittenFile
 from lakefeed.files.names import file_name
 from lakefeed.files.partitions import Values, directory, split_by_partition
 from lakefeed.files.statistics import FileStatistics, Leaf, indexed_leaves
@@ -74,7 +74,7 @@ class TableWriter:
         self._made: list[str] = []
         self._grown: set[Path] = set()
         """Directories that have got others inside."""
-        self._closed: list[DataFile] = []
+        self._closed: list[WrittenFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows that have the table's schema."""
@@ -88,7 +88,7 @@ class TableWriter:
         if self.waiting_bytes >= self._limit or self._waiting_rows >= _ROW_GROUP_ROWS:
             self.flush()
 
-    def close(self) -> list[DataFile]:
+    def close(self) -> list[WrittenFile]:
         """Finish every file and return what was written; nothing when there were no rows."""
         self.flush()
         while self._open:
@@ -171,7 +171,7 @@ class TableWriter:
             stats = file.close()
         del self._open[values]
         named = dict(zip(self._target.partition_columns, values, strict=True))
-        self._closed.append(DataFile(file.path, file.size, file.rows, named, stats))
+        self._closed.append(WrittenFile(file.path, file.size, named, stats, file.rows))
 
 
 @dataclass

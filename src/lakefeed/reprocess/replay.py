@@ -36,7 +36,7 @@ from lakefeed.sources import OffsetRange, source_of
 from lakefeed.tables.positions import positions_of, replay_id
 from lakefeed.tables.schema import missing_columns
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 
 _MOST_LETTERS = 5_000
 _MOST_BYTES = 32 * 2**20
@@ -271,8 +271,7 @@ class _Replay:
             "letters": to_commit_info(grouped(identities(good.select(IDENTITY_COLUMNS)))),
             "letters_version": self._version,
         }
-        files = [NewFile(one.path, one.size, one.partition_values, one.stats) for one in result.files]
-        change = Append(files, {key: number}, {key: before}, commit_info, self._shape)
+        change = Append(result.files, {key: number}, {key: before}, commit_info, self._shape)
         try:
             with handle.lock:
                 version = append(handle.table, change, retries=_ATTEMPTS)

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from lakefeed.errors import Conflict, TableError
-from lakefeed.files import DataFile
+from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.tables import TableHandle
 from lakefeed.stores import open_store
@@ -158,7 +158,7 @@ class _Interruptible:
             raise Stopped
         self._writer.write(rows)
 
-    def close(self) -> Sequence[DataFile]:
+    def close(self) -> Sequence[WrittenFile]:
         """Finish the files."""
         return self._writer.close()
 

@@ -20,7 +20,7 @@ from lakefeed.engine.batch.manifest import Manifest, TableManifest
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import RunEvent, SourceTrouble, unwatched
-from lakefeed.files import DataFile
+from lakefeed.files import WrittenFile
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources import OffsetRange, Offsets
@@ -138,7 +138,7 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     ((progress,), _) = flow._start_positions.find(client, ["events"])
     committer = Committer(lake, "clicks", {}, [progress], unwatched)
     (tmp_path / "events" / "a.parquet").write_bytes(b"x")
-    file = DataFile("a.parquet", 1, 10, {}, '{"numRecords": 10}')
+    file = WrittenFile("a.parquet", 1, {}, '{"numRecords": 10}', 10)
     batch = Manifest([OffsetRange("0", 0, 10)], {"events": TableManifest("events", [file])}, {"0": 10})
 
     def refuse(*args: object, **kwargs: object) -> None:

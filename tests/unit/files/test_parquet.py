@@ -19,7 +19,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
 from lakefeed.errors import StoreUnavailable, TableError
-from lakefeed.files import DataFile
+from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.stores import open_store
 
@@ -70,7 +70,7 @@ def numbers(start: int, end: int) -> pa.RecordBatch:
     )
 
 
-def write(path: Path, target: FileTarget, *batches: pa.RecordBatch) -> list[DataFile]:
+def write(path: Path, target: FileTarget, *batches: pa.RecordBatch) -> list[WrittenFile]:
     writer = TableWriter(open_store(str(path), {}), target)
     for batch in batches:
         writer.write(batch)
@@ -78,7 +78,7 @@ def write(path: Path, target: FileTarget, *batches: pa.RecordBatch) -> list[Data
 
 
 def commit(
-    path: str, target: FileTarget, files: list[DataFile], storage: dict[str, str] | None = None
+    path: str, target: FileTarget, files: list[WrittenFile], storage: dict[str, str] | None = None
 ) -> DeltaTable:
     partitions = list(target.partition_columns)
     table = DeltaTable.create(

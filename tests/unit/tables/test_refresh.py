@@ -7,15 +7,18 @@ import pyarrow.fs as pafs
 import pytest
 
 from lakefeed.errors import Fenced, StoreUnavailable
+from lakefeed.files import WrittenFile
 from lakefeed.tables import table as tables
 from lakefeed.tables.log.entry import Entry, read_entry
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 from support.fed_table import make_table
 
 
 def rows(path: Path, first: int, last: int) -> Append:
     (path / f"{first}.parquet").write_bytes(b"x" * 100)
-    file = NewFile(f"{first}.parquet", 100, {}, json.dumps({"numRecords": last - first + 1}))
+    file = WrittenFile(
+        f"{first}.parquet", 100, {}, json.dumps({"numRecords": last - first + 1}), last - first + 1
+    )
     return Append([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {})
 
 

@@ -13,9 +13,10 @@ import pytest
 from deltalake import DeltaTable, Field
 
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, TableError
+from lakefeed.files import WrittenFile
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 from support.fed_table import entry_file, make_cities, open_table
 
 
@@ -31,7 +32,7 @@ def event(path: Path, offset: int, shape: Shape | None = None) -> Append:
     """The change that adds the event at an offset."""
     name = f"{offset}.parquet"
     (path / name).write_bytes(b"x")
-    file = NewFile(name, 1, {"city": None}, '{"numRecords":1}')
+    file = WrittenFile(name, 1, {"city": None}, '{"numRecords":1}', 1)
     return Append([file], {"shop/clicks/0": offset}, {"shop/clicks/0": offset - 1}, {"rows": 1}, shape)
 
 

@@ -35,7 +35,7 @@ from lakefeed.engine.run_events import (
     Watcher,
 )
 from lakefeed.errors import LakefeedError, TableError
-from lakefeed.files import DataFile
+from lakefeed.files import WrittenFile
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.table_plan import group_of, is_missing
 from lakefeed.handles.tables import TableHandle, Tables
@@ -43,7 +43,7 @@ from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.detail.contents import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, NewFile
+from lakefeed.tables.write.append import Append
 from lakefeed.tables.write.commit import commit
 from lakefeed.text import counted
 
@@ -217,7 +217,7 @@ class Committer:
         handle = self._tables.dead_letters
         with handle.lock:
             table = self._tables.open_dead_letters()
-            change = Append(_new(files), transactions, expected, commit_info)
+            change = Append(files, transactions, expected, commit_info)
             self._append(handle, table, change, rows=sum(file.rows for file in files))
         for name, result in results.items():
             for partition in result.dead_letters:
@@ -275,7 +275,7 @@ class Committer:
         try:
             with progress.handle.lock:
                 table = progress.handle.table
-                change = Append(_new(result.files), transactions, expected, commit_info, progress.shape)
+                change = Append(result.files, transactions, expected, commit_info, progress.shape)
                 self._append(progress.handle, table, change, result.rows, progress.refused, result.newest)
         except LakefeedError as error:
             # The letters beside the rows are committed already.
@@ -350,7 +350,7 @@ class Committer:
             for file in result.dead_letter_files:
                 self._tables.dead_letters.delete(file.path)
 
-    def _delete(self, result: TableManifest, file: DataFile) -> None:
+    def _delete(self, result: TableManifest, file: WrittenFile) -> None:
         self._progress[result.name].handle.delete(file.path)
 
 
@@ -363,7 +363,3 @@ def _largest(manifests: list[Manifest]) -> tuple[int, int]:
 def _reason(text: str) -> tuple[str, str]:
     stage, _, code = text.partition("/")
     return stage, code
-
-
-def _new(files: list[DataFile]) -> list[NewFile]:
-    return [NewFile(file.path, file.size, file.partition_values, file.stats) for file in files]

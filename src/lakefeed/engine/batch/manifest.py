@@ -15,7 +15,7 @@ from lakefeed import errors
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import BatchFailed
-from lakefeed.files import DataFile
+from lakefeed.files import WrittenFile
 from lakefeed.sources import OffsetRange
 
 MOST_SAMPLES = 5
@@ -37,8 +37,8 @@ class TableManifest:
     """What a task did for one table."""
 
     name: str = ""
-    files: list[DataFile] = field(default_factory=list)
-    dead_letter_files: list[DataFile] = field(default_factory=list)
+    files: list[WrittenFile] = field(default_factory=list)
+    dead_letter_files: list[WrittenFile] = field(default_factory=list)
     dead_letters: dict[str, int] = field(default_factory=dict)
     """Dead letters by partition, whether or not they had been written before."""
     refusals: dict[str, int] = field(default_factory=dict)
@@ -183,8 +183,8 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
     packed = value["proposal"]
     return TableManifest(
         name=value["name"],
-        files=[DataFile(**file) for file in value["files"]],
-        dead_letter_files=[DataFile(**file) for file in value["letter_files"]],
+        files=[WrittenFile(**file) for file in value["files"]],
+        dead_letter_files=[WrittenFile(**file) for file in value["letter_files"]],
         dead_letters=value["letters"],
         refusals=value["refusals"],
         samples=[DeadLetterSample(**sample) for sample in value["samples"]],

@@ -18,6 +18,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable, TableError
+from lakefeed.files import WrittenFile
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import DataFile
@@ -30,24 +31,11 @@ _TRIES = 20
 _FIRST_WAIT = 0.02
 
 
-class Written(Protocol):
-    """A file that is in place and in no version yet."""
-
-    @property
-    def path(self) -> str: ...  # noqa: D102
-    @property
-    def size(self) -> int: ...  # noqa: D102
-    @property
-    def partition_values(self) -> dict[str, str | None]: ...  # noqa: D102
-    @property
-    def stats(self) -> str: ...  # noqa: D102
-
-
 class FileWriter(Protocol):
     """Writes rows into new files of a table; see `lakefeed.files.parquet.TableWriter`."""
 
     def write(self, rows: pa.RecordBatch) -> None: ...  # noqa: D102
-    def close(self) -> Sequence[Written]: ...  # noqa: D102
+    def close(self) -> Sequence[WrittenFile]: ...  # noqa: D102
     def abort(self) -> None: ...  # noqa: D102
 
 
@@ -96,7 +84,7 @@ def refuse_vectors(table: LakeTable) -> None:
 def _replace(
     table: LakeTable,
     old: Sequence[DataFile],
-    new: Sequence[Written],
+    new: Sequence[WrittenFile],
     shape: Shape,
     commit_info: CommitInfo,
 ) -> int:
@@ -121,7 +109,7 @@ def _replace(
 
 
 def _try(
-    table: LakeTable, old: Sequence[DataFile], new: Sequence[Written], commit_info: CommitInfo
+    table: LakeTable, old: Sequence[DataFile], new: Sequence[WrittenFile], commit_info: CommitInfo
 ) -> Exception | None:
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.commit import commit
-from lakefeed.tables.write.mode import Change, Entry, NewFile
+from lakefeed.tables.write.mode import Change, NewEntry
 
-__all__ = ["Append", "AppendMode", "NewFile", "append"]
+__all__ = ["Append", "AppendMode", "append"]
 
 Append = Change
 
@@ -21,11 +21,11 @@ class AppendMode:
     def check(self, shape: Shape, path: str) -> None:
         """Every table that may be fed can be appended to."""
 
-    def entry(self, table: LakeTable, change: Change) -> Entry:
+    def entry(self, table: LakeTable, change: Change) -> NewEntry:
         """The change as it is."""
-        return Entry(change.files, change.transactions, change.commit_info)
+        return NewEntry(change.files, change.transactions, change.commit_info)
 
-    def landed(self, entry: Entry) -> None:
+    def landed(self, entry: NewEntry) -> None:
         """Nothing needs to be known of it."""
 
 

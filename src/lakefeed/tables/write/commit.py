@@ -20,7 +20,7 @@ from lakefeed.tables.log.write import add_action, commit_info, remove_action, wr
 from lakefeed.tables.operations.checkpoint import checkpoint_when_due
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_metadata, commit_properties
-from lakefeed.tables.write.mode import Change, Entry, WriteMode
+from lakefeed.tables.write.mode import Change, NewEntry, WriteMode
 
 _FIRST_WAIT = 0.1
 _MOST_OVERTAKEN = 15
@@ -32,7 +32,7 @@ class Landed:
     """A commit that is in the log."""
 
     version: int
-    entry: Entry
+    entry: NewEntry
 
 
 def commit(
@@ -165,7 +165,7 @@ class _Effort:
         )
 
 
-def _try(table: LakeTable, entry: Entry, token: str) -> Exception | None:
+def _try(table: LakeTable, entry: NewEntry, token: str) -> Exception | None:
     try:
         with store_errors(table.path):
             folder = table.folder
@@ -179,7 +179,7 @@ def _try(table: LakeTable, entry: Entry, token: str) -> Exception | None:
     return None
 
 
-def _write(table: LakeTable, entry: Entry, token: str, folder: Path) -> FileExistsError | None:
+def _write(table: LakeTable, entry: NewEntry, token: str, folder: Path) -> FileExistsError | None:
     """Write the entry behind the newest that has been read; only one writer can have it."""
     now = int(time.time() * 1000)
     metadata = commit_metadata({**entry.commit_info, "commit": token})
@@ -196,7 +196,7 @@ def _write(table: LakeTable, entry: Entry, token: str, folder: Path) -> FileExis
     return None
 
 
-def _commit_by_delta(table: LakeTable, entry: Entry, token: str) -> None:
+def _commit_by_delta(table: LakeTable, entry: NewEntry, token: str) -> None:
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
         RemoveAction(file.path, True, now, file.size, dict(file.partition)) for file in entry.removed

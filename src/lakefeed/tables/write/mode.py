@@ -13,19 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from lakefeed.files import WrittenFile
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
-
-
-@dataclass(frozen=True)
-class NewFile:
-    """A file to add, already in place. `path` is relative to the table and not URL-encoded."""
-
-    path: str
-    size: int
-    partition_values: Mapping[str, str | None]
-    stats: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +29,7 @@ class Change:
     begins.
     """
 
-    files: Sequence[NewFile]
+    files: Sequence[WrittenFile]
     transactions: Mapping[str, int]
     expected: Mapping[str, int | None]
     commit_info: Mapping[str, Any]
@@ -48,10 +39,10 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Entry:
+class NewEntry:
     """What the next entry of the log holds."""
 
-    added: Sequence[NewFile]
+    added: Sequence[WrittenFile]
     transactions: Mapping[str, int]
     commit_info: Mapping[str, Any]
     removed: Sequence[DataFile] = ()
@@ -65,10 +56,10 @@ class WriteMode(Protocol):
         """Raise TableError for a table that cannot be written in this mode."""
         ...
 
-    def entry(self, table: LakeTable, change: Change) -> Entry:
+    def entry(self, table: LakeTable, change: Change) -> NewEntry:
         """The entry for a change, if it lands right behind the version that `table` stands at."""
         ...
 
-    def landed(self, entry: Entry) -> None:
+    def landed(self, entry: NewEntry) -> None:
         """Take note that the entry is in the log."""
         ...

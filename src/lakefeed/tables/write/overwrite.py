@@ -13,7 +13,7 @@ from lakefeed.tables.data_files import data_files
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import append
-from lakefeed.tables.write.mode import Change, Entry
+from lakefeed.tables.write.mode import Change, NewEntry
 
 
 class OverwriteMode:
@@ -38,7 +38,7 @@ class OverwriteMode:
         """Whether the run whose rows are there has not ended: then further rows belong to it."""
         return table.transactions.get(self._run, 0) > table.transactions.get(self._ended, 0)
 
-    def entry(self, table: LakeTable, change: Change) -> Entry:
+    def entry(self, table: LakeTable, change: Change) -> NewEntry:
         """The first rows of a run replace all files of the version before; later ones are added."""
         run = table.transactions.get(self._run, 0)
         if self._begun is not None and (run != self._begun or not self.is_open(table)):
@@ -47,9 +47,9 @@ class OverwriteMode:
                 "This one stops.\nFind the other one, perhaps on another machine, and stop one of the two."
             )
         if not change.files:
-            return Entry((), change.transactions, change.commit_info)
+            return NewEntry((), change.transactions, change.commit_info)
         if self.is_open(table):
-            return Entry(change.files, change.transactions, {**change.commit_info, "run": run})
+            return NewEntry(change.files, change.transactions, {**change.commit_info, "run": run})
         self.check(table.shape, table.path)
         gone = data_files(table.delta)
         rows = [file.rows for file in gone]
@@ -62,9 +62,9 @@ class OverwriteMode:
             },
         }
         transactions = {**change.transactions, self._run: run + 1}
-        return Entry(change.files, transactions, {**change.commit_info, **told}, gone)
+        return NewEntry(change.files, transactions, {**change.commit_info, **told}, gone)
 
-    def landed(self, entry: Entry) -> None:
+    def landed(self, entry: NewEntry) -> None:
         """Remember the run, so that nobody else ends it unnoticed."""
         self._begun = entry.commit_info.get("run", self._begun)
 

@@ -11,9 +11,10 @@ from deltalake import DeltaTable, Field
 from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.errors import BatchFailed
+from lakefeed.files import WrittenFile
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 from support.fed_table import entry_file, make_table
 
 Steps = list[tuple[str, str]]
@@ -164,7 +165,7 @@ def test_no_entry_names_a_file_that_is_not_there_as_it_was_written(
     table = make_table(tmp_path / "t", durable=True)
     if there is not None:
         (tmp_path / "t" / "a.parquet").write_bytes(there)
-    file = NewFile("a.parquet", 7, {}, '{"numRecords":1}')
+    file = WrittenFile("a.parquet", 7, {}, '{"numRecords":1}', 1)
     change = Append([file], {"shop/clicks/0": 0}, {"shop/clicks/0": -1}, {})
 
     with pytest.raises(

@@ -11,13 +11,14 @@ import pytest
 from deltalake import DeltaTable, Field
 
 from lakefeed.errors import BatchFailed, Fenced, TableError
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.files import WrittenFile
+from lakefeed.tables.write.append import Append, append
 from support.fed_table import entry_file, make_cities, open_table
 
 STRANGE = ["a b", "100%", "a#b?c", "Zürich", "東京", "it's", "x=y&z", "a+b", "~tilde", "[b]{c}|\\^`", "a:b"]
 
 
-def put(path: Path, files: Iterable[NewFile]) -> None:
+def put(path: Path, files: Iterable[WrittenFile]) -> None:
     for file in files:
         (path / file.path).parent.mkdir(parents=True, exist_ok=True)
         (path / file.path).write_bytes(b"x" * file.size)
@@ -25,7 +26,7 @@ def put(path: Path, files: Iterable[NewFile]) -> None:
 
 def event(path: Path, offset: int, name: str = "") -> Append:
     """The change that adds the event at an offset; of its file, only the size is looked at."""
-    file = NewFile(name or f"{offset}.parquet", 1, {"city": None}, '{"numRecords":1}')
+    file = WrittenFile(name or f"{offset}.parquet", 1, {"city": None}, '{"numRecords":1}', 1)
     put(path, [file])
     return Append([file], {"shop/clicks/0": offset}, {"shop/clicks/0": offset - 1}, {"rows": 1})
 
@@ -50,11 +51,13 @@ def forget_entries(path: Path, first: int, last: int) -> None:
 
 def test_an_entry_says_what_delta_rs_would_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [
-        NewFile(f"city={name}/{name}.parquet", 7, {"city": name}, json.dumps({"maxValues": {"city": name}}))
+        WrittenFile(
+            f"city={name}/{name}.parquet", 7, {"city": name}, json.dumps({"maxValues": {"city": name}}), 1
+        )
         for name in STRANGE
     ]
     change = Append(
-        [*files, NewFile("none.parquet", 1, {"city": None}, "{}")],
+        [*files, WrittenFile("none.parquet", 1, {"city": None}, "{}", 1)],
         {"shop/clicks/0": 9, "shop/clicks/#Zürich": 2**62},
         {"shop/clicks/0": -1},
         {"kind": "other", "rows": 1, "text": 'a "quoted" \\ text'},

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakefeed.files import WrittenFile
 from lakefeed.stores import open_store
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.verify.verify import Proof, prove
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.tables.write.append import Append, append
 from support.fed_table import IDS, entry_file, make_table
 
 HEAD = "shop/clicks/"
@@ -47,10 +48,12 @@ class Table:
         files = [self.file(start, end - letters)] if rows else []
         return append(self.table, Append(files, transactions, {}, commit_info | told), retries=0)
 
-    def file(self, start: int, end: int) -> NewFile:
+    def file(self, start: int, end: int) -> WrittenFile:
         name = f"{start}-{end}-{self.table.version}.parquet"
         pq.write_table(pa.table({"id": list(range(start, end))}, schema=IDS), self.path / name)
-        return NewFile(name, (self.path / name).stat().st_size, {}, json.dumps({"numRecords": end - start}))
+        return WrittenFile(
+            name, (self.path / name).stat().st_size, {}, json.dumps({"numRecords": end - start}), end - start
+        )
 
     def log(self, version: int) -> Path:
         return entry_file(self.path, version)

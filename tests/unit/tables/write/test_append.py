@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.errors import Fenced, StoreUnavailable
-from lakefeed.tables.write.append import Append, NewFile, append
+from lakefeed.files import WrittenFile
+from lakefeed.tables.write.append import Append, append
 from support.fed_table import IDS, entry_file, make_table, open_table
 
 
@@ -20,7 +21,9 @@ def rows(path: Path, first: int, last: int) -> Append:
     """The change that adds the ids `first` to `last`, as the events at these offsets."""
     name = f"{first}-{last}.parquet"
     pq.write_table(pa.table({"id": list(range(first, last + 1))}, schema=IDS), path / name)
-    file = NewFile(name, (path / name).stat().st_size, {}, json.dumps({"numRecords": last - first + 1}))
+    file = WrittenFile(
+        name, (path / name).stat().st_size, {}, json.dumps({"numRecords": last - first + 1}), last - first + 1
+    )
     return Append([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {"rows": last - first + 1})
 
 
