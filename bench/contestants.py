@@ -90,8 +90,9 @@ def _bare(name: str, brokers: str, spans: list[tuple[str, int, int]], batch: int
     from lakefeed import Pipeline
     from lakefeed.columns.column_types import declared_schema, stored
     from lakefeed.engine.batch.plan import format_of
+    from lakefeed.events import OffsetRange
     from lakefeed.files.parquet import FileTarget, TableWriter
-    from lakefeed.sources import OffsetRange, source_of
+    from lakefeed.sources import source_of
     from lakefeed.stores import open_store
 
     work = chosen(name)

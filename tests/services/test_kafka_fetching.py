@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from conftest import TopicFactory
+from lakefeed.events import OffsetRange
 from lakefeed.formats.json.format import JsonFormat
-from lakefeed.sources import OffsetRange
 from lakefeed.sources.kafka import fetch as kafka_fetch
 from lakefeed.sources.kafka.source import KafkaSource
 from support.kafka import Broker

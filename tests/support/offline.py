@@ -15,10 +15,10 @@ from lakefeed.engine.batch.plan import spans
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.run_events import unwatched
+from lakefeed.events import Offsets, lowest
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import Offsets, source_of
+from lakefeed.sources import source_of
 from lakefeed.sources.kafka import fetch
-from lakefeed.tables.positions import lowest
 
 _SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakefeed.columns.grammar import Cursor, TypeSyntaxError
 from lakefeed.columns.names import column_name_problem
+from lakefeed.events import ORIGIN
 from lakefeed.text import did_you_mean, listed
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -32,16 +33,7 @@ DEEPEST = 20
 delta-rs ends at 41 structs, Arrow at 31 maps; DuckDB takes twice the time for each array or map more.
 """
 
-METADATA = pa.schema(
-    [
-        ("_topic", pa.string()),
-        ("_partition", pa.int32()),
-        ("_offset", pa.int64()),
-        ("_timestamp", TIMESTAMP),
-        ("_key", pa.binary()),
-        ("_headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
+METADATA = pa.schema([each.with_name(f"_{each.name}") for each in ORIGIN])
 """The columns that `metadata: true` adds to a table."""
 
 _PLAIN: dict[str, pa.DataType] = {

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
 from lakefeed.dead_letters.reconcile import reconcile, remove
 from lakefeed.errors import StoreUnavailable, TableError
+from lakefeed.events import Offsets, lowest
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
-from lakefeed.tables.positions import Positions, lowest, positions_of, replay_id
+from lakefeed.tables.positions import positions_of, replay_id
 
 _ATTEMPTS = 5
 _COLUMNS = ["table", "source", "topic", "partition", "offset"]
@@ -114,7 +115,7 @@ def _count(
     return found, ahead
 
 
-def _borders(tables: Tables, opened: dict[str, TableHandle]) -> dict[tuple[str, str], Positions]:
+def _borders(tables: Tables, opened: dict[str, TableHandle]) -> dict[tuple[str, str], Offsets]:
     """The positions of each table in each of its sources; a table that is missing has read nothing.
 
     Letters of tables and sources that the pipeline file does not name will never be read again.
@@ -126,7 +127,7 @@ def _borders(tables: Tables, opened: dict[str, TableHandle]) -> dict[tuple[str, 
     }
 
 
-def _border(tables: Tables, opened: dict[str, TableHandle], table: str, source: str) -> Positions:
+def _border(tables: Tables, opened: dict[str, TableHandle], table: str, source: str) -> Offsets:
     """How far a table has come; a route as far as the last of its tables."""
     name = tables.pipeline.name
     if table not in tables.routes:

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.errors import TableError, UsageError
+from lakefeed.events import ORIGIN, Events
 from lakefeed.handles.tables import Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
-from lakefeed.sources import ORIGIN, Events
 from lakefeed.stores import store_errors
 from lakefeed.tables.log.log import Log
 from lakefeed.text import suggestion

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakefeed.events import Offsets
 from lakefeed.handles.table_plan import Stamp
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import Offsets
 from lakefeed.tables.positions import positions_of
 from lakefeed.text import counted
 

@@ -15,8 +15,9 @@ from lakefeed.doctor.check_result import CheckResult
 from lakefeed.engine.batch.plan import format_of
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import DataLoss, LakefeedError
+from lakefeed.events import OffsetRange, Offsets
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import OffsetRange, Offsets, Source, SourceClient, source_of
+from lakefeed.sources import Source, SourceClient, source_of
 from lakefeed.text import counted
 
 _TIMEOUT = 5.0

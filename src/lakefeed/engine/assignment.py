@@ -15,11 +15,11 @@ from lakefeed.engine.batch.refusals import Refusals
 from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.run_events import SourceTrouble, TableDelayed, Watcher
 from lakefeed.errors import LakefeedError
+from lakefeed.events import Offsets, lowest
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.table_plan import group_of
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import Offsets, SourceClient, source_of
-from lakefeed.tables.positions import lowest
+from lakefeed.sources import SourceClient, source_of
 
 MAIN = 0
 _MOST_FLOWS = 4

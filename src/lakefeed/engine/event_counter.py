@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
-from lakefeed.sources import OffsetRange, identities
+from lakefeed.events import OffsetRange, identities
 
 Counted = list[tuple[int, int]]
 """Ranges of offsets that were counted, in order, with gaps between them."""

@@ -37,12 +37,12 @@ from lakefeed.engine.run_events import (
 from lakefeed.engine.spark.session import has_ended
 from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import BatchFailed, LakefeedError, TableError
+from lakefeed.events import OffsetRange, Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.table_plan import RoutedTable, TablePlan, group_of
 from lakefeed.handles.tables import TableHandle, Tables
-from lakefeed.sources import OffsetRange, Offsets, SourceClient, source_of
-from lakefeed.tables.positions import lowest
+from lakefeed.sources import SourceClient, source_of
 from lakefeed.tables.schema import additions
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
 from lakefeed.engine.spark.offset_channel import OffsetChannel
 from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
-from lakefeed.sources import OffsetRange, Offsets, SourceClient
+from lakefeed.events import OffsetRange, Offsets
+from lakefeed.sources import SourceClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

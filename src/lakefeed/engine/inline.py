@@ -21,9 +21,9 @@ from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import Watcher, unwatched
 from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
 from lakefeed.engine.supervisor import Supervisor
+from lakefeed.events import Offsets, Split
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import Offsets, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

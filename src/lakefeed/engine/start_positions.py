@@ -12,12 +12,13 @@ from lakefeed.dead_letters.reconcile import reconcile
 from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.run_events import TableChanged, Watcher
 from lakefeed.errors import LakefeedError, TableError
+from lakefeed.events import Offsets, lowest
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.sharing import refuse_second_copy
 from lakefeed.handles.tables import TableHandle, Tables
-from lakefeed.sources import Offsets, SourceClient, StreamsClient, source_of, taken
-from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
+from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
+from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 
 _log = logging.getLogger("lakefeed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 
 from lakefeed.columns.partition_values import LONGEST_NAME, directory_name, value_text
 from lakefeed.errors import TableError
+from lakefeed.events import Refused
 
 Values = tuple[str | None, ...]
 """The value of each partition column, in their order, as the log has it."""
@@ -24,14 +24,6 @@ Codes = npt.NDArray[np.integer[Any]]
 
 _EMPTY = "expected string not null, got the empty text, which is null in a partition column"
 _LONG = f"expected a text that fits the name of a directory, {LONGEST_NAME} bytes with that of the column"
-
-
-@dataclass(frozen=True)
-class Unplaced:
-    """Why a row has no partition: a short stable name, and a sentence."""
-
-    code: str
-    error: str
 
 
 def split_by_partition(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
@@ -62,13 +54,13 @@ def directory(columns: Sequence[str], values: Values) -> str:
     return "".join(_directory_name(name, value) + "/" for name, value in zip(columns, values, strict=True))
 
 
-def without_place(rows: pa.RecordBatch, schema: pa.Schema, columns: Iterable[str]) -> dict[int, Unplaced]:
+def without_place(rows: pa.RecordBatch, schema: pa.Schema, columns: Iterable[str]) -> dict[int, Refused]:
     """The rows that no partition can hold, by their index, and why.
 
     Delta has one word for the empty text and for null, so a column that is `not null` has no empty texts. A
     text that is longer than the name of a directory would not be read alike by all.
     """
-    found: dict[int, Unplaced] = {}
+    found: dict[int, Refused] = {}
     for name in columns:
         if not pa.types.is_string(rows.schema.field(name).type):
             continue
@@ -76,11 +68,13 @@ def without_place(rows: pa.RecordBatch, schema: pa.Schema, columns: Iterable[str
         sizes = np.asarray(pc.binary_length(values).to_numpy(zero_copy_only=False))
         if name in schema.names and not schema.field(name).nullable:
             for at in np.flatnonzero(sizes == 0).tolist():
-                found[at] = Unplaced("missing_value", f"{name}: {_EMPTY}")
+                found[at] = Refused(at, "schema", "missing_value", f"{name}: {_EMPTY}")
         # A byte takes three in a name at most.
         if np.nanmax(sizes, initial=0) > LONGEST_NAME // 3 - len(name.encode()) - 1:
             for at in _too_long(name, values):
-                found[at] = Unplaced("bad_partition", f"{name}: {_LONG}, got {int(sizes[at]):,} bytes")
+                found[at] = Refused(
+                    at, "write", "bad_partition", f"{name}: {_LONG}, got {int(sizes[at]):,} bytes"
+                )
     return found
 
 

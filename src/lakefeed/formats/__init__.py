@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from lakefeed.events import Refused
 from lakefeed.pipeline.connectors import Connector, connector_named
 from lakefeed.pipeline.options.evolve import NewColumn, TypeChange
 from lakefeed.pipeline.options.registry import Registry
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
     from lakefeed.formats.text import TextFormat as TextFormat
 
 DEFAULT_MAX_PAYLOAD = 64 * 1024**2
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A payload that did not become a row: its index among the payloads, and why."""
-
-    index: int
-    stage: str
-    code: str
-    error: str
 
 
 @dataclass(frozen=True)

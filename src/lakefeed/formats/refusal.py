@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lakefeed.formats import Refused
+from lakefeed.events import Refused
 
 _DECODE = {
     "null_payload": "the event has no payload (null, as in a Kafka tombstone)",

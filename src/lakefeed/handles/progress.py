@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lakefeed.events import OffsetRange, Offsets
 from lakefeed.handles.table_plan import Stamp
 from lakefeed.handles.tables import TableHandle
-from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.shape import Shape
 
 _LONGEST_PAUSE = 15

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField
 from lakefeed.pipeline.options.route import Key, Route
-from lakefeed.sources import OffsetRange, Offsets
 
 Stamp = tuple[int, int | None]
 """An offset and the timestamp of its event in microseconds: a topic made anew has the same offsets again."""

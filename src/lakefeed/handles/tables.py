@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import meant, stored, type_text
 from lakefeed.errors import StoreUnavailable, TableError
+from lakefeed.events import Offsets
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import Rules
 from lakefeed.handles.table_plan import Stamp, TablePlan, group_of
@@ -22,7 +23,7 @@ from lakefeed.pipeline.options.sort_by import check_order
 from lakefeed.pipeline.pipeline import Pipeline, Table
 from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
-from lakefeed.sources import Offsets, source_of
+from lakefeed.sources import source_of
 from lakefeed.stores import open_store
 from lakefeed.tables.routes import keys_in
 from lakefeed.tables.schema import OtherType, add_columns, keep_properties, missing_columns

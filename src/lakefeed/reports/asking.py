@@ -8,8 +8,9 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
+from lakefeed.events import Offsets
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import Offsets, SourceClient, source_of
+from lakefeed.sources import SourceClient, source_of
 
 PATIENCE = 4.0
 """Seconds that a source has for each answer; a run is more patient."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
+from lakefeed.events import identities
 from lakefeed.handles.tables import TableHandle
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import identities, source_of
+from lakefeed.sources import source_of
 from lakefeed.tables.positions import feeders_of, marks_of
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.verify import Proof

@@ -13,6 +13,7 @@ from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.widening import merge_fields, merge_proposals
 from lakefeed.dead_letters.pending import foreseen
 from lakefeed.errors import LakefeedError, SourceError
+from lakefeed.events import Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.sharing import refuse_second_copy
 from lakefeed.handles.tables import TableHandle, Tables
@@ -21,10 +22,10 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
 from lakefeed.reports.sample import SampleOutcome, read_sample, take_sample
 from lakefeed.reports.warnings import Warnings
-from lakefeed.sources import Offsets, SourceClient, StreamsClient, source_of, taken
+from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
-from lakefeed.tables.positions import lowest, marks_of, positions_of
+from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.schema import additions
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode

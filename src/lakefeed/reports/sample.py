@@ -12,11 +12,11 @@ import pyarrow as pa
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.errors import TableError
-from lakefeed.formats import Refused
+from lakefeed.events import Events, Offsets, Refused
 from lakefeed.handles.tables import TableHandle
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
-from lakefeed.sources import Allowance, Events, Offsets, Source, SourceClient
+from lakefeed.sources import Allowance, Source, SourceClient
 
 _MOST_EVENTS = 1_000
 _MOST_PARTITIONS = 50

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
+from lakefeed.events import Offsets
 from lakefeed.figures import iso
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
-from lakefeed.sources import Offsets, SourceClient, StreamsClient, source_of, taken
+from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.detail.contents import contents_of
 from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.table import LakeTable

@@ -7,9 +7,9 @@ from collections import defaultdict
 from shlex import quote
 
 from lakefeed.columns.inferred import mixed
+from lakefeed.events import Offsets
 from lakefeed.handles.tables import TableHandle
 from lakefeed.reports.sample import SampleOutcome
-from lakefeed.sources import Offsets
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
 from lakefeed.tables.log.data_file import by_partition

@@ -28,11 +28,12 @@ from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.faultpoints import passing
 from lakefeed.errors import LakefeedError, TableError
+from lakefeed.events import OffsetRange
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
-from lakefeed.sources import OffsetRange, source_of
+from lakefeed.sources import source_of
 from lakefeed.tables.positions import positions_of, replay_id
 from lakefeed.tables.schema import missing_columns
 from lakefeed.tables.shape import Shape

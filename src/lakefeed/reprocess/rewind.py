@@ -11,9 +11,10 @@ from lakefeed.dead_letters.reconcile import from_commit_info, grouped, members, 
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.instance import only_instance, running
 from lakefeed.errors import DataLoss, TableError, UsageError
+from lakefeed.events import Offsets, identities
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import Offsets, Source, identities, source_of, taken
+from lakefeed.sources import Source, source_of, taken
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.operations.rewind import plan_rewind, restore
 from lakefeed.tables.positions import marks_of, replay_id

@@ -5,13 +5,11 @@ from __future__ import annotations
 import codecs
 import datetime as dt
 from collections.abc import Sequence
-from typing import Protocol
 
 import pyarrow as pa
 
-from lakefeed.columns.column_types import METADATA, TIMESTAMP
-
-_ORIGIN = [field.with_name(field.name.removeprefix("_")) for field in METADATA]
+from lakefeed.columns.column_types import TIMESTAMP
+from lakefeed.events import ORIGIN, Refused
 
 _PREVIEWED = 2000
 """Bytes of a payload that are shown to whoever looks at a run."""
@@ -25,29 +23,18 @@ DEAD_LETTER_SCHEMA = pa.schema(
         ("stage", pa.string()),
         ("code", pa.string()),
         ("error", pa.string()),
-        *_ORIGIN,
+        *ORIGIN,
         ("payload", pa.binary()),
     ]
 )
 """The columns of the table of dead letters."""
 
 
-class Reason(Protocol):
-    """Why a record was refused: the stage that it failed at, a short stable name, and a sentence."""
-
-    @property
-    def stage(self) -> str: ...  # noqa: D102
-    @property
-    def code(self) -> str: ...  # noqa: D102
-    @property
-    def error(self) -> str: ...  # noqa: D102
-
-
 def dead_letters(
     pipeline: str,
     source: str,
     table: str,
-    refused: Sequence[Reason],
+    refused: Sequence[Refused],
     origin: pa.RecordBatch,
     payloads: Sequence[bytes | None],
     at: dt.datetime,
@@ -62,7 +49,7 @@ def dead_letters(
         "stage": pa.array([reason.stage for reason in refused], pa.string()),
         "code": pa.array([reason.code for reason in refused], pa.string()),
         "error": pa.array([_text(reason.error) for reason in refused], pa.string()),
-        **{field.name: origin.column(field.name) for field in _ORIGIN},
+        **{field.name: origin.column(field.name) for field in ORIGIN},
         "payload": pa.array(payloads, pa.binary()),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=DEAD_LETTER_SCHEMA)

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from lakefeed.events import Refused
 from lakefeed.pipeline.options.route import Key, Route, can_route, safe_value
 
 
-@dataclass(frozen=True)
-class Unroutable:
-    """A row that has no table: its place among the rows, and why."""
-
-    place: int
-    error: str
-
-
-def part(rows: pa.RecordBatch, route: Route) -> tuple[list[tuple[Key, pa.RecordBatch]], list[Unroutable]]:
+def part(rows: pa.RecordBatch, route: Route) -> tuple[list[tuple[Key, pa.RecordBatch]], list[Refused]]:
     """The rows of each table, in the order that they had, and those that belong to none.
 
     Rows are copied once, and not at all when all of them belong to one table.
@@ -37,7 +29,8 @@ def part(rows: pa.RecordBatch, route: Route) -> tuple[list[tuple[Key, pa.RecordB
     if len(owners) == 1 and not errors:
         return [(key, rows) for key in owners], []
     owned = owner_of[codes]
-    unroutable = [Unroutable(int(place), errors[int(codes[place])]) for place in np.flatnonzero(owned < 0)]
+    lost = np.flatnonzero(owned < 0).tolist()
+    unroutable = [Refused(at, "write", "bad_route", errors[int(codes[at])]) for at in lost]
     # Small integers are sorted by radix, which is several times faster.
     order = np.argsort(owned.astype(np.int16) if len(owners) < 2**15 else owned, kind="stable")
     edges = np.searchsorted(owned[order], np.arange(len(owners) + 1)).tolist()

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pyarrow as pa
 from pydantic import Field
 
+from lakefeed.events import Events, OffsetRange, Offsets, Split
 from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.pipeline import Pipeline
@@ -26,54 +26,6 @@ from lakefeed.sources import dense
 if TYPE_CHECKING:
     from lakefeed.sources.generate.source import GenerateSource as GenerateSource
     from lakefeed.sources.kafka.source import KafkaSource as KafkaSource
-
-Offsets = dict[str, int]
-"""The next offset by partition name."""
-
-ORIGIN = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("key", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
-"""Where an event came from: what metadata columns and dead letters are made of."""
-
-
-EPOCH = "@epoch"
-"""Ends the name of a mark that holds the epoch of a partition's leader; no topic's name has this sign."""
-
-
-def identities(marks: Mapping[str, int]) -> dict[str, int]:
-    """The marks that stay for as long as a name stands for the same events, such as a topic's id.
-
-    The epoch of a leader does not: it changes whenever a broker is restarted.
-    """
-    return {name: number for name, number in marks.items() if not name.endswith(EPOCH)}
-
-
-@dataclass(frozen=True)
-class OffsetRange:
-    """The events of one partition from `start` up to and without `end`.
-
-    `payload` is what the source gives the task that reads the range, such as the name of a file: JSON that
-    nobody else looks into.
-    """
-
-    partition: str
-    start: int
-    end: int
-    payload: Any = field(default=None, compare=False)
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-
-Split = tuple[OffsetRange, ...]
-"""What one task reads."""
 
 
 @dataclass(frozen=True)
@@ -86,30 +38,6 @@ class Allowance:
 
     rows: int
     bytes: int
-
-
-class Events(ABC):
-    """Some events of a task, in memory on a worker. Payloads are at hand; the rest is made when asked for."""
-
-    payloads: Sequence[bytes | None]
-
-    @abstractmethod
-    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
-        """`ORIGIN` columns of all events, or of those at the given indexes."""
-
-    @abstractmethod
-    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
-        """How many events of each partition there are, among all or among those at the given indexes."""
-
-    def newest(self) -> float | None:
-        """The time of the last event, in seconds since 1970; None where it has none.
-
-        Events of a partition come in their order, so looking at each one would cost much and tell little.
-        """
-        if not self.payloads:
-            return None
-        moment = self.origin([len(self.payloads) - 1]).column("timestamp").cast(pa.int64())[0].as_py()
-        return None if moment is None else moment / 1_000_000
 
 
 class SourceClient(ABC):

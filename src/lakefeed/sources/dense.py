@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakefeed.sources import OffsetRange, Offsets, Split
+    from lakefeed.events import OffsetRange, Offsets, Split
 
 _ROWS_WORTH_A_TASK = 50_000
 

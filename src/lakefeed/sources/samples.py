@@ -11,8 +11,9 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field, SerializeAsAny
 
+from lakefeed.events import ORIGIN, Events, OffsetRange, Offsets
 from lakefeed.pipeline.test_file import Sample
-from lakefeed.sources import ORIGIN, Events, OffsetRange, Offsets, Source, SourceClient
+from lakefeed.sources import Source, SourceClient
 
 
 @dataclass(frozen=True)

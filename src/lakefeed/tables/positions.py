@@ -7,10 +7,9 @@ the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-Positions = dict[str, int]
-"""The next offset by partition name."""
+from lakefeed.events import Offsets
 
 
 def application_id(pipeline: str, source: str, partition: str, dead_letters_of: str | None = None) -> str:
@@ -21,11 +20,11 @@ def application_id(pipeline: str, source: str, partition: str, dead_letters_of: 
 
 def positions_of(
     transactions: Mapping[str, int], pipeline: str, source: str, dead_letters_of: str | None = None
-) -> Positions:
+) -> Offsets:
     """The next offsets that a table holds for one source of a pipeline."""
     head = f"{pipeline}/{source}/"
     tail = f"/{dead_letters_of}" if dead_letters_of else ""
-    found: Positions = {}
+    found: Offsets = {}
     for name, version in transactions.items():
         partition = name.removeprefix(head).removesuffix(tail)
         if name == f"{head}{partition}{tail}" and "/" not in partition and "#" not in partition:
@@ -53,9 +52,9 @@ def replay_id(pipeline: str, table: str | None = None) -> str:
     return f"{pipeline}/#replay/{table}" if table else f"{pipeline}/#replay"
 
 
-def feeders_of(transactions: Mapping[str, int]) -> dict[tuple[str, str], Positions]:
+def feeders_of(transactions: Mapping[str, int]) -> dict[tuple[str, str], Offsets]:
     """The next offsets of everybody who has fed a table, by the names of pipeline and source."""
-    found: dict[tuple[str, str], Positions] = {}
+    found: dict[tuple[str, str], Offsets] = {}
     for name, version in transactions.items():
         if named_partition(name):
             pipeline, source, partition = name.split("/")
@@ -67,12 +66,3 @@ def named_partition(name: str) -> str | None:
     """`source/partition` of an application id that holds a table's position, None of any other."""
     parts = name.split("/")
     return "/".join(parts[1:]) if len(parts) == 3 and "#" not in name and all(parts) else None
-
-
-def lowest(positions: Iterable[Positions]) -> Positions:
-    """The lowest next offset of each partition over several tables."""
-    merged: Positions = {}
-    for one in positions:
-        for partition, offset in one.items():
-            merged[partition] = min(offset, merged.get(partition, offset))
-    return merged

@@ -33,9 +33,9 @@ from lakefeed.engine.run_events import (
 )
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.errors import SourceError, StoreUnavailable
+from lakefeed.events import OffsetRange, Offsets
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.verify import verify
-from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.sources.generate.clickstream import payloads
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
 from lakefeed.tables.table import commit_info_of

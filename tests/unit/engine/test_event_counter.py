@@ -8,7 +8,7 @@ from lakefeed import Pipeline
 from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.run_events import BatchDone, RunEvent
-from lakefeed.sources import OffsetRange
+from lakefeed.events import OffsetRange
 
 
 class Batches:

@@ -31,9 +31,9 @@ from lakefeed.engine.run_events import (
     unwatched,
 )
 from lakefeed.engine.supervisor import Supervisor
+from lakefeed.events import Events, OffsetRange, Offsets
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
-from lakefeed.sources import Events, OffsetRange, Offsets
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource, ShopEvents
 from lakefeed.upkeep.file_counts import count_files
 

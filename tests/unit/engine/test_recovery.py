@@ -20,10 +20,10 @@ from lakefeed.engine.batch.manifest import Manifest, TableManifest
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import RunEvent, SourceTrouble, unwatched
+from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files import WrittenFile
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
-from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
 from lakefeed.tables.write.append import Append, append
 

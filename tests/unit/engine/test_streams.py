@@ -13,11 +13,12 @@ from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import run_inline
+from lakefeed.events import Split
 from lakefeed.pipeline.test_file import Sample
 from lakefeed.reports.plan import forecast
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
-from lakefeed.sources import Split, source_of
+from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleClient, SampleSource
 from support.ledger import dead_letters, table_ids
 

@@ -5,9 +5,8 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from lakefeed.formats import Refused
+from lakefeed.events import ORIGIN, Refused
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA, dead_letters, preview
-from lakefeed.sources import ORIGIN
 
 
 def test_a_dead_letter_keeps_the_bytes_the_origin_and_the_reason() -> None:

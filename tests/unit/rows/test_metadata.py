@@ -5,9 +5,9 @@ import datetime as dt
 import pyarrow as pa
 
 from lakefeed.columns.column_types import METADATA
+from lakefeed.events import ORIGIN
 from lakefeed.pipeline.options.metadata import metadata_columns
 from lakefeed.rows.metadata import add_metadata
-from lakefeed.sources import ORIGIN
 
 
 def test_metadata_columns_come_after_the_columns_of_the_payload() -> None:

@@ -33,7 +33,7 @@ def test_rows_part_by_all_columns_of_the_route_and_values_that_read_alike_in_a_p
         ("de", "2"): [1],
         ("a_b", "1"): [2, 3],
     }
-    assert [(one.place, one.error) for one in unroutable] == [
+    assert [(one.index, one.error) for one in unroutable] == [
         (4, "country: no value that says which table the event belongs to"),
         (5, "country: expected 1 to 100 characters for the path of a table, got 0"),
         (6, "country, kind: the path would begin with '_' or '.', got '_delta_log'"),
@@ -49,7 +49,7 @@ def test_column_that_cannot_stand_in_a_path_leaves_every_row_without_a_table(
     parts, unroutable = part(pa.record_batch(columns), ROUTE)
 
     assert parts == []
-    assert [one.place for one in unroutable] == [0]
+    assert [one.index for one in unroutable] == [0]
 
 
 def test_table_lacks_only_what_its_rows_fill_and_nested_fields_one_by_one() -> None:

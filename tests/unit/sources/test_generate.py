@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from lakefeed.errors import SourceError
-from lakefeed.sources import ORIGIN, OffsetRange
+from lakefeed.events import ORIGIN, OffsetRange
 from lakefeed.sources.generate.source import GenerateSource
 
 

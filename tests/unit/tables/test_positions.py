@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from lakefeed.tables.positions import application_id, lowest, mark_id, marks_of, positions_of
+from lakefeed.events import lowest
+from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
 
 
 def test_position_is_one_beyond_the_last_offset_in_the_log() -> None:

@@ -35,11 +35,11 @@ from lakefeed.engine.run_events import (
     Watcher,
 )
 from lakefeed.errors import LakefeedError, TableError
+from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files import WrittenFile
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.table_plan import group_of, is_missing
 from lakefeed.handles.tables import TableHandle, Tables
-from lakefeed.sources import OffsetRange, Offsets
 from lakefeed.tables.detail.contents import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable

@@ -15,8 +15,8 @@ from lakefeed import errors
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import BatchFailed
+from lakefeed.events import OffsetRange
 from lakefeed.files import WrittenFile
-from lakefeed.sources import OffsetRange
 
 MOST_SAMPLES = 5
 """Dead letters of a table that a task tells about one by one; the others are only counted."""

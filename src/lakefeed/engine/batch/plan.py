@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakefeed.events import OffsetRange, Offsets, Split
 from lakefeed.formats import Format
 from lakefeed.handles.table_plan import TablePlan, is_missing
-from lakefeed.sources import OffsetRange, Offsets, Source, SourceClient, Split
+from lakefeed.sources import Source, SourceClient
 
 
 @dataclass(frozen=True)

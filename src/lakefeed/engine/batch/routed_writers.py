@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.manifest import TableManifest
+from lakefeed.events import OffsetRange, Refused
 from lakefeed.files.parquet import TableWriter
-from lakefeed.formats import Refused
 from lakefeed.handles.table_plan import RoutedTable, TablePlan
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows.route import cut, lacking, part
-from lakefeed.sources import OffsetRange
 from lakefeed.stores import open_store
 
 _CLOSED_AT_ONCE = 8
@@ -42,7 +42,7 @@ class RoutedWriters:
     def write(self, rows: pa.RecordBatch, indexes: Sequence[int]) -> list[Refused]:
         """Take rows, made of the events at these indexes; answer those that belong to no table."""
         parts, unroutable = part(rows, self._route)
-        refused = [Refused(indexes[one.place], "write", "bad_route", one.error) for one in unroutable]
+        refused = [replace(one, index=indexes[one.index]) for one in unroutable]
         strangers = {key for key, _ in parts if key not in self._table.routed and self._is_closed(key)}
         if strangers:
             refused += self._turned_away(rows, indexes, strangers)

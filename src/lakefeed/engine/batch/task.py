@@ -22,9 +22,10 @@ from lakefeed.engine.defects import defect_of
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import LakefeedError, TableError
+from lakefeed.events import Events, OffsetRange, Refused
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.files.partitions import without_place
-from lakefeed.formats import Decoded, Decoder, Refused, Rules
+from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.refusal import TYPE_CHANGES
 from lakefeed.handles.table_plan import TablePlan
 from lakefeed.pipeline.options.evolve import RESCUED
@@ -32,7 +33,6 @@ from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA, dead_letters, preview
 from lakefeed.rows.metadata import add_metadata
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
-from lakefeed.sources import Events, OffsetRange
 from lakefeed.stores import open_store
 
 _NO_COLUMNS = pa.schema([])
@@ -296,10 +296,7 @@ class _Lane:
         if not unplaced:
             return rows, gone
         kept = _kept(len(events.payloads), gone)
-        refused = [
-            Refused(kept[at], "write" if why.code == "bad_partition" else "schema", why.code, why.error)
-            for at, why in sorted(unplaced.items())
-        ]
+        refused = [replace(why, index=kept[at]) for at, why in sorted(unplaced.items())]
         self._refuse(events, refused)
         fitting = pa.array([at not in unplaced for at in range(rows.num_rows)], pa.bool_())
         return rows.filter(fitting), gone | {one.index for one in refused}

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lakefeed.sources import OffsetRange, Offsets, Split
+from lakefeed.events import OffsetRange, Offsets, Split
 
 _PATIENCE = 1.0
 """How long a question for the next offsets may stay open, in seconds."""

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 if TYPE_CHECKING:
     from lakefeed.engine.batch.plan import FlowPlan
-    from lakefeed.sources import Offsets, Split
+    from lakefeed.events import Offsets, Split
 
 MANIFEST_SCHEMA = "manifest string"
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import DEEPEST
 from lakefeed.columns.evidence import pruned
-from lakefeed.formats import Decoded, Refused, Rules
+from lakefeed.events import Refused
+from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.json import parser
 from lakefeed.formats.json import suspects as json_suspects
 from lakefeed.formats.json.any_value import is_exact

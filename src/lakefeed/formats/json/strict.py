@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.columns.column_types import stored_type
-from lakefeed.formats import DEFAULT_RULES, Refused, Rules
+from lakefeed.events import Refused
+from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.fit.objects import new_field_check
 from lakefeed.formats.fit.values import struct_converter

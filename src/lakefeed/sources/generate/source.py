@@ -11,8 +11,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from lakefeed.errors import SourceError
+from lakefeed.events import ORIGIN, Events, OffsetRange, Offsets
 from lakefeed.pipeline.connectors import FormatField
-from lakefeed.sources import ORIGIN, Events, OffsetRange, Offsets, Source, SourceClient
+from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.generate.clickstream import Rows, event_times, payloads
 
 _ROWS_AT_A_TIME = 50_000

@@ -17,7 +17,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
-from lakefeed.sources import EPOCH, Offsets, SourceClient
+from lakefeed.events import EPOCH, Offsets
+from lakefeed.sources import SourceClient
 from lakefeed.sources.kafka.epochs import cut_short
 from lakefeed.sources.kafka.group import ConsumerGroup
 from lakefeed.sources.kafka.source import partition_name, topic_and_number

@@ -10,7 +10,7 @@ import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakefeed.errors import SourceError, SourceUnavailable
-from lakefeed.sources import OffsetRange
+from lakefeed.events import OffsetRange
 from lakefeed.sources.kafka.source import KafkaEvents, topic_and_number
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from lakefeed.sources import Offsets
+from lakefeed.events import Offsets
 from lakefeed.sources.kafka.source import topic_and_number
 
 _TIMEOUT = 10.0

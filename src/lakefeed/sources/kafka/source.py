@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, NonNegativeInt, StringConstraints, field_validator, model_validator
 
+from lakefeed.events import Events, OffsetRange
 from lakefeed.pipeline.options.client_options import Options
-from lakefeed.sources import Events, OffsetRange, Source, SourceClient
+from lakefeed.sources import Source, SourceClient
 
 _PORT = re.compile(r":\d+$")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -161,7 +162,7 @@ class KafkaEvents(Events):
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """`ORIGIN` columns; headers keep their order and their repetitions."""
-        from lakefeed.sources import ORIGIN
+        from lakefeed.events import ORIGIN
 
         messages = self._messages if rows is None else [self._messages[row] for row in rows]
         columns = [

@@ -13,7 +13,7 @@ from lakefeed import BatchFailed, Pipeline
 from lakefeed.engine import inline
 from lakefeed.engine.batch.manifest import Manifest, check_covered
 from lakefeed.engine.inline import InlineFlow, InlineFlowRun, run_inline
-from lakefeed.sources import OffsetRange, Offsets, Split
+from lakefeed.events import OffsetRange, Offsets, Split
 
 PLANNED = [OffsetRange("0", 0, 100), OffsetRange("1", 50, 60)]
 

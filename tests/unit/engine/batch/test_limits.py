@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from lakefeed.engine.batch.limits import BatchLimits
+from lakefeed.events import Offsets
 from lakefeed.pipeline.flush import Flush
-from lakefeed.sources import Offsets
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
 
 

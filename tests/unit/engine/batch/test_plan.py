@@ -3,9 +3,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakefeed.engine.batch.plan import FlowPlan, splits
+from lakefeed.events import OffsetRange, Offsets, Split
 from lakefeed.formats.json.format import JsonFormat
 from lakefeed.handles.table_plan import TablePlan
-from lakefeed.sources import OffsetRange, Offsets, Split
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
 
 

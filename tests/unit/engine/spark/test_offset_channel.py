@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakefeed.engine.spark.offset_channel import OffsetChannel, ReaderEnd
-from lakefeed.sources import OffsetRange
+from lakefeed.events import OffsetRange
 from support.processes import wait_until
 
 

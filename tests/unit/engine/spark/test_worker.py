@@ -10,7 +10,7 @@ from lakefeed.engine.batch import task
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.spark import worker
 from lakefeed.engine.spark.source import Task, data_source
-from lakefeed.sources import OffsetRange
+from lakefeed.events import OffsetRange
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lakefeed.columns.column_types import declared_schema
-from lakefeed.formats import Refused
+from lakefeed.events import Refused
 from lakefeed.formats.json.format import CODES, JsonFormat
 
 RFC_3339 = "v: expected timestamp as RFC 3339 text, got "
