@@ -12,6 +12,13 @@ from lakefeed.commands import app
 Lakefeed = Callable[..., tuple[int, str, str]]
 """Exit code, standard output and standard error of `lakefeed` with these arguments."""
 
+GOOD = """
+    name: shop
+    sources: {clicks: {type: generate, rows: 10}}
+    tables: {events: {path: events, from: clicks}}
+"""
+"""A pipeline file that needs no service."""
+
 
 def in_process(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *above: str) -> Lakefeed:
     """`lakefeed` as a function; `above` are the words that every call begins with."""

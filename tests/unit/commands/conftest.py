@@ -7,11 +7,13 @@ import pytest
 from support.command_line import Lakefeed, in_process
 from support.dead_shop import write
 from support.offline import drain
+from support.secret_shop import CANARIES
 
 
 @pytest.fixture
 def lakefeed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lakefeed:
     """The command line inside of this process: exit code, standard output, standard error."""
+    monkeypatch.setenv("COLUMNS", "200")
     return in_process(capsys, monkeypatch)
 
 
@@ -20,3 +22,10 @@ def shop(tmp_path: Path) -> Path:
     """A hundred events, of which none became a row; the reason is mended by now."""
     drain(write(tmp_path, time="timestamp(ms)"))
     return write(tmp_path)
+
+
+@pytest.fixture
+def canaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that hold secrets, which nobody may read anywhere."""
+    for name, value in CANARIES.items():
+        monkeypatch.setenv(name, value)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from support.command_line import Lakefeed
 from support.offline import drain
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -23,7 +22,7 @@ def shows(said: str, wanted: str) -> bool:
     return any(re.fullmatch(pattern, line) for line in said.splitlines())
 
 
-def run(command: str, folder: Path) -> str:
+def run(command: str, folder: Path, lakefeed: Lakefeed) -> str:
     """The output of a command; a run is one without a JVM, which lands the same."""
     words = shlex.split(command)
     if words[:2] == ["lakefeed", "run"]:
@@ -32,21 +31,22 @@ def run(command: str, folder: Path) -> str:
     if words[0] == "mv":
         shutil.move(folder / words[1], folder / words[2])
         return ""
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, timeout=120
-    )
+    code, out, said = lakefeed(*words[1:])
     # A plan that says that a table would stop may end with 1.
-    assert done.returncode == 0 or words[1] == "plan", (command, done)
-    return done.stdout
+    assert code == 0 or words[1] == "plan", (command, said)
+    return out
 
 
 @pytest.mark.parametrize("page", ["change-a-type.md", "move-a-table.md"])
-def test_the_commands_of_the_page_work_in_its_order(page: str, tmp_path: Path) -> None:
+def test_the_commands_of_the_page_work_in_its_order(
+    page: str, tmp_path: Path, lakefeed: Lakefeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     said = ""
     for kind, text in BLOCK.findall((DOCS / page).read_text()):
         if kind == "yaml":
             (tmp_path / "shop.yaml").write_text(text)
         elif kind == "sh":
-            said = "".join(run(command, tmp_path) for command in text.splitlines())
+            said = "".join(run(command, tmp_path, lakefeed) for command in text.splitlines())
         else:
             assert [line for line in text.splitlines() if not shows(said, line)] == [], said
