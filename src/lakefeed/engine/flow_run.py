@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan, spans, splits
+from lakefeed.engine.batch.shuffle import JoinTask, join_tasks, replaced
 from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
@@ -166,12 +169,44 @@ class FlowRun:
             manifests = [Manifest.from_json(row[0]) for row in frame.collect()]
             if not manifests and (number == 0 or not self._planned):
                 return
+            self._shuffle(frame, manifests)
             passing("files_written")
             self._outcome = self.committer.commit(self._planned, manifests, self.client.confirm)
             passing("batch_committed")
         except BaseException as error:
             self._failure = error
         self._done.set()
+
+    @property
+    def position(self) -> Offsets:
+        """Where the next batch begins, or the one that is in hand has begun."""
+        return self._position
+
+    def _shuffle(self, frame: DataFrame, manifests: list[Manifest]) -> None:
+        """Let rows of one partition value meet, in tables that ask for it; the files before are deleted."""
+        if any(manifest.error or manifest.overfull for manifest in manifests):
+            return
+        tasks = join_tasks(self.plan, manifests, sum(self._position.values()))
+        if not tasks:
+            return
+        joined = self._join(frame, tasks)
+        for manifest in joined:
+            if manifest.error:
+                raise manifest.error
+        replaced(manifests, tasks, joined)
+        for task in tasks:
+            self.committer.delete_files(task.files)
+
+    def _join(self, frame: DataFrame, tasks: Sequence[JoinTask]) -> list[Manifest]:
+        """Run the tasks of the second stage on Spark's workers."""
+        from lakefeed.engine.spark.worker import join_packed
+
+        packed = [pickle.dumps(task) for task in tasks]
+        work = frame.sparkSession.sparkContext.parallelize(packed, len(packed))
+        return [
+            Manifest.from_json(text)
+            for text in work.map(partial(join_packed, pickle.dumps(self.plan))).collect()
+        ]
 
     def _batch(self, end: Offsets, ends: Offsets) -> Outcome:
         began = time.monotonic()

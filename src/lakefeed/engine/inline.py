@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakefeed.engine.assignment import Assignment
+from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.batch.shuffle import JoinTask, run_join
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
@@ -22,6 +24,7 @@ from lakefeed.engine.run_events import Watcher, unwatched
 from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.events import Offsets, Split
+from lakefeed.files.names import Serial
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 
@@ -44,6 +47,9 @@ class InlineFlowRun(FlowRun):
         """Take the place of Spark behind the gate."""
         self.channel.close()
         self.channel = _InlineChannel(self)
+
+    def _join(self, frame: DataFrame, tasks: Sequence[JoinTask]) -> list[Manifest]:
+        return [run_join(self.plan, task) for task in tasks]
 
     def _check_query(self) -> None:
         """There is no query that could end."""
@@ -93,7 +99,11 @@ class _InlineChannel(OffsetChannel):
         """Run the batch up to `end`, and land it."""
         plan: FlowPlan = pickle.loads(self._packed)
         unpacked = tasks_from_json(tasks_to_json(tasks))
-        rows = [(run_task(plan, ranges).to_json(),) for ranges in unpacked]
+        batch = sum(self._run.position.values())
+        rows = [
+            (run_task(plan, ranges, serial=Serial(batch, at)).to_json(),)
+            for at, ranges in enumerate(unpacked)
+        ]
         frame: Any = _Collected(rows)
         batches: DataFrame = frame
         self._run.take(batches, 0)

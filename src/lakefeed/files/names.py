@@ -5,10 +5,24 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
+from dataclasses import dataclass
 
 
-def file_name(prefix: str, strategy: str, number: int) -> str:
+@dataclass(frozen=True)
+class Serial:
+    """Where a task stands in the order of all tasks of a flow; the same again when its batch is repeated."""
+
+    batch: int = 0
+    """The positions at which its batch began, added up: it grows from batch to batch and from run to run."""
+    task: int = 0
+
+
+def file_name(prefix: str, strategy: str, number: int, serial: Serial) -> str:
     """A new name for the file with this number in its task."""
+    if strategy == "serial":
+        # A repeated batch, or a late attempt at a task, must never write over a file that is committed.
+        attempt = secrets.token_hex(6)
+        return f"{prefix}-{serial.batch:016}-{serial.task:04}-{number:05}-{attempt}.parquet"
     unique = uuid7() if strategy == "uuid7" else uuid.uuid4()
     return f"{prefix}-{number:05}-{unique}.parquet"
 

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.files import WrittenFile
-from lakefeed.files.names import file_name
+from lakefeed.files.names import Serial, file_name
 from lakefeed.files.partitions import Values, directory, split_by_partition
 from lakefeed.files.statistics import FileStatistics, Leaf, indexed_leaves
 from lakefeed.stores import local_folder, store_errors, store_path, sync
@@ -59,10 +59,11 @@ class TableWriter:
     that it has rows of, and no more. After an exception, call `abort`.
     """
 
-    def __init__(self, store: pafs.FileSystem, target: FileTarget) -> None:
+    def __init__(self, store: pafs.FileSystem, target: FileTarget, serial: Serial | None = None) -> None:
         """Nothing is written or created before there are rows."""
         self._store = store
         self._target = target
+        self._serial = serial or Serial()
         self._path = store_path(store)
         self._schema = target.schema.remove_metadata()
         gathers = target.partition_columns or target.sort_by
@@ -153,7 +154,7 @@ class TableWriter:
         if values not in self._open:
             if len(self._open) >= _OPEN_FILES:
                 self._close_file(next(iter(self._open)))
-            name = file_name(self._target.prefix, self._target.naming, len(self._made))
+            name = file_name(self._target.prefix, self._target.naming, len(self._made), self._serial)
             path = directory(self._target.partition_columns, values) + name
             self._made.append(path)
             assert self._layout is not None

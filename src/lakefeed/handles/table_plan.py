@@ -53,6 +53,8 @@ class TablePlan:
     routed: Mapping[Key, RoutedTable] = field(default_factory=dict)
     reserved: frozenset[Key] = frozenset()
     """Values whose table would lie where another table of the pipeline is."""
+    shuffles: bool = False
+    """Whether files that several tasks write for one partition value become one."""
     full: bool = False
     """Whether the route has as many tables as it may."""
 

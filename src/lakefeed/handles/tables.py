@@ -236,6 +236,7 @@ class TableHandle:
             rules=self.rules(columns),
             rescues=self.rescues,
             rename=self.rename,
+            shuffles=self.spec is not None and self.spec.shuffle_by_partition,
         )
 
     def target(self, shape: Shape) -> FileTarget:

@@ -158,6 +158,11 @@ class Table(Section):
         "in a list, those in a mapping under other names, or with `as` all of them in one column of JSON.",
         examples=[True, ["_topic", "_offset"], {"_topic": "source_topic"}, {"as": "_metadata"}],
     )
+    shuffle_by_partition: bool = Field(
+        default=False,
+        description="Rows of one partition value meet in one task before they are committed, so that a batch "
+        "makes one file for each value and not one for each value and task.",
+    )
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = Field(
         default="zstd", description="How Parquet pages are compressed."
     )
@@ -174,7 +179,7 @@ class Table(Section):
     file_name: FileNameField = Field(
         default=FileName(),
         description="How data files are named; a single word is the strategy.",
-        examples=[{"prefix": "clicks", "strategy": "uuid7"}, "uuid7"],
+        examples=[{"prefix": "clicks", "strategy": "uuid7"}, "serial"],
     )
     properties: Properties = Field(
         default_factory=dict,

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed import Pipeline, TableError
-from lakefeed.engine.inline import run_inline
+from lakefeed import LakefeedError, Pipeline, TableError
+from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.testing import Sample, run_samples
 
 
@@ -40,6 +40,94 @@ def test_a_run_writes_sorted_files_with_the_names_that_were_asked_for(tmp_path: 
         keys = [(row["user_id"], row["price"]) for row in rows]
         assert keys == sorted(keys)
     assert table.to_pyarrow_table().num_rows == 1_000
+
+
+@pytest.fixture
+def four_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are cut into four tasks, as on four cores."""
+    monkeypatch.setattr(InlineFlow, "cores", 4)
+    monkeypatch.setattr("lakefeed.sources.dense._ROWS_WORTH_A_TASK", 100)
+
+
+def test_rows_of_one_partition_value_meet_in_one_file(tmp_path: Path, four_tasks: None) -> None:
+    columns = "schema: {event_id: long, event_type: string, user_id: long}, partition_by: [event_type]"
+    found = {}
+    for shuffle in ("false", "true"):
+        (folder := tmp_path / shuffle).mkdir()
+        more = f"sort_by: [user_id], file_name: serial, shuffle_by_partition: {shuffle}"
+        table = found[shuffle] = run(folder, f"{columns}, {more}")
+        assert sorted(table.to_pyarrow_table()["event_id"].to_pylist()) == list(range(1_000))
+        on_disk = {str(path) for path in (folder / "events").rglob("*.parquet")}
+        assert on_disk == set(table.file_uris())
+
+    # Two batches of four tasks, and three values, one of which is rare.
+    assert len(found["false"].file_uris()) > 20
+    assert len(found["true"].file_uris()) == 6
+    for uri in found["true"].file_uris():
+        users = pq.ParquetFile(uri).read()["user_id"].to_pylist()
+        assert users == sorted(users)
+
+
+def test_shuffled_rows_of_every_type_and_of_null_partitions_are_kept(
+    tmp_path: Path, four_tasks: None
+) -> None:
+    (tmp_path / "shop.yaml").write_text(
+        """\
+name: shop
+sources: {clicks: {type: generate, format: json}}
+tables:
+  events:
+    path: events
+    from: clicks
+    schema:
+      id: long not null
+      price: decimal(10,2)
+      at: timestamp
+      tags: array<string>
+      meta: "struct<a: int, b: map<string, double>>"
+      raw: binary
+    partition_by: [day(at), price]
+    shuffle_by_partition: true
+"""
+    )
+    events: list[dict[str, object]] = [
+        {"id": 0},
+        {"id": 1, "price": 1.5, "at": "2026-11-15T10:00:00Z", "tags": ["a", None]},
+        {"id": 2, "meta": {"a": 1, "b": {"k": 0.5}}, "raw": "AP8="},
+    ]
+    given = [{**event, "id": number} for number, event in enumerate(events * 150)]
+
+    landed = run_samples(
+        tmp_path / "shop.yaml", {"clicks": [Sample(json=event) for event in given]}, tmp_path / "run"
+    )
+
+    table = DeltaTable(landed.path("events"))
+    assert len(table.file_uris()) == 2
+    rows = table.to_pyarrow_table().sort_by("id").to_pylist()
+    assert [row["id"] for row in rows] == list(range(450))
+    assert rows[4]["tags"] == ["a", None] and str(rows[4]["price"]) == "1.50"
+    assert rows[5]["meta"] == {"a": 1, "b": [("k", 0.5)]} and rows[5]["raw"] == b"\x00\xff"
+
+
+def test_serial_names_sort_in_the_order_of_batches_and_are_never_used_twice(
+    tmp_path: Path, four_tasks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "schema: {event_id: long}, evolve: ignore, file_name: {prefix: shop, strategy: serial}"
+    with monkeypatch.context() as broken, pytest.raises(LakefeedError):
+        broken.setattr("lakefeed.engine.flow_run.Committer.commit", lambda *_: 1 / 0)
+        run(tmp_path, text)
+    orphans = {path.name for path in (tmp_path / "events").glob("*.parquet")}
+
+    table = run(tmp_path, text)
+
+    names = [Path(uri).name for uri in table.file_uris()]
+    firsts = {name: pq.read_table(tmp_path / "events" / name)["event_id"][0].as_py() for name in names}
+    assert orphans and not orphans & set(names)
+    # Of the same batches, tasks and files: only the last part differs.
+    assert {name.rsplit("-", 1)[0] for name in orphans} <= {name.rsplit("-", 1)[0] for name in names}
+    assert [firsts[name] // 500 for name in sorted(names)] == sorted(
+        first // 500 for first in firsts.values()
+    )
 
 
 def test_rows_cannot_be_sorted_by_a_column_that_no_event_has(tmp_path: Path) -> None:

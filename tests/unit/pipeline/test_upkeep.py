@@ -82,7 +82,7 @@ tables:
     sort_by: [att, day, tags]
     file_name: {prefix: _x, strategy: uid}
     upkeep: {delete_after: {column: id, age: 1d}}
-  other: {path: lake/other, from: clicks, schema: {id: long}}
+  other: {path: lake/other, from: clicks, schema: {id: long}, shuffle_by_partition: true}
 upkeep: {delete_after: {column: at, age: 90d}}
 """
 
@@ -97,9 +97,11 @@ upkeep: {delete_after: {column: at, age: 90d}}
         "shop.yaml:11: tables.clicks.sort_by.2: rows cannot be ordered by a column of type array<string>",
         "shop.yaml:12: tables.clicks.file_name.prefix: expected up to 64 letters, digits, dots, dashes and "
         "underscores that begin with a letter or digit, got '_x'",
-        "shop.yaml:12: tables.clicks.file_name.strategy: expected 'uuid' or 'uuid7', got 'uid'",
+        "shop.yaml:12: tables.clicks.file_name.strategy: expected 'uuid', 'uuid7' or 'serial', got 'uid'",
         "shop.yaml:13: tables.clicks.upkeep.delete_after.column: a row's age needs a timestamp or date "
         "column, 'id' is long",
+        "shop.yaml:14: tables.other.shuffle_by_partition: has an effect only with `partition_by`; add that, "
+        "or remove this",
         "shop.yaml:15: upkeep.delete_after.column: table other: the table has no column 'at'",
     ]
 

@@ -7,7 +7,7 @@ and a crash between the two commits repeats only the table's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -349,6 +349,12 @@ class Committer:
                 self._delete(result, file)
             for file in result.dead_letter_files:
                 self._tables.dead_letters.delete(file.path)
+
+    def delete_files(self, files: Mapping[str, Sequence[WrittenFile]]) -> None:
+        """Delete files of tables, by name, that no table will refer to."""
+        for name, some in files.items():
+            for file in some:
+                self._progress[name].handle.delete(file.path)
 
     def _delete(self, result: TableManifest, file: WrittenFile) -> None:
         self._progress[result.name].handle.delete(file.path)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.events import OffsetRange, Refused
+from lakefeed.files.names import Serial
 from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.table_plan import RoutedTable, TablePlan
 from lakefeed.pipeline.options.route import Key
@@ -27,7 +28,8 @@ class RoutedWriters:
     driver must change the tables first, or events of the new one would be behind the positions of the others.
     """
 
-    def __init__(self, table: TablePlan, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, table: TablePlan, ranges: Sequence[OffsetRange], serial: Serial | None = None) -> None:
+        self._serial = serial
         assert table.route is not None
         self._table = table
         self._route = table.route
@@ -82,7 +84,8 @@ class RoutedWriters:
 
     def _writer(self, key: Key, known: RoutedTable) -> TableWriter:
         if key not in self._writers:
-            self._writers[key] = TableWriter(open_store(known.path, dict(self._table.storage)), known.target)
+            store = open_store(known.path, dict(self._table.storage))
+            self._writers[key] = TableWriter(store, known.target, self._serial)
         return self._writers[key]
 
     def _propose(self, name: str, columns: pa.Schema) -> None:

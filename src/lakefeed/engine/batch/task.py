@@ -23,6 +23,7 @@ from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import Events, OffsetRange, Refused
+from lakefeed.files.names import Serial
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.files.partitions import without_place
 from lakefeed.formats import Decoded, Decoder, Rules
@@ -43,7 +44,10 @@ _MOST_WAITING = 128 * 2**20
 
 
 def run_task(
-    plan: FlowPlan, ranges: Sequence[OffsetRange], given: Iterable[Events] | None = None
+    plan: FlowPlan,
+    ranges: Sequence[OffsetRange],
+    given: Iterable[Events] | None = None,
+    serial: Serial | None = None,
 ) -> Manifest:
     """Read the ranges and write what becomes of them. Errors of the source come back in the manifest.
 
@@ -51,7 +55,7 @@ def run_task(
     """
     passing("task_started")
     manifest = Manifest(list(ranges), read={span.partition: 0 for span in ranges})
-    lanes = [_Lane(plan, table, ranges) for table in plan.tables if table.takes_rows(ranges[0])]
+    lanes = [_Lane(plan, table, ranges, serial) for table in plan.tables if table.takes_rows(ranges[0])]
     largest = 0
     try:
         for events in plan.source.read(ranges) if given is None else given:
@@ -98,8 +102,11 @@ def _take(lanes: list[_Lane], events: Events) -> None:
 class _Lane:
     """One table's way through a task: its rows, and its dead letters."""
 
-    def __init__(self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(
+        self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange], serial: Serial | None
+    ) -> None:
         self.table = table
+        self._serial = serial
         columns = _NO_COLUMNS if table.columns is None else as_in_events(table.columns, table.rename)
         # What the table has and `drop` names since is null from now on.
         self._dropped = [field for field in columns if field.name in table.rules.dropped]
@@ -115,7 +122,7 @@ class _Lane:
         }
         self._dead_at = dt.datetime.now(dt.UTC)
         self._rows: TableWriter | None = None
-        self._routes = RoutedWriters(table, ranges) if table.route else None
+        self._routes = RoutedWriters(table, ranges, serial) if table.route else None
         self._dead_letters: TableWriter | None = None
         self._result = TableManifest(table.name)
 
@@ -283,7 +290,7 @@ class _Lane:
             return self._refuse(events, refused) if refused else None
         assert table.target is not None
         if self._rows is None:
-            self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target)
+            self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target, self._serial)
         self._rows.write(rows)
         return None
 

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 if TYPE_CHECKING:
     from lakefeed.engine.batch.plan import FlowPlan
     from lakefeed.events import Offsets, Split
+    from lakefeed.files.names import Serial
 
 MANIFEST_SCHEMA = "manifest string"
 
@@ -27,6 +28,7 @@ class Task(InputPartition):
     """The work of one Spark task."""
 
     split: Split
+    serial: Serial
 
 
 def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type[DataSource]:
@@ -52,7 +54,12 @@ def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type
 
         def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
             # A query that finds nothing to read when it starts runs a batch of no events.
-            return [Task(split) for split in self._channel.tasks(end)] if start != end else []
+            if start == end:
+                return []
+            from lakefeed.files.names import Serial
+
+            batch = sum(start.values())
+            return [Task(split, Serial(batch, at)) for at, split in enumerate(self._channel.tasks(end))]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             assert isinstance(partition, Task)
@@ -60,7 +67,7 @@ def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type
             from lakefeed.engine.spark.worker import begin_task
 
             begin_task()
-            text = run_task(pickle.loads(packed), partition.split).to_json()
+            text = run_task(pickle.loads(packed), partition.split, serial=partition.serial).to_json()
             yield pa.record_batch({"manifest": pa.array([text], pa.string())})
 
     class FlowSource(DataSource):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 
 _tasks = 0
 
@@ -18,3 +19,10 @@ def begin_task() -> None:
     _tasks += 1
     if _tasks == 2:
         gc.freeze()
+
+
+def join_packed(plan: bytes, task: bytes) -> str:
+    """Run one task of a batch's second stage; see `lakefeed.engine.batch.shuffle`. Returns its manifest."""
+    from lakefeed.engine.batch.shuffle import run_join
+
+    return run_join(pickle.loads(plan), pickle.loads(task)).to_json()

@@ -154,7 +154,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         (_valid(_EVOLVE, table.get("evolve")) or Evolve()).rescues,
         tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
         {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
-        frozenset(key for key, given in table.items() if given not in (None, "")),
+        frozenset(key for key, given in table.items() if given not in (None, "", False)),
         UpkeepOutline.of_data(name, table, upkeep),
         str(table.get("mode", "append")),
     )
@@ -188,6 +188,7 @@ def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
             yield FieldProblem(("tables", name, *path), message)
         yield from _misfit_route(name, table)
         yield from _misfit_mode(name, table)
+        yield from _idle_shuffle(name, table)
         yield from _column_clashes(name, table)
         yield from _name_clashes(name, table)
         yield from _misfit_partitions(name, table)
@@ -251,6 +252,12 @@ def _misfit_route(name: str, table: TableOutline) -> Iterator[FieldProblem]:
         elif declared and not can_route(declared.type):
             message = f"a column of type {type_text(declared.type)} cannot choose a table"
             yield FieldProblem(("tables", name, "route"), message)
+
+
+def _idle_shuffle(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+    if "shuffle_by_partition" in table.keys and "partition_by" not in table.keys:
+        message = "has an effect only with `partition_by`; add that, or remove this"
+        yield FieldProblem(("tables", name, "shuffle_by_partition"), message)
 
 
 def _misfit_mode(name: str, table: TableOutline) -> Iterator[FieldProblem]:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from lakefeed.pipeline.section import Section, Shorthand
 from lakefeed.text import shown
 
-Strategy = Literal["uuid", "uuid7"]
+Strategy = Literal["uuid", "uuid7", "serial"]
 
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -34,7 +34,8 @@ class FileName(Section):
     strategy: Strategy = Field(
         default="uuid",
         description="What makes a name unique: `uuid`, a random one; `uuid7`, which begins with the time, so "
-        "names sort by when a file was begun.",
+        "names sort by when a file was begun; `serial`: a number that grows with each batch, those of "
+        "the task and of the file, and random digits.",
     )
 
 

@@ -1,0 +1,103 @@
+"""The second stage of a batch: files that several tasks wrote for one partition value become one.
+
+What a task writes depends on its events, which nobody knows before they are read. So tasks write first, and
+where `shuffle_by_partition` is on, further tasks join files of one value before anything is committed. They
+are files that no table has yet: a crash leaves orphans, as after any other task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakefeed.engine.batch.manifest import Manifest, TableManifest
+from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.faultpoints import passing
+from lakefeed.errors import LakefeedError, TableError
+from lakefeed.files import WrittenFile
+from lakefeed.files.join import join_files
+from lakefeed.files.names import Serial
+from lakefeed.files.parquet import FileTarget
+from lakefeed.stores import open_store
+
+_FULL = 0.5
+"""A file of this share of `target_file_size` is large enough as it is."""
+
+
+@dataclass(frozen=True)
+class JoinTask:
+    """Files that one task joins, by table; files of one partition value are never in two tasks."""
+
+    files: dict[str, list[WrittenFile]]
+    serial: Serial
+
+
+def join_tasks(plan: FlowPlan, manifests: Sequence[Manifest], batch: int) -> list[JoinTask]:
+    """The tasks that are worth it: as many as there are cores, of about equal size."""
+    groups = [group for name, target in _targets(plan) for group in _groups(name, target, manifests)]
+    groups.sort(key=lambda group: sum(file.size for file in group[1]), reverse=True)
+    shares: list[tuple[int, dict[str, list[WrittenFile]]]] = [(0, {}) for _ in groups[: plan.cores]]
+    for name, files in groups:
+        at = min(range(len(shares)), key=lambda one: shares[one][0])
+        size, share = shares[at]
+        share.setdefault(name, []).extend(files)
+        shares[at] = size + sum(file.size for file in files), share
+    first = len(manifests)
+    return [JoinTask(share, Serial(batch, first + at)) for at, (_, share) in enumerate(shares)]
+
+
+def run_join(plan: FlowPlan, task: JoinTask) -> Manifest:
+    """Join the files of a task, on a worker. A table that cannot be written is told of in the manifest."""
+    passing("join_started")
+    manifest = Manifest()
+    known = {table.name: table for table in plan.tables}
+    targets = dict(_targets(plan))
+    for name, files in task.files.items():
+        front = known[name.partition("/")[0]]
+        path = next((one.path for one in front.routed.values() if one.name == name), front.path)
+        try:
+            store = open_store(path, dict(front.storage))
+            joined = join_files(store, targets[name], files, task.serial)
+            manifest.tables[name] = TableManifest(name, files=joined)
+        except TableError as error:
+            manifest.tables[name] = TableManifest(name, error=error)
+        except LakefeedError as error:
+            return Manifest(error=error)
+    return manifest
+
+
+def replaced(manifests: Sequence[Manifest], tasks: Sequence[JoinTask], joined: Sequence[Manifest]) -> None:
+    """Put the joined files in the place of those that they were made of."""
+    gone = {(name, file.path) for task in tasks for name, files in task.files.items() for file in files}
+    for manifest in manifests:
+        for name, table in manifest.tables.items():
+            table.files = [file for file in table.files if (name, file.path) not in gone]
+    for one in joined:
+        for name, table in one.tables.items():
+            home = next(manifest.tables[name] for manifest in manifests if name in manifest.tables)
+            home.files += table.files
+            home.error = home.error or table.error
+
+
+def _targets(plan: FlowPlan) -> Iterator[tuple[str, FileTarget]]:
+    """The tables whose rows are shuffled, by name; those of a route one by one."""
+    for table in plan.tables:
+        if table.shuffles and table.target:
+            yield table.name, table.target
+        elif table.shuffles:
+            yield from ((one.name, one.target) for one in table.routed.values())
+
+
+def _groups(
+    name: str, target: FileTarget, manifests: Sequence[Manifest]
+) -> Iterator[tuple[str, list[WrittenFile]]]:
+    """Files of one partition value that several tasks have written; none of a table that gets nothing."""
+    results = [manifest.tables[name] for manifest in manifests if name in manifest.tables]
+    if any(one.error or one.proposal is not None for one in results):
+        return
+    found: dict[tuple[str | None, ...], list[WrittenFile]] = {}
+    for one in results:
+        for file in one.files:
+            if file.size < _FULL * target.target_file_size and file.rows != target.max_rows_per_file:
+                found.setdefault(tuple(file.partition_values.values()), []).append(file)
+    yield from ((name, files) for files in found.values() if len(files) > 1)

@@ -1,0 +1,48 @@
+"""Files of one table become fewer and larger ones, before any of them is in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakefeed.columns.partition_values import value_of
+from lakefeed.files import WrittenFile
+from lakefeed.files.names import Serial
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.stores import store_errors, store_path
+
+_BATCH_ROWS = 100_000
+
+
+def join_files(
+    store: pafs.FileSystem, target: FileTarget, files: Iterable[WrittenFile], serial: Serial
+) -> list[WrittenFile]:
+    """Write the rows of some files into new ones, as the target says; files of one partition come together.
+
+    The old files stay: whoever decides that the new ones take their place deletes them.
+    """
+    writer = TableWriter(store, target, serial)
+    try:
+        for file in files:
+            for rows in _rows(store, target.schema, file):
+                writer.write(rows)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _rows(store: pafs.FileSystem, schema: pa.Schema, file: WrittenFile) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with all columns of the table, those of the partition among them."""
+    with store_errors(store_path(store)), store.open_input_file(file.path) as stream:
+        for rows in pq.ParquetFile(stream).iter_batches(batch_size=_BATCH_ROWS):
+            columns = [
+                pa.repeat(value_of(file.partition_values[field.name], field.type), rows.num_rows)
+                if field.name in file.partition_values
+                else rows.column(field.name).cast(field.type)
+                for field in schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
