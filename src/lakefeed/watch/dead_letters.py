@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakefeed.engine.run_events import DeadLettersWritten
-from lakefeed.watch.view import LetterGroup, LetterView
+from lakefeed.watch.view import DeadLetterGroup, DeadLetterView
 
 _MOST_GROUPS = 200
 _SAMPLES_KEPT = 8
@@ -15,13 +15,13 @@ _SAMPLES_KEPT = 8
 
 @dataclass
 class _Group:
-    letters: int = 0
+    count: int = 0
     first: float = 0.0
     last: float = 0.0
-    samples: deque[LetterView] = field(default_factory=lambda: deque(maxlen=_SAMPLES_KEPT))
+    samples: deque[DeadLetterView] = field(default_factory=lambda: deque(maxlen=_SAMPLES_KEPT))
 
 
-class LetterGroups:
+class DeadLetterGroups:
     """Changed by the state of the run, under its lock. The group that is longest without one goes first."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
@@ -34,7 +34,7 @@ class LetterGroups:
             group = self._groups.pop((event.table, stage, code), None) or _Group(first=now)
             # At the end again: the first is the one that has waited longest.
             self._groups[event.table, stage, code] = group
-            group.letters += many
+            group.count += many
             group.last = now
         while len(self._groups) > _MOST_GROUPS:
             del self._groups[next(iter(self._groups))]
@@ -42,7 +42,7 @@ class LetterGroups:
             known = self._groups.get((event.table, one.stage, one.code))
             if known is not None:
                 known.samples.appendleft(
-                    LetterView(
+                    DeadLetterView(
                         at=now,
                         table=event.table,
                         source=event.source,
@@ -55,10 +55,10 @@ class LetterGroups:
                     )
                 )
 
-    def view(self) -> tuple[LetterGroup, ...]:
+    def view(self) -> tuple[DeadLetterGroup, ...]:
         """All groups, the most frequent first."""
         found = [
-            LetterGroup(table, stage, code, one.letters, one.first, one.last, tuple(one.samples))
+            DeadLetterGroup(table, stage, code, one.count, one.first, one.last, tuple(one.samples))
             for (table, stage, code), one in self._groups.items()
         ]
-        return tuple(sorted(found, key=lambda one: (-one.letters, one.table, one.code)))
+        return tuple(sorted(found, key=lambda one: (-one.count, one.table, one.code)))

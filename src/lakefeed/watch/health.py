@@ -32,7 +32,7 @@ def concerns(view: RunView, pipeline: Pipeline) -> list[Concern]:
         *(one for source in view.sources for one in _of_source(source, pipeline)),
         *(_refused(table) for table in view.tables if table.stopped),
         *(_delayed(table, pipeline) for table in view.tables if table.trouble),
-        *_refusing(view.tables, view.letters.path),
+        *_refusing(view.tables, view.dead_letter_table.path),
     ]
     return sorted(found, key=lambda one: one.level != DOWN)
 

@@ -129,7 +129,7 @@ class _Gauges(Collector):
         yield _up(view)
         yield _lag(view)
         yield _freshness(view)
-        tables = [*view.tables, view.letters]
+        tables = [*view.tables, view.dead_letter_table]
         for name, about, values in (
             ("lakefeed_table_files", "Files of a table.", {one.name: one.files for one in tables}),
             (

@@ -34,7 +34,7 @@ from lakefeed.handles.tables import DEAD_LETTERS
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
 from lakefeed.text import counted
-from lakefeed.watch.dead_letters import LetterGroups
+from lakefeed.watch.dead_letters import DeadLetterGroups
 from lakefeed.watch.series import HOUR, Rate, Series
 from lakefeed.watch.table_state import SourceState, TableState
 from lakefeed.watch.view import FlowView, Happening, RunView
@@ -61,7 +61,7 @@ class RunState:
         self._dead_letters = self._new_table(
             DEAD_LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources)
         )
-        self._groups = LetterGroups(self._redact)
+        self._groups = DeadLetterGroups(self._redact)
         self._happenings: deque[Happening] = deque(maxlen=_HAPPENINGS_KEPT)
         self._rate = Series()
         self._lag = Series(level=True)
@@ -161,9 +161,9 @@ class RunState:
 
     def _count_dead_letters(self, table: TableState, event: DeadLettersWritten) -> None:
         now, many, source = self._clock(), sum(event.counts.values()), self._sources[event.source]
-        table.letters += many
-        source.letters += many
-        source.letter_rate.add(now, many)
+        table.dead_letters += many
+        source.dead_letters += many
+        source.dead_letter_rate.add(now, many)
         for (_, code), count in event.counts.items():
             table.codes[code] = table.codes.get(code, 0) + count
         self._groups.add(event, now)
@@ -207,14 +207,14 @@ class RunState:
                     for one in self._sources.values()
                 ),
                 tables=tuple(one.view(now, began, span, ends) for one in self._tables.values()),
-                letters=self._dead_letters.view(now, began, span, {}),
+                dead_letter_table=self._dead_letters.view(now, began, span, {}),
                 flows=tuple(self._flows(now)),
-                letter_groups=self._groups.view(),
+                dead_letter_groups=self._groups.view(),
                 happenings=tuple(self._happenings),
                 span=span,
                 rate_points=self._rate.points(now, began, span),
                 lag_points=self._lag.points(now, began, span),
-                letter_points=self._dead_letters.rows_hour.points(now, began, span),
+                dead_letter_points=self._dead_letters.rows_hour.points(now, began, span),
             )
 
     def _flows(self, now: float) -> list[FlowView]:

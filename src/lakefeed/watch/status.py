@@ -12,7 +12,7 @@ def status_of(view: RunView) -> PipelineStatus:
     return PipelineStatus(
         pipeline=view.pipeline,
         tables=[_viewed(one) for one in view.tables],
-        dead_letters=_viewed(view.letters),
+        dead_letters=_viewed(view.dead_letter_table),
         sources={one.name: one.stopped or one.trouble or None for one in view.sources},
     )
 

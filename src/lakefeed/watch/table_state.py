@@ -19,9 +19,9 @@ class SourceState:
     name: str
     kind: str
     rate: Rate
-    letter_rate: Rate
+    dead_letter_rate: Rate
     read: int = 0
-    letters: int = 0
+    dead_letters: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     behind: int = 0
     seen_at: float | None = None
@@ -51,8 +51,8 @@ class SourceState:
             trouble_since=self.trouble_since,
             stopped=self.stopped,
             stopped_at=self.stopped_at,
-            letters=self.letters,
-            letter_rate=self.letter_rate.now(now),
+            dead_letters=self.dead_letters,
+            dead_letter_rate=self.dead_letter_rate.now(now),
             lag_points=self.lag.points(now, began, span),
         )
 
@@ -76,7 +76,7 @@ class TableState:
     commits: int = 0
     first_version: int | None = None
     commit_seconds: float = 0.0
-    letters: int = 0
+    dead_letters: int = 0
     codes: dict[str, int] = field(default_factory=dict)
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
     apart: set[str] = field(default_factory=set)
@@ -156,7 +156,7 @@ class TableState:
             commits=self.commits,
             first_version=self.first_version,
             commit_seconds=self.commit_seconds,
-            letters=self.letters,
+            dead_letters=self.dead_letters,
             rate=sum(rate.now(now) for rate in self.rates.values()),
             codes=dict(self.codes),
             points=self.rows_hour.points(now, began, span),

@@ -154,7 +154,7 @@ def _cells(table: TableView, view: RunView) -> list[Text | str]:
     only_created = table.version == 0 and not table.commits
     last = "" if table.last_commit is None or only_created else f"{ago(view.now - table.last_commit)} ago"
     lag = "?" if table.lag is None else f"{table.lag:,}"
-    letters = Text(f"{table.letters:,}", style="yellow" if table.letters else "dim")
+    letters = Text(f"{table.dead_letters:,}", style="yellow" if table.dead_letters else "dim")
     return [table.name, f"{table.rate:,.0f}", f"{table.written:,}", lag, last, letters]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_RECENT_LETTERS = 30
+_RECENT = 30
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FlowView:
 
 
 @dataclass(frozen=True)
-class LetterView:
+class DeadLetterView:
     """One record that became a dead letter, and why."""
 
     at: float
@@ -62,16 +62,16 @@ class LetterView:
 
 
 @dataclass(frozen=True)
-class LetterGroup:
+class DeadLetterGroup:
     """Dead letters of one table for one reason, with the newest few of them."""
 
     table: str
     stage: str
     code: str
-    letters: int
+    count: int
     first: float
     last: float
-    samples: tuple[LetterView, ...]
+    samples: tuple[DeadLetterView, ...]
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class SourceView:
     trouble_since: float
     stopped: str
     stopped_at: float
-    letters: int
-    letter_rate: float
+    dead_letters: int
+    dead_letter_rate: float
     lag_points: list[float]
 
     @property
@@ -133,7 +133,7 @@ class TableView:
     """The first version that this run has made."""
     commit_seconds: float
     """How long the commits of this run took, all together."""
-    letters: int
+    dead_letters: int
     rate: float
     codes: dict[str, int]
     """Dead letters of this run by code."""
@@ -183,21 +183,21 @@ class RunView:
     """Whether Spark runs, so that sources can be read."""
     sources: tuple[SourceView, ...]
     tables: tuple[TableView, ...]
-    letters: TableView
+    dead_letter_table: TableView
     flows: tuple[FlowView, ...]
-    letter_groups: tuple[LetterGroup, ...]
+    dead_letter_groups: tuple[DeadLetterGroup, ...]
     happenings: tuple[Happening, ...]
     span: float
     """How many seconds back the points go."""
     rate_points: list[float]
     lag_points: list[float]
-    letter_points: list[float]
+    dead_letter_points: list[float]
 
     @property
-    def recent_letters(self) -> list[LetterView]:
+    def recent_dead_letters(self) -> list[DeadLetterView]:
         """Some dead letters word for word, the newest first."""
-        found = [one for group in self.letter_groups for one in group.samples]
-        return sorted(found, key=lambda one: -one.at)[:_RECENT_LETTERS]
+        found = [one for group in self.dead_letter_groups for one in group.samples]
+        return sorted(found, key=lambda one: -one.at)[:_RECENT]
 
     @property
     def rows(self) -> int:
@@ -217,7 +217,7 @@ class RunView:
     @property
     def dead_letters(self) -> int:
         """Records that became dead letters in this run, counted once for each table that refused them."""
-        return sum(one.letters for one in self.tables)
+        return sum(one.dead_letters for one in self.tables)
 
     @property
     def waiting(self) -> bool:

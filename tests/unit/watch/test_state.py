@@ -98,7 +98,7 @@ def test_what_is_kept_is_bounded_however_long_a_run_lasts() -> None:
         run.tell(BatchDone("clicks", 100, 1, 1, 0))
     view = run.state.view()
 
-    assert (len(view.recent_letters), len(view.happenings), len(view.tables[0].history)) == (8, 40, 8)
+    assert (len(view.recent_dead_letters), len(view.happenings), len(view.tables[0].history)) == (8, 40, 8)
     assert view.tables[0].history[0].version == 299
 
 
@@ -133,9 +133,9 @@ def test_dead_letters_are_kept_by_table_and_reason_the_most_frequent_first() -> 
     run.letters("clicks", "clicks", 3, code="bad_json", error="second")
     run.letters("orders", "orders", 9, code="wrong_type")
 
-    groups = run.state.view().letter_groups
+    groups = run.state.view().dead_letter_groups
 
-    assert [(one.table, one.stage, one.code, one.letters) for one in groups] == [
+    assert [(one.table, one.stage, one.code, one.count) for one in groups] == [
         ("orders", "decode", "wrong_type", 9),
         ("clicks", "decode", "bad_json", 5),
     ]
@@ -149,7 +149,7 @@ def test_reasons_without_end_do_not_fill_the_memory() -> None:
     for number in range(500):
         run.letters("clicks", "clicks", 1, code=f"rule_{number}")
     run.letters("clicks", "clicks", 1, code="rule_300")
-    groups = run.state.view().letter_groups
+    groups = run.state.view().dead_letter_groups
 
     assert len(groups) == 200
     assert {"rule_499", "rule_300"} <= {one.code for one in groups}

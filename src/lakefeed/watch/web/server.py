@@ -26,7 +26,7 @@ from lakefeed.watch.health import concerns, reasons, remarks
 from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
 from lakefeed.watch.state import RunState
 from lakefeed.watch.status import status_of
-from lakefeed.watch.view import LetterView
+from lakefeed.watch.view import DeadLetterView
 from lakefeed.watch.web.guard import Guard
 from lakefeed.watch.web.page import StatusPage
 from lakefeed.watch.web.ranges import span_of
@@ -36,11 +36,11 @@ _log = logging.getLogger("lakefeed")
 
 
 class Pages:
-    """The answers, each from the logbook: nothing here reads a table or asks a source."""
+    """The responses, each from the state of the run: nothing here reads a table or asks a source."""
 
-    def __init__(self, pipeline: Pipeline, logbook: RunState, metrics: Metrics) -> None:
+    def __init__(self, pipeline: Pipeline, state: RunState, metrics: Metrics) -> None:
         self._pipeline = pipeline
-        self._logbook = logbook
+        self._state = state
         self._metrics = metrics
         self._status_page = StatusPage(pipeline, __version__)
 
@@ -56,12 +56,12 @@ class Pages:
         ]
 
     async def _page(self, request: Request) -> Response:
-        view = self._logbook.view(span_of(request.query_params.get("range", "")))
+        view = self._state.view(span_of(request.query_params.get("range", "")))
         return HTMLResponse(self._status_page.whole(view, request.scope["nonce"]))
 
     async def _live(self, request: Request) -> Response:
         asked = request.query_params
-        view = self._logbook.view(span_of(asked.get("range", "")))
+        view = self._state.view(span_of(asked.get("range", "")))
         return HTMLResponse(self._status_page.live(view, asked.getlist("open")))
 
     async def _scrape(self, request: Request) -> Response:
@@ -71,31 +71,31 @@ class Pages:
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, request: Request) -> Response:
-        view = self._logbook.view()
+        view = self._state.view()
         found = reasons(view, self._pipeline)
         lines = [*(found or ["ready"]), *remarks(view), ""]
         return PlainTextResponse("\n".join(lines), 503 if found else 200)
 
     async def _status(self, request: Request) -> Response:
-        view = self._logbook.view()
+        view = self._state.view()
         run = {
             "seconds": view.now - view.began,
             "ready": not reasons(view, self._pipeline),
             "concerns": [asdict(one) for one in concerns(view, self._pipeline)],
             "rows_per_second": {one.name: one.rate for one in view.tables},
-            "recent_dead_letters": [_without_payload(one) for one in view.recent_letters],
+            "recent_dead_letters": [_without_payload(one) for one in view.recent_dead_letters],
         }
         answer = asdict(status_of(view)) | {"run": run}
         return Response(orjson.dumps(answer, option=orjson.OPT_INDENT_2), media_type="application/json")
 
 
-def _without_payload(letter: LetterView) -> dict[str, Any]:
+def _without_payload(dead_letter: DeadLetterView) -> dict[str, Any]:
     """Payloads are for people on the page: what programs fetch may be kept anywhere."""
-    return {key: value for key, value in asdict(letter).items() if key != "payload"}
+    return {key: value for key, value in asdict(dead_letter).items() if key != "payload"}
 
 
 @contextmanager
-def serving(pipeline: Pipeline, logbook: RunState, metrics: Metrics) -> Iterator[str]:
+def serving(pipeline: Pipeline, state: RunState, metrics: Metrics) -> Iterator[str]:
     """Serve in a thread of its own until the block ends; gives the address of the page.
 
     Raises UsageError before anything else is started when the address cannot be had.
@@ -104,7 +104,7 @@ def serving(pipeline: Pipeline, logbook: RunState, metrics: Metrics) -> Iterator
     host, _ = split_address(pipeline.http.listen)
     bound = _bind(pipeline.http)
     port = bound.getsockname()[1]
-    app = Guard(Starlette(routes=Pages(pipeline, logbook, metrics).routes()), host, port, pipeline.http.token)
+    app = Guard(Starlette(routes=Pages(pipeline, state, metrics).routes()), host, port, pipeline.http.token)
     server = uvicorn.Server(
         uvicorn.Config(
             app,

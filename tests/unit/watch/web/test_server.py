@@ -155,7 +155,7 @@ def test_the_pipeline_file_on_the_page_has_defaults_and_no_secret() -> None:
         text = site.get(Authorization=f"Bearer {TOKEN}").text
 
     assert "hunter22" not in text and TOKEN not in text
-    assert "sasl.password</i>: &#x27;***&#x27;" in text
+    assert "sasl.password</i>: &#39;***&#39;" in text
     assert "<i>give_up_after</i>: 10m" in text
 
 
