@@ -315,22 +315,3 @@ def column_text(field: pa.Field) -> str:
 
 def _quoted(name: str) -> str:
     return name if name.isidentifier() else f"`{name}`"
-
-
-__all__ = [
-    "DEEPEST",
-    "JSON",
-    "METADATA",
-    "TIMESTAMP",
-    "TypeSyntaxError",
-    "column",
-    "column_text",
-    "declared_schema",
-    "depth",
-    "meant",
-    "meant_text",
-    "stored",
-    "stored_type",
-    "type_names",
-    "type_text",
-]

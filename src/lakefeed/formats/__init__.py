@@ -53,7 +53,7 @@ class Rules:
 
     A new column is a field with a value (null is none) that the schema lacks, also inside a known struct:
 
-    - `add`, `fail`: it is answered as `unknown`; a name that no table holds refuses the payload (`bad_name`)
+    - `add`, `fail`: it is returned as `unknown`; a name that no table holds refuses the payload (`bad_name`)
     - `ignore`: it is left out, whatever its name, and nobody looks at its value
     - `rescue`: it goes into `rescued`, whatever its name, under its path
     - `dead_letter`: its payload is refused (`new_column`)
@@ -114,7 +114,7 @@ class Format(Connector):
     def probe(self) -> str | None:
         """Ask what the format depends on outside of this machine, such as a schema registry; for `doctor`.
 
-        Answers a sentence about it, or None if there is nothing to ask. Raises LakefeedError.
+        Returns a sentence about it, or None if there is nothing to ask. Raises LakefeedError.
         """
         registry: Registry | None = getattr(self, "registry", None)
         if registry is None:
@@ -138,7 +138,7 @@ class Format(Connector):
 
     @abstractmethod
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
-        """What `decoder` answers for payloads that are not compressed; this is what a format implements."""
+        """What `decoder` returns for payloads that are not compressed; this is what a format implements."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The `event` format: any JSON, kept as text beside its type, its time and its stream."""
+"""The `event` format: any JSON, kept as text, with its type, its time and its stream in columns."""
 
 from __future__ import annotations
 

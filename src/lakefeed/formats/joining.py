@@ -1,8 +1,8 @@
-"""What became of payloads that were decoded in groups, put together in the order of the payloads."""
+"""Payloads that are decoded in groups: how many together, and all groups in the order of the payloads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -15,6 +15,19 @@ from lakefeed.formats.refusal import Misfits
 
 Part = tuple[Sequence[int], Decoded]
 """The indexes of some payloads, and what became of these."""
+
+
+def groups(payloads: Sequence[bytes], most_bytes: int, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Where to begin and to end what is read together; at least once, as even no row has columns."""
+    most = len(payloads) if most is None else most
+    start = size = 0
+    if len(payloads) > most or sum(map(len, payloads)) > most_bytes:
+        for place, payload in enumerate(payloads):
+            if place - start >= most or (size and size + len(payload) > most_bytes):
+                yield start, place
+                start, size = place, 0
+            size += len(payload)
+    yield start, len(payloads)
 
 
 def joined(count: int, parts: Sequence[Part], refused: Misfits, skipped: Sequence[int] = ()) -> Decoded:

@@ -60,7 +60,7 @@ class _Block:
             self.at[rows[odd]] = self.ends[rows[odd]]
 
     def _moved(self, rows: Array, steps: Any) -> tuple[Array, Array]:
-        """Move the cursors by so many bytes; answers where they were, and how far each has gone."""
+        """Move the cursors by so many bytes; returns where they were, and how far each has gone."""
         at = self.at[rows]
         left = self.ends[rows] - at
         odd = (left < steps) | (steps < 0)
@@ -229,7 +229,7 @@ class _Block:
         return values, pa.array(offsets)
 
     def _headers(self, rows: Array, going: Array, left: Array, counts: Array) -> Array:
-        """Read how many items come next where that is not known; answers the lists that have some."""
+        """Read how many items come next where that is not known; returns the lists that have some."""
         due = going[left[going] == 0]
         if len(due):
             number = self.long(rows[due])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import cast
 
@@ -19,6 +19,7 @@ from lakefeed.formats.avro.container import opened
 from lakefeed.formats.avro.schema import AvroSchema, SchemaProblem, parsed
 from lakefeed.formats.avro.strict import read_each
 from lakefeed.formats.fit.doubt import with_rows
+from lakefeed.formats.joining import groups
 from lakefeed.formats.refusal import Misfit, Misfits, copies, no_payload
 from lakefeed.formats.registry.client import RegisteredSchema
 from lakefeed.formats.registry.framing import HEADER, framed, registered
@@ -199,20 +200,8 @@ def _by_header(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> dict
 
 def _parts(written: Written) -> Iterator[Written]:
     """The same payloads, as many at a time as may be read together."""
-    if sum(map(len, written.contents)) <= _TOGETHER:
-        yield written
-        return
-    begin, size = 0, 0
-    for place, content in enumerate(written.contents):
-        if size and size + len(content) > _TOGETHER:
-            yield _slice(written, begin, place)
-            begin, size = place, 0
-        size += len(content)
-    yield _slice(written, begin, len(written.contents))
-
-
-def _slice(written: Written, begin: int, end: int) -> Written:
-    return Written(written.schema, written.indexes[begin:end], written.contents[begin:end], written.start)
+    for start, end in groups(written.contents, _TOGETHER):
+        yield replace(written, indexes=written.indexes[start:end], contents=written.contents[start:end])
 
 
 def _made(written: Written) -> Made:

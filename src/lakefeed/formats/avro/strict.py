@@ -1,4 +1,4 @@
-"""The strict path: one Avro payload at a time, the arbiter of what is a row and why the rest is not."""
+"""The strict path: one Avro payload at a time, which decides what is a row and why not."""
 
 from __future__ import annotations
 
@@ -87,21 +87,10 @@ class _Reader(ByteReader):
         return Decimal(f"{sign}{text}E-{scale}")
 
     def enum(self, node: Node) -> str:
-        start = self.at
-        number = self.long("the number of a symbol")
-        if not 0 <= number < len(node.symbols):
-            raise self.wrong(
-                f"expected the number of one of {len(node.symbols)} symbols, got {number}", start
-            )
-        return node.symbols[number]
+        return node.symbols[self._number("symbol", len(node.symbols))]
 
     def union(self, node: Node) -> Any:
-        start = self.at
-        number = self.long("the number of a branch")
-        if not 0 <= number < len(node.branches):
-            raise self.wrong(
-                f"expected the number of one of {len(node.branches)} branches, got {number}", start
-            )
+        number = self._number("branch", len(node.branches))
         value = self.value(node.branches[number])
         members = [at for at, _ in node.members]
         if number not in members:
@@ -109,6 +98,14 @@ class _Reader(ByteReader):
         if len(members) < 2 or not pa.types.is_struct(node.made):
             return value
         return {f"member{members.index(number)}": value}
+
+    def _number(self, what: str, count: int) -> int:
+        start = self.at
+        number = self.long(f"the number of a {what}")
+        if 0 <= number < count:
+            return number
+        several = "branches" if what == "branch" else f"{what}s"
+        raise self.wrong(f"expected the number of one of {count} {several}, got {number}", start)
 
     def record(self, node: Node) -> dict[str, Any]:
         row = {}

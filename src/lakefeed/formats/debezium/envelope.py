@@ -1,4 +1,4 @@
-"""The envelope of a change event in JSON, with its schema beside it or without, taken out of its payload."""
+"""The envelope of a change event in JSON, with its schema or without, taken out of its payload."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NUMERIC, WORDED = 1, 2
 """How an event is written: its decimals are numbers, its floats are words in places."""
 
 Convert = Callable[[pa.Array], tuple[pa.Array, "np.ndarray[Any, np.dtype[np.bool_]]"]]
-"""Takes values as they were read; answers them as they are meant, and where they mean nothing."""
+"""Takes values as they were read; returns them as they are meant, and where they mean nothing."""
 
 _LARGEST_PRECISION = 38
 _LONGEST_TEXT = 1000
@@ -29,7 +29,7 @@ _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-in
 
 
 def writing_of(kind: int) -> Callable[[Any], int]:
-    """The function that tells from a value how its event is written."""
+    """The function that finds from a value how its event is written."""
     if kind == WORDED:
         return lambda value: WORDED if type(value) is str and value in _WORDS else 0
     return lambda value: NUMERIC if type(value) in (int, float) else 0

@@ -41,7 +41,7 @@ class FramedDecoder(Decoder):
         self._unwrap = unwrap
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """A payload becomes a row or a refusal or is skipped. Raises RegistryError if nobody answers."""
+        """A payload becomes a row or a refusal, or is skipped. Raises RegistryError."""
         skipped = [index for index, payload in enumerate(payloads) if payload is None]
         present = [index for index, payload in enumerate(payloads) if payload is not None]
         in_json = self._in_json(payloads, present)
@@ -100,7 +100,7 @@ class _Connected(Registered):
         try:
             return replace(schema, text=json.dumps(_with_logical(json.loads(schema.text))))
         except (ValueError, RecursionError):
-            # What is wrong with it is told by whoever reads it.
+            # The reader of Avro says what is wrong with it.
             return schema
 
 

@@ -1,6 +1,6 @@
 """The schema part of a change event: which types its columns have, and how JSON holds their values.
 
-Kafka Connect writes this schema. Its types say how a value lies in JSON; a name beside the type, of Connect
+Kafka Connect writes this schema. Its types say how a value lies in JSON; a name next to the type, of Connect
 or of Debezium, says what the value means.
 """
 
@@ -84,7 +84,7 @@ class EventSchema:
 
 
 def _finder(schema: Any) -> Callable[[Any], int] | None:
-    """The function that tells how the numbers of a value are written; None where there is but one way."""
+    """The function that finds how the numbers of a value are written; None where there is but one way."""
     if not isinstance(schema, Mapping):
         return None
     kind = schema.get("type")

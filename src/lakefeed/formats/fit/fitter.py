@@ -36,8 +36,7 @@ class Fitter:
         self._schema = schema
         self._rules = rules
         self._conversions = conversions or Conversions()
-        by_value = rules.new_column == "fail"
-        self._proposals = Proposals(by_value, rules.taken, rules.renamed)
+        self._proposals = Proposals(rules)
 
     def fit(
         self,
@@ -48,7 +47,7 @@ class Fitter:
     ) -> Decoded:
         """Fit one struct for each payload; a payload that is a misfit already has null for its values.
 
-        A null struct or list holds no values. `types` tells what to propose for a column that was read as
+        A null struct or list holds no values. `types` says what to propose for a column that was read as
         another type than it is meant to be, `rescued` what else did not fit.
         """
         if self._rules.dropped:

@@ -75,7 +75,7 @@ def _integers(values: pa.Array) -> Texts:
 
 
 def _floats(values: pa.Array) -> Texts:
-    # A 32-bit float has the digits that it needs itself, not those of the double beside it.
+    # A 32-bit float has the digits that it needs itself, not those of the nearest double.
     texts = [str(number) for number in values.to_numpy(zero_copy_only=False)]
     words = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
     return [words.get(text, text) for text in texts]

@@ -44,10 +44,7 @@ def too_deep_column() -> Misfit:
 
 def doubtful(names: Collection[str], known: Collection[str], rules: Rules = DEFAULT_RULES) -> set[str]:
     """New names for which a payload may be refused, among those that many payloads have at one level."""
-    written = Counter(name.lower() for name in {*names, *known})
-    new = [name for name in names if name not in known and name not in rules.renamed]
-    return {
-        name
-        for name in new
-        if column_name_problem(name) or written[name.lower()] > 1 or name.lower() in rules.taken
-    }
+    others = spellings(known)
+    times = Counter(map(str.lower, names))
+    new = (name for name in names if name not in known and name not in rules.renamed)
+    return {name for name in new if times[name.lower()] > 1 or name_misfit(name, others, rules.taken)}

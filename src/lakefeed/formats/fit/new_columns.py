@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,52 +12,44 @@ import pyarrow as pa
 from lakefeed.columns.column_types import DEEPEST, TIMESTAMP
 from lakefeed.columns.evidence import is_quiet, one_per_spelling
 from lakefeed.columns.names import column_name_problem
+from lakefeed.formats import Rules
+from lakefeed.formats.fit.names import name_misfit, spellings
 from lakefeed.formats.fit.types import is_binary, is_text
 
 _LARGEST_PRECISION = 38
 
 
-@dataclass(frozen=True)
 class Proposals:
-    """Proposes new columns. With `by_value`, only of fields that have one; else of all that a writer knows.
+    """Proposes new columns: all that a writer knows or, where a table stops at them, those with a value.
 
     To add what a writer knows all at once costs one repeated batch, not one for each field that gets its
     first value later.
     """
 
-    by_value: bool = False
-    taken: frozenset[str] = frozenset()
-    """Names in lower case that the table makes itself."""
-    renamed: frozenset[str] = frozenset()
-    """Fields of the payload itself that get another name in the table."""
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._by_value = rules.new_column == "fail"
 
     def of(
         self, made: pa.StructArray, known: Iterable[pa.Field], types: pa.Schema | None = None
     ) -> pa.Schema:
         """The new columns, and new fields inside known ones; `types` has those that were not read as such."""
-        better = {field.name: field.type for field in types or ()}
-        return pa.schema(self._fields(made, known, self.taken, better, self.renamed))
+        return pa.schema(self._fields(made, known, {field.name: field.type for field in types or ()}, 0))
 
     def _fields(
-        self,
-        made: pa.StructArray,
-        known: Iterable[pa.Field],
-        taken: frozenset[str] = frozenset(),
-        better: Mapping[str, pa.DataType] | None = None,
-        renamed: frozenset[str] = frozenset(),
-        level: int = 0,
+        self, made: pa.StructArray, known: Iterable[pa.Field], better: Mapping[str, pa.DataType], level: int
     ) -> list[pa.Field]:
         types = {field.name: field.type for field in known}
-        spelled = Counter(field.name.lower() for field in made.type)
-        refused = taken | {name.lower() for name in types}
+        others, spelled = spellings(types), Counter(field.name.lower() for field in made.type)
+        taken, renamed = (self._rules.taken, self._rules.renamed) if level == 0 else ((), ())
         fields: list[pa.Field] = []
-        for member, values in _members(made):
-            name, kind = member.name, (better or {}).get(member.name, member.type)
-            needs_value = self.by_value or spelled[name.lower()] > 1
+        for member, values in zip(made.type, made.flatten(), strict=True):
+            name, kind = member.name, better.get(member.name, member.type)
+            needs_value = self._by_value or spelled[name.lower()] > 1
             if name in types:
                 inside = self._inside(values, types[name], level + 1)
                 fields += [pa.field(name, inside)] if inside else []
-            elif is_quiet(kind) or (name not in renamed and _is_refused(name, refused)):
+            elif is_quiet(kind) or (name not in renamed and name_misfit(name, others, taken)):
                 continue
             elif not needs_value or telling(values).any():
                 fields.append(pa.field(name, proposed_type(kind, DEEPEST - level)))
@@ -67,7 +58,7 @@ class Proposals:
     def _inside(self, values: pa.Array, known: pa.DataType, level: int) -> pa.DataType | None:
         """What is new inside a known column, in its shape; None if nothing is, or it is no such column."""
         if pa.types.is_struct(known) and pa.types.is_struct(values.type):
-            fields = self._fields(values, known, level=level)
+            fields = self._fields(values, known, {}, level)
             return pa.struct(fields) if fields else None
         if pa.types.is_list(known) and pa.types.is_list(values.type):
             inner = self._inside(values.flatten(), known.value_type, level + 1)
@@ -76,14 +67,6 @@ class Proposals:
             inner = self._inside(values.items, known.item_type, level + 1)
             return pa.map_(pa.string(), inner) if inner else None
         return None
-
-
-def _is_refused(name: str, refused: frozenset[str]) -> bool:
-    return name.lower() in refused or column_name_problem(name) is not None
-
-
-def _members(made: pa.StructArray) -> Iterator[tuple[pa.Field, pa.Array]]:
-    return zip(made.type, made.flatten(), strict=True)
 
 
 def proposed_type(made: pa.DataType, room: int = DEEPEST) -> pa.DataType:

@@ -38,13 +38,9 @@ class NewFields:
         self.doubtful_names: set[str] = set()
         """New names for which an object may be refused."""
 
-    def of_payloads(self, objects: Objects, known: Iterable[pa.Field]) -> list[pa.Field]:
-        """The new fields of payloads, for which the rules about names count."""
-        return self.of(objects, known, self._rules)
-
-    def of(self, objects: Objects, known: Iterable[pa.Field], rules: Rules = DEFAULT_RULES) -> list[pa.Field]:
-        """Fields that are not known, those without evidence of a type included; `pruned` takes these out."""
-        return [one.to_field(name) for name, one in self._of(objects, known, rules).items()]
+    def of(self, objects: Objects, known: Iterable[pa.Field]) -> list[pa.Field]:
+        """Fields of payloads that are not known, also those without a type yet; `pruned` takes these out."""
+        return [one.to_field(name) for name, one in self._of(objects, known, self._rules).items()]
 
     def _of(
         self, objects: Objects, known: Iterable[pa.Field], rules: Rules = DEFAULT_RULES

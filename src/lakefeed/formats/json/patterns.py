@@ -40,7 +40,7 @@ class Patterns:
             kinds[name].add(kind)
         names: dict[str, list[str]] = defaultdict(list)
         for name, found in kinds.items():
-            # A name with two meanings at two levels cannot be told apart here.
+            # A name with two meanings at two levels has no one kind.
             if len(found) == 1:
                 names[next(iter(found))].append(re.escape(name))
         parts = [f'"(?:{"|".join(names[kind])})"\\s*:\\s*(?:{_WRONG[kind]})' for kind in names]

@@ -1,4 +1,4 @@
-"""How payloads are parted into those that Arrow reads together and those that are decided one by one.
+"""The sieve: which payloads Arrow reads together, and which are decided one by one.
 
 All are read in one block. When that fails, the payloads that are likely to blame are taken out and the rest
 is read again, with closer and costlier looks, so that good payloads stay on the fast path whatever is among
@@ -120,13 +120,13 @@ class Sieve:
         return self._halve(group, lambda part: self._blocks.read(part.texts))
 
     def _look_for_new(self, group: _Group) -> tuple[_Group, bool]:
-        """Take out what the strict path must decide, and tell whether the rest has unknown fields."""
+        """Take out what the strict path must decide, and say whether the rest has unknown fields."""
         if self._rules.new_column == "ignore":
             return group, True
         if not self._adds:
             group = self._with_extras(group)
         new = NewFields(exact=True, rules=self._rules)
-        unknown = new.of_payloads(group.objects, self._blocks.fields)
+        unknown = new.of(group.objects, self._blocks.fields)
         if not self._adds:
             self._blocks.learn(unknown)
             return group, bool(unknown)
@@ -225,7 +225,7 @@ class Sieve:
         return pa.schema(evident) if evident else None
 
     def _new_fields(self, objects: list[dict[str, Any]], *, exact: bool) -> list[pa.Field]:
-        return NewFields(exact, self._rules).of_payloads(objects, self._blocks.fields)
+        return NewFields(exact, self._rules).of(objects, self._blocks.fields)
 
     def _rescued_column(self) -> pa.Array | None:
         if not self._rescued:

@@ -87,7 +87,7 @@ class _Reader:
             active = rows if chosen.all() else np.concatenate([active[~chosen], rows])
 
     def _next_tags(self, rows: Places) -> Places:
-        """Read the tags at the places of these rows; answers those that have one."""
+        """Read the tags at the places of these rows; returns those that have one."""
         tags, lengths = self._buffer.varints(self._at[rows])
         good = (lengths > 0) & (lengths <= _LONGEST_TAG) & (tags <= _LARGEST_TAG) & (tags > 7)
         if not good.all():

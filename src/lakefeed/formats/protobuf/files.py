@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 SOURCE = ".proto"
-# Registries know this file without being told of it.
+# Registries know this file without a reference to it.
 _BUILT_IN = {
     "confluent/type/decimal.proto": 'syntax = "proto3"; package confluent.type; '
     "message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }"
 }
 
 Find = Callable[[str], "FileDescriptorProto | None"]
-"""Takes the name of an imported file; answers None for one that is not there."""
+"""Takes the name of an imported file; returns None for one that is not there."""
 
 
 class BadDescriptor(ValueError):
@@ -33,13 +33,13 @@ class BadDescriptor(ValueError):
 
 
 def read_files(path: Path) -> bytes:
-    """A descriptor set, or source text with what it imports from beside it, as a descriptor set.
+    """A descriptor set, or source text with what it imports from folders around it, as a descriptor set.
 
     For the driver: workers may have no such file. Raises BadDescriptor.
     """
     content = _content(path)
     if path.suffix == SOURCE:
-        return _packed(_source(path.name, content), lambda name: _beside(path.parent, name))
+        return _packed(_source(path.name, content), lambda name: _around(path.parent, name))
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.message import DecodeError
 
@@ -70,7 +70,7 @@ def _source(name: str, content: bytes) -> FileDescriptorProto:
         raise BadDescriptor(f"{name}: {error}") from None
 
 
-def _beside(folder: Path, name: str) -> FileDescriptorProto | None:
+def _around(folder: Path, name: str) -> FileDescriptorProto | None:
     # An import is named from the root of the sources, which is some folder above the file.
     for root in (folder, *folder.parents):
         if (root / name).is_file():
@@ -112,7 +112,7 @@ def _registered(name: str, text: str) -> FileDescriptorProto:
     try:
         file = FileDescriptorProto.FromString(b64decode(text, validate=True))
     except (DecodeError, ValueError):
-        # Half a surrogate pair, which JSON can hold, is no text; what stands for it is told as such.
+        # Half a surrogate pair, which JSON can hold, is no text; the error names what stands for it.
         return _source(name, text.encode(errors="surrogatepass"))
     file.name = name
     return file

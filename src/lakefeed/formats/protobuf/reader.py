@@ -16,6 +16,7 @@ from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.fit.doubt import with_rows
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.fit.rescue import Rescued
+from lakefeed.formats.joining import groups
 from lakefeed.formats.protobuf.block import read_block
 from lakefeed.formats.protobuf.message import Message
 from lakefeed.formats.protobuf.strict import StrictReader
@@ -30,14 +31,8 @@ _MOST_BYTES = 16 * 1024**2
 
 
 def blocks(payloads: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Where to begin and to end what is read together; at least once, as even no row has columns."""
-    start = size = 0
-    for place, payload in enumerate(payloads):
-        if place - start >= _MOST_PAYLOADS or (size and size + len(payload) > _MOST_BYTES):
-            yield start, place
-            start, size = place, 0
-        size += len(payload)
-    yield start, len(payloads)
+    """Where to begin and to end what is read together."""
+    return groups(payloads, _MOST_BYTES, _MOST_PAYLOADS)
 
 
 class MessageReader:

@@ -1,4 +1,4 @@
-"""The strict path: one payload at a time, the arbiter of what is a row and why the rest is not.
+"""The strict path: one payload at a time, which decides what is a row and why the rest is not.
 
 The payload is walked to find what is wrong with it and where, then Protobuf's own parser reads the values.
 """

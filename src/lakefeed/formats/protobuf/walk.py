@@ -1,4 +1,4 @@
-"""A way through one payload: what is wrong with it and where, which Protobuf's own parser does not tell."""
+"""A way through one payload: what is wrong with it and where, which Protobuf's own parser does not say."""
 
 from __future__ import annotations
 

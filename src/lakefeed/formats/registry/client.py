@@ -68,7 +68,7 @@ class RegistryClient:
     def schema(self, number: int, form: str | None = None) -> RegisteredSchema:
         """The schema of this id, and those that it refers to; asked for once, as ids never change.
 
-        `form` is what the registry is to answer with, such as `serialized` for Protobuf. Raises
+        `form` is what the registry is to respond with, such as `serialized` for Protobuf. Raises
         UnknownSchema, RegistryError or RegistryUnavailable.
         """
         found = self._schemas.get((number, form))
@@ -117,7 +117,7 @@ class RegistryClient:
         return RegisteredSchema(kind.upper(), text, tuple(references))
 
     def _get(self, path: str) -> Any:
-        """The answer to a request, which is tried again while the registry is away."""
+        """The response to a request, which is tried again while the registry is away."""
         for attempt in range(_ATTEMPTS):
             try:
                 return self._asked(path)
