@@ -20,7 +20,6 @@ from deltalake import DeltaTable, Schema
 from duckdb_extensions import import_extension
 
 from lakefeed.errors import TableError
-from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import open_store
 from lakefeed.tables.operations import convert as conversion
 from lakefeed.tables.operations import delete as deletion
@@ -172,7 +171,7 @@ def test_directories_become_the_values_that_they_stand_for(name: str, tmp_path: 
     shutil.rmtree(path / "_delta_log")
 
     store = open_store(str(path), {})
-    plan = conversion.plan(str(path), store, {"k": KINDS[name][0]}, footer_statistics)
+    plan = conversion.plan(str(path), store, {"k": KINDS[name][0]})
     conversion.run(plan, {}, ACCOUNT)
 
     assert_read_alike(name, path, values(rows), "convert")
@@ -195,7 +194,7 @@ def test_spark_reads_every_partition_value_and_every_column_that_was_converted(
     converted = write_taken(tmp_path / "converted")
     for folder in converted:
         at = str(tmp_path / "converted" / folder)
-        conversion.run(conversion.plan(at, open_store(at, {}), {}, footer_statistics), {}, ACCOUNT)
+        conversion.run(conversion.plan(at, open_store(at, {}), {}), {}, ACCOUNT)
 
     read = delta_spark.read(path).to_pylist()
     assert {row["id"]: row for row in read} == {row["id"]: row for row in rows.to_pylist()}

@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.errors import UsageError
-from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import open_store
 from lakefeed.tables.operations import convert, delete, drop, properties, vacuum
 from lakefeed.tables.operations import restore as restoring
@@ -82,7 +81,7 @@ def test_parquet_files_on_s3_become_a_table_and_get_properties(s3: S3Server, buc
     body = sink.getvalue().to_pybytes()
     s3.client.put_object(Bucket=bucket, Key="old/day=2026-11-15/a.parquet", Body=body)
 
-    plan = convert.plan(path, open_store(path, storage), {"day": pa.date32()}, footer_statistics)
+    plan = convert.plan(path, open_store(path, storage), {"day": pa.date32()})
     convert.run(plan, storage, ACCOUNT)
     table = open_any(path, storage)
     properties.run(table, properties.plan(table, {"delta.checkpointInterval": "5"}), ACCOUNT)

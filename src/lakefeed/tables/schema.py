@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from shlex import quote
 
 import pyarrow as pa
@@ -146,12 +146,7 @@ def add_columns(table: LakeTable, columns: list[pa.Field], commit_info: Mapping[
     def alter(delta: DeltaTable) -> None:
         delta.alter.add_columns(fields, commit_properties=commit_properties({}, commit_info))
 
-    try:
-        table.change(alter)
-    except CommitFailedError:
-        table.refresh()
-        return False
-    return True
+    return _altered(table, alter)
 
 
 def keep_properties(table: LakeTable, wanted: Mapping[str, str], commit_info: Mapping[str, object]) -> None:
@@ -178,6 +173,10 @@ def _set_properties(table: LakeTable, changed: dict[str, str], commit_info: Mapp
             commit_properties=commit_properties({}, commit_info),
         )
 
+    return _altered(table, alter)
+
+
+def _altered(table: LakeTable, alter: Callable[[DeltaTable], None]) -> bool:
     try:
         table.change(alter)
     except CommitFailedError:

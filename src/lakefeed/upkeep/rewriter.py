@@ -44,10 +44,10 @@ class Rewriter(Protocol):
     def table(self) -> LakeTable:
         """The newest version, in a handle that the stream does not use."""
 
-    def compact(self, plan: compaction.CompactPlan, step: compaction.Step) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> Change:
         """Make larger files of the small ones of a partition; every row stays."""
 
-    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.Step) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> Change:
         """Order the rows of a partition; every row stays."""
 
     def delete(self, where: str) -> Change:
@@ -91,18 +91,18 @@ class DeltaRewriter:
             self._table.refresh()
         return self._table
 
-    def compact(self, plan: compaction.CompactPlan, step: compaction.Step) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> Change:
         """One commit that says it changes no data."""
         commit_info = self._commit_info("compact")
-        return self.change([compaction.run_step(self.table(), plan, step, commit_info, self._writer)])
+        return self.change([plan.run_step(self.table(), step, commit_info, self._writer)])
 
-    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.Step) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> Change:
         """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
         table = self.table()
         if too_large := beyond_memory(table, step.files):
             raise BeyondMemory(f"{partition_text(step.partition) or self._handle.name}: {too_large}")
         commit_info = self._commit_info("cluster")
-        return self.change([z_order.run_step(table, plan, step, commit_info, self._writer)])
+        return self.change([plan.run_step(table, step, commit_info, self._writer)])
 
     def delete(self, where: str) -> Change:
         """One commit, or none where no row meets the condition.

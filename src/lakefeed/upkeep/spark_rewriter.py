@@ -50,14 +50,14 @@ class SparkRewriter:
         """Plans are made without Spark, for either engine."""
         return self._reader.table()
 
-    def compact(self, plan: compaction.CompactPlan, step: compaction.Step) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> Change:
         """OPTIMIZE one partition."""
         size = {"spark.databricks.delta.optimize.maxFileSize": str(plan.target_size)}
         size["spark.databricks.delta.optimize.minFileSize"] = str(plan.target_size)
         with self._commanding("compact", {"partition": dict(step.partition)}, size) as ask:
             return _optimized(ask(f"OPTIMIZE {self._name}{_where(partition_conditions(step.partition))}"))
 
-    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.Step) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> Change:
         """OPTIMIZE one partition with ZORDER BY."""
         size = {"spark.databricks.delta.optimize.maxFileSize": str(plan.target_size)}
         told = {"columns": list(plan.columns), "partition": dict(step.partition)}

@@ -10,7 +10,6 @@ import typer
 from lakefeed.columns.column_types import column, stored_type, type_text
 from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
 from lakefeed.errors import UsageError
-from lakefeed.files.statistics import footer_statistics
 from lakefeed.tables.operations import convert as operation
 
 
@@ -25,7 +24,7 @@ def convert(
     ] = None,
 ) -> Change:
     """Turn a directory of Parquet files into a Delta table, in place. No file is rewritten or moved."""
-    plan = operation.plan(at.path, at.store, _types(partition_by), footer_statistics)
+    plan = operation.plan(at.path, at.store, _types(partition_by))
     columns = {field.name: type_text(field.type) for field in [*plan.schema, *plan.partition_by]}
     lines = [
         f"{at.path}: {plan.files} would become a Delta table",

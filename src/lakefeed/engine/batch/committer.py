@@ -40,7 +40,7 @@ from lakefeed.files import WrittenFile
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.table_plan import group_of, is_missing
 from lakefeed.handles.tables import TableHandle, Tables
-from lakefeed.tables.detail.contents import small_below
+from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append

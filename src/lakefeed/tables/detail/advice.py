@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from lakefeed.errors import UsageError
 from lakefeed.figures import readable_size
 from lakefeed.tables.data_files import add_actions, data_files
-from lakefeed.tables.log.data_file import DataFile, by_partition, extent
-from lakefeed.tables.operations.retention import DAY, DELETED_FILES, LOG_ENTRIES, retention
-from lakefeed.tables.rewrite.compact import SMALL_SHARE, target_of
+from lakefeed.tables.log.data_file import DataFile, by_partition, extent, small_below
+from lakefeed.tables.retention import DAY, DELETED_FILES, LOG_ENTRIES, retention
+from lakefeed.tables.rewrite.compact import target_of
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import counted, listed, suggestion
 from lakefeed.units import format_duration
@@ -119,7 +119,7 @@ def _better_layout(table: LakeTable, names: list[str], groups: dict[Any, list[Da
 
 def _compaction(table: LakeTable, files: list[DataFile]) -> Iterator[str]:
     target = target_of(table)
-    small = [file for file in files if file.size < target * SMALL_SHARE]
+    small = [file for file in files if file.size < small_below(target)]
     groups = [group for group in by_partition(small).values() if len(group) > 1]
     crowded = sum(len(group) for group in groups)
     left = sum(-(-sum(file.size for file in group) // target) for group in groups)
@@ -127,7 +127,7 @@ def _compaction(table: LakeTable, files: list[DataFile]) -> Iterator[str]:
         return
     yield (
         f"{crowded:,} of {counted(len(files), 'file')} are small (below "
-        f"{readable_size(int(target * SMALL_SHARE))}) and would become {left:,}. "
+        f"{readable_size(small_below(target))}) and would become {left:,}. "
         f"lakefeed table optimize {quote(table.path)} --yes"
     )
 

@@ -9,14 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.table import LakeTable
-
-_SMALL_SHARE = 0.5
-
-
-def small_below(target_file_size: int) -> float:
-    """The size below which a file counts as small: half of what files are meant to have."""
-    return target_file_size * _SMALL_SHARE
 
 
 @dataclass(frozen=True)

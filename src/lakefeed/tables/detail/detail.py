@@ -13,10 +13,18 @@ from lakefeed.errors import TableError
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
-from lakefeed.tables.log.data_file import DataFile, Extent, by_partition, extent, partition_text, row_count
+from lakefeed.tables.log.data_file import (
+    DataFile,
+    Extent,
+    by_partition,
+    extent,
+    partition_text,
+    row_count,
+    small_below,
+)
 from lakefeed.tables.log.entry import Entry, read_entry
 from lakefeed.tables.protocol import features
-from lakefeed.tables.rewrite.compact import SMALL_SHARE, target_of
+from lakefeed.tables.rewrite.compact import target_of
 from lakefeed.tables.table import LakeTable, commit_info_of
 
 _COMMANDS = ("rewind", "replay", "discard")
@@ -100,7 +108,7 @@ def describe(
             },
             partition_by=table.partition_columns,
             table=extent(files),
-            small_files=sum(file.size < target * SMALL_SHARE for file in files),
+            small_files=sum(file.size < small_below(target) for file in files),
             target_file_size=target,
             partition_count=len(by_partition(files)) if table.partition_columns else 0,
             partitions=_largest(files, partitions) if table.partition_columns else [],

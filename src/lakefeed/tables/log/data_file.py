@@ -83,6 +83,11 @@ def row_count(files: Iterable[DataFile | None]) -> int | None:
     return total
 
 
+def small_below(target_size: int) -> int:
+    """The size below which a file counts as small: half of what files are meant to have."""
+    return target_size // 2
+
+
 def by_partition(files: Iterable[DataFile]) -> dict[Partition, list[DataFile]]:
     """The files of each partition, oldest partition value first; one group in a table without partitions."""
     groups: dict[Partition, list[DataFile]] = {}

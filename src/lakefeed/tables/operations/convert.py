@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -17,17 +16,15 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.partition_values import NULL_DIRECTORY, value_of, value_text
 from lakefeed.errors import Conflict, TableError, UsageError
+from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import delta_options, store_errors
 from lakefeed.tables.log.data_file import Extent
 from lakefeed.tables.log.entry import LOG
 from lakefeed.tables.log.listing import Found, listing
 from lakefeed.tables.operations.operation import CommitInfo
-from lakefeed.tables.operations.parquet_columns import columns_of
+from lakefeed.tables.parquet_columns import columns_of
 from lakefeed.tables.table import commit_properties
 from lakefeed.text import listed
-
-Statistics = Callable[[pq.FileMetaData], str]
-"""What a footer tells about its file, as the log has it; `lakefeed.files.statistics` has the one."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +39,7 @@ class ConvertPlan:
     adds: tuple[AddAction, ...]
 
 
-def plan(
-    path: str, store: pafs.FileSystem, partition_types: Mapping[str, pa.DataType], statistics: Statistics
-) -> ConvertPlan:
+def plan(path: str, store: pafs.FileSystem, partition_types: Mapping[str, pa.DataType]) -> ConvertPlan:
     """Look at every footer, and at a row of every file.
 
     Raises TableError, which names the file, for what other readers could not read and where files differ in
@@ -75,7 +70,7 @@ def plan(
         schema = _merged(path, schema, columns, files[0].path, file.path)
         rows += footer.num_rows
         values = _partition_values(path, file, partition_by)
-        adds.append(AddAction(file.path, file.size, values, file.modified, True, statistics(footer)))
+        adds.append(AddAction(file.path, file.size, values, file.modified, True, footer_statistics(footer)))
     kept = pa.schema([field for field in schema if field.name not in names])
     if not len(kept):
         raise TableError(f"{path}: the files have no columns but those of the directories.")

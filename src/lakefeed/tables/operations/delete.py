@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, WriterProperties
 
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import codec_of, data_files, reading, refuse_missing, refuse_respelled
-from lakefeed.tables.log.data_file import Extent, extent
+from lakefeed.tables.log.data_file import DataFile, Extent, extent
 from lakefeed.tables.operations.operation import CommitInfo, Report, change
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.rewrite.unwritable import refuse_unwritable
@@ -31,13 +31,7 @@ class DeletePlan:
 
 def plan(table: LakeTable, where: str) -> DeletePlan:
     """Count the rows for which the condition is true. A condition that is null is not true."""
-    refuse_unkept(table, "delete")
-    refuse_append_only(table, "delete")
-    table.refresh()
-    touched = data_files(table.delta, where)
-    refuse_missing(table.store, touched)
-    refuse_respelled(table, touched)
-    refuse_unwritable(table, touched)
+    touched = touched_files(table, "delete", where)
     return DeletePlan(
         table.version,
         where,
@@ -61,6 +55,18 @@ def run(table: LakeTable, plan: DeletePlan, commit_info: CommitInfo) -> Report:
 
     made = change(table, {**commit_info, "where": plan.where}, delete)
     return Report("delete", before, extent(data_files(table.delta)), made)
+
+
+def touched_files(table: LakeTable, operation: str, where: str) -> list[DataFile]:
+    """The files that may hold such rows. Raises TableError where delta-rs would not write them again well."""
+    refuse_unkept(table, operation)
+    refuse_append_only(table, operation)
+    table.refresh()
+    touched = data_files(table.delta, where)
+    refuse_missing(table.store, touched)
+    refuse_respelled(table, touched)
+    refuse_unwritable(table, touched)
+    return touched
 
 
 def count_rows(table: LakeTable, where: str) -> int:

@@ -20,8 +20,8 @@ from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
 from lakefeed.tables.log.write import write_entry
 from lakefeed.tables.operations.operation import CommitInfo, Report, change
-from lakefeed.tables.operations.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
 from lakefeed.tables.protocol import features, refuse_unkept
+from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
 from lakefeed.tables.table import COMMIT_KEY, LakeTable, only_known
 from lakefeed.text import did_you_mean
 from lakefeed.units import parse_size

@@ -14,14 +14,13 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from lakefeed.columns.column_types import type_text
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import delta_options, open_store, store_errors
-from lakefeed.tables.data_files import codec_of, data_files, refuse_missing, refuse_respelled
+from lakefeed.tables.data_files import codec_of, data_files
 from lakefeed.tables.log.data_file import Extent, extent
 from lakefeed.tables.log.listing import listing
-from lakefeed.tables.operations.delete import count_rows
+from lakefeed.tables.operations.delete import count_rows, touched_files
 from lakefeed.tables.operations.operation import CommitInfo, Report, change
-from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.rewrite.feeding import feeding
-from lakefeed.tables.rewrite.unwritable import refuse_unwritable, writable
+from lakefeed.tables.rewrite.unwritable import writable
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import counted, listed
 
@@ -94,13 +93,7 @@ class ReplacePlan:
 
 def plan(table: LakeTable, where: str, source: Rows) -> ReplacePlan:
     """Count the rows that would go and those that would come. Raises UsageError when columns differ."""
-    refuse_unkept(table, "replace")
-    refuse_append_only(table, "replace")
-    table.refresh()
-    touched = data_files(table.delta, where)
-    refuse_missing(table.store, touched)
-    refuse_respelled(table, touched)
-    refuse_unwritable(table, touched)
+    touched = touched_files(table, "replace", where)
     _check_columns(table, source)
     removed = count_rows(table, where)
     whole = extent(data_files(table.delta))

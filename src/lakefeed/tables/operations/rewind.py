@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.errors import TableError, UsageError
+from lakefeed.tables.detail.detail import instant
 from lakefeed.tables.log.entry import Entry
 from lakefeed.tables.log.listing import file_sizes
 from lakefeed.tables.log.log import Log, Snapshot
@@ -117,11 +118,7 @@ def _version_at(log: Log, moment: dt.datetime | None) -> int:
 
 
 def _time(log: Log, version: int) -> str | None:
-    time = log.entry(version).committed if version in log.versions else None
-    if time is None:
-        return None
-    moment = dt.datetime.fromtimestamp(time / 1000, dt.UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return instant(log.entry(version).committed) if version in log.versions else None
 
 
 def _refuse_vacuumed(log: Log, then: Snapshot, now: Snapshot) -> None:

@@ -19,8 +19,8 @@ from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import Extent, extent
 from lakefeed.tables.log.listing import Found, companion, listing
 from lakefeed.tables.operations.operation import CommitInfo, Report, record
-from lakefeed.tables.operations.retention import DAY, DELETED_FILES, retention
 from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.retention import DAY, DELETED_FILES, retention
 from lakefeed.tables.table import LakeTable
 from lakefeed.units import format_duration
 

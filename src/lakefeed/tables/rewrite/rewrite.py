@@ -10,8 +10,10 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
@@ -20,10 +22,11 @@ from deltalake.transaction import AddAction, RemoveAction
 from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable, TableError
 from lakefeed.files import WrittenFile
 from lakefeed.stores import store_errors
-from lakefeed.tables.data_files import data_files
-from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.data_files import data_files, refuse_other_columns, refuse_respelled
+from lakefeed.tables.log.data_file import DataFile, Extent, Partition, extent
 from lakefeed.tables.log.entry import read_entry
-from lakefeed.tables.operations.operation import CommitInfo
+from lakefeed.tables.operations.operation import CommitInfo, Report
+from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 
@@ -41,6 +44,76 @@ class FileWriter(Protocol):
 
 Writers = Callable[[LakeTable, str, int], FileWriter]
 """Opens a writer for a table, a compression and a target size; `lakefeed.upkeep.file_writer` has the one."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The files of one partition that are rewritten in one commit.
+
+    A kill between two steps leaves a table that is half as untidy, and nothing else.
+    """
+
+    partition: Partition
+    files: tuple[DataFile, ...]
+
+    @property
+    def before(self) -> Extent:
+        """What is rewritten."""
+        return extent(self.files)
+
+
+S = TypeVar("S", bound=Step)
+
+
+@dataclass(frozen=True)
+class RewritePlan(ABC, Generic[S]):
+    """Which files would be rewritten, oldest partition first; nothing has been changed."""
+
+    kind: ClassVar[str]
+    version: int
+    target_size: int
+    steps: tuple[S, ...]
+    table: Extent
+    codec: str
+
+    @property
+    def before(self) -> Extent:
+        """What would be rewritten."""
+        return sum((step.before for step in self.steps), Extent())
+
+    @abstractmethod
+    def run_step(self, table: LakeTable, step: S, commit_info: CommitInfo, writers: Writers) -> int:
+        """Rewrite the files of one step in one commit that says it changes no data; its version."""
+
+
+def run(
+    table: LakeTable,
+    plan: RewritePlan[S],
+    commit_info: CommitInfo,
+    writers: Writers,
+    on_step: Callable[[S], None] = lambda step: None,
+) -> Report:
+    """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
+    made: list[int] = []
+    for step in plan.steps:
+        made.append(plan.run_step(table, step, commit_info, writers))
+        on_step(step)
+    return Report(plan.kind, plan.table, extent(data_files(table.delta)), tuple(made))
+
+
+def files_to_rewrite(table: LakeTable, operation: str, where: str | None) -> list[DataFile]:
+    """The files that may be rewritten, of the partitions that meet a condition.
+
+    Raises TableError for a table that this would break.
+    """
+    refuse_unkept(table, operation)
+    _refuse_vectors(table)
+    if where is not None:
+        refuse_other_columns(table, where)
+    table.refresh()
+    files = data_files(table.delta, where)
+    refuse_respelled(table, files)
+    return files
 
 
 def rewrite(
@@ -68,7 +141,7 @@ def rewrite(
         raise
 
 
-def refuse_vectors(table: LakeTable) -> None:
+def _refuse_vectors(table: LakeTable) -> None:
     """Raise TableError when deletion vectors hide rows: reading files alone would bring them back."""
     if "deletionVectors" not in (table.delta.protocol().reader_features or ()):
         return

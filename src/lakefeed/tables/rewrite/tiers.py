@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lakefeed.errors import TableError, UsageError
 from lakefeed.tables.data_files import data_files
-from lakefeed.tables.log.data_file import DataFile, Partition, by_partition
+from lakefeed.tables.log.data_file import DataFile, Partition, by_partition, small_below
 from lakefeed.tables.rewrite import compact
 from lakefeed.tables.table import LakeTable
 
@@ -15,7 +15,7 @@ _PARTS = (1, 8, 64)
 """The tiers, as parts of the target size."""
 _ROOM = 1.15
 
-Due = tuple[compact.CompactPlan, compact.Step]
+Due = tuple[compact.CompactPlan, compact.CompactStep]
 
 
 def due_for_compaction(
@@ -54,14 +54,16 @@ def even_size(total: int, target: int) -> int:
 def _final(plan: compact.CompactPlan, partition: Partition, files: list[DataFile]) -> list[Due]:
     """The steps that leave no small file behind; the smallest of the large ones may have to take it up."""
     by_size = sorted(files, key=lambda file: file.size)
-    small = [file for file in by_size if file.size < plan.target_size * compact.SMALL_SHARE]
-    if small and sum(file.size for file in small) < plan.target_size * compact.SMALL_SHARE:
+    small = [file for file in by_size if file.size < small_below(plan.target_size)]
+    if small and sum(file.size for file in small) < small_below(plan.target_size):
         small += by_size[len(small) : len(small) + 1]
     if len(small) < 2:
         return []
     total = sum(file.size for file in small)
     size = even_size(total, plan.target_size)
-    step = compact.Step(partition, tuple(sorted(small, key=lambda file: file.modified)), -(-total // size))
+    step = compact.CompactStep(
+        partition, tuple(sorted(small, key=lambda file: file.modified)), -(-total // size)
+    )
     return [(replace(plan, target_size=size), part) for part in _small_steps(step, size)]
 
 
@@ -76,7 +78,7 @@ def _of(plan: compact.CompactPlan, partition: Partition) -> Due | None:
     return next(((plan, step) for step in plan.steps if step.partition == partition), None)
 
 
-def _small_steps(step: compact.Step, size: int) -> Iterator[compact.Step]:
+def _small_steps(step: compact.CompactStep, size: int) -> Iterator[compact.CompactStep]:
     """The step in parts that each read about `size` bytes, at least two files."""
     files: list[DataFile] = []
     filled = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.errors import UsageError
-from lakefeed.tables.data_files import codec_of, data_files, read_rows, refuse_other_columns, refuse_respelled
-from lakefeed.tables.log.data_file import DataFile, Extent, Partition, by_partition, extent
-from lakefeed.tables.operations.operation import CommitInfo, Report
-from lakefeed.tables.protocol import refuse_unkept
+from lakefeed.tables.data_files import codec_of, data_files, read_rows
+from lakefeed.tables.log.data_file import Extent, by_partition, extent
+from lakefeed.tables.operations.operation import CommitInfo
 from lakefeed.tables.rewrite.compact import target_of
-from lakefeed.tables.rewrite.rewrite import Writers, refuse_vectors, rewrite
+from lakefeed.tables.rewrite.rewrite import RewritePlan, Step, Writers, files_to_rewrite, rewrite
+from lakefeed.tables.rewrite.rewrite import run as run
 from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.text import suggestion
 
@@ -26,34 +26,25 @@ _MOST_BITS = 16
 
 
 @dataclass(frozen=True)
-class Step:
-    """One partition that has files which are not clustered by these columns yet. One step is one commit."""
+class ZOrderStep(Step):
+    """One partition, whole, that has files which are not clustered by these columns yet."""
 
-    partition: Partition
-    files: tuple[DataFile, ...]
     unclustered: Extent
-
-    @property
-    def before(self) -> Extent:
-        """What is rewritten: the whole partition."""
-        return extent(self.files)
 
 
 @dataclass(frozen=True)
-class ZOrderPlan:
+class ZOrderPlan(RewritePlan[ZOrderStep]):
     """What clustering would do; nothing has been changed."""
 
-    version: int
+    kind = "cluster"
     columns: tuple[str, ...]
-    target_size: int
-    steps: tuple[Step, ...]
-    table: Extent
-    codec: str
 
-    @property
-    def before(self) -> Extent:
-        """What would be rewritten: each such partition whole."""
-        return sum((step.before for step in self.steps), Extent())
+    def run_step(self, table: LakeTable, step: ZOrderStep, commit_info: CommitInfo, writers: Writers) -> int:
+        """Rewrite one partition; its rows are sorted in memory, all at once."""
+        info = {**commit_info, "columns": list(self.columns), "partition": dict(step.partition)}
+        writer = writers(table, self.codec, self.target_size)
+        ordered = _z_ordered(read_rows(table, step.files), table.schema, self.columns)
+        return rewrite(table, step.files, ordered, writer, info)
 
 
 def plan(
@@ -70,51 +61,17 @@ def plan(
     past it, the partition is rewritten again. A caller that remembers what was clustered need not have all of
     a long log read: entries before `first_entry` are not asked.
     """
-    refuse_unkept(table, "cluster")
-    refuse_vectors(table)
     _check_columns(table, columns)
-    if where is not None:
-        refuse_other_columns(table, where)
-    table.refresh()
+    files = files_to_rewrite(table, "cluster", where)
     done = _clustered(table, columns, first_entry)
-    files = data_files(table.delta, where)
-    refuse_respelled(table, files)
     steps = []
     for partition, group in by_partition(files).items():
         new = [file for file in group if file.path not in done]
         if new:
-            steps.append(Step(partition, tuple(group), extent(new)))
+            steps.append(ZOrderStep(partition, tuple(group), extent(new)))
     whole = extent(files if where is None else data_files(table.delta))
     target, codec = target_size or target_of(table), codec_of(table.store, files)
-    return ZOrderPlan(table.version, tuple(columns), target, tuple(steps), whole, codec)
-
-
-def run(
-    table: LakeTable,
-    plan: ZOrderPlan,
-    commit_info: CommitInfo,
-    writers: Writers,
-    on_step: Callable[[Step], None] = lambda step: None,
-) -> Report:
-    """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
-    made: list[int] = []
-    for step in plan.steps:
-        made.append(run_step(table, plan, step, commit_info, writers))
-        on_step(step)
-    return Report("cluster", plan.table, extent(data_files(table.delta)), tuple(made))
-
-
-def run_step(
-    table: LakeTable, plan: ZOrderPlan, step: Step, commit_info: CommitInfo, writers: Writers
-) -> int:
-    """Rewrite one partition in one commit that says it changes no data; its version.
-
-    Its rows are sorted in memory, all at once.
-    """
-    told = {**commit_info, "columns": list(plan.columns), "partition": dict(step.partition)}
-    writer = writers(table, plan.codec, plan.target_size)
-    ordered = _z_ordered(read_rows(table, step.files), table.schema, plan.columns)
-    return rewrite(table, step.files, ordered, writer, told)
+    return ZOrderPlan(table.version, target, tuple(steps), whole, codec, tuple(columns))
 
 
 def _z_ordered(
@@ -133,11 +90,11 @@ def z_order(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
     """
     bits = min(_MOST_BITS, 63 // len(columns))
     keys = np.zeros(len(columns[0]), dtype=np.uint64)
-    for place_of, column in enumerate(columns):
+    for number, column in enumerate(columns):
         ranks = _ranks(column)
         scaled = ranks * ((1 << bits) - 1) // max(int(ranks.max(initial=0)), 1)
         for bit in range(bits):
-            keys |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * len(columns) + place_of)
+            keys |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * len(columns) + number)
     return np.argsort(keys, kind="stable")
 
 
@@ -150,8 +107,8 @@ def _clustered(table: LakeTable, columns: Sequence[str], first: int) -> set[str]
     """The files that clusterings by these columns have written, Spark's among them."""
     found: set[str] = set()
     for entry in table.log().entries(first):
-        told = commit_info_of(entry.info)
-        by = told.get("columns") if told.get("kind") == "cluster" else _spark_columns(entry.info)
+        ours = commit_info_of(entry.info)
+        by = ours.get("columns") if ours.get("kind") == "cluster" else _spark_columns(entry.info)
         if by == list(columns):
             found.update(file.path for file in entry.adds)
     return found

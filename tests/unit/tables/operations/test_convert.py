@@ -13,7 +13,6 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError, UsageError
-from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import open_store
 from lakefeed.tables.operations import convert as conversion
 from lakefeed.tables.operations.operation import operation_info
@@ -24,7 +23,7 @@ ACCOUNT = operation_info("convert", by="test")
 
 
 def convert(path: Path, **types: pa.DataType) -> DeltaTable:
-    plan = conversion.plan(str(path), open_store(str(path), {}), types, footer_statistics)
+    plan = conversion.plan(str(path), open_store(str(path), {}), types)
     return conversion.run(plan, {}, ACCOUNT)
 
 

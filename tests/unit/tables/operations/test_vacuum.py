@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed.errors import TableError
 from lakefeed.tables.operations import vacuum
 from lakefeed.tables.operations.operation import operation_info
-from lakefeed.tables.operations.retention import DAY, interval_seconds
+from lakefeed.tables.retention import DAY, interval_seconds
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer

@@ -132,9 +132,9 @@ def test_failure_before_the_commit_leaves_table_and_store_as_they_were(
 def test_kill_between_partitions_leaves_a_table_that_the_next_run_finishes(tmp_path: Path) -> None:
     batches = [{"id": [n, n + 10, n + 20], "day": ["a", "b", "c"]} for n in range(3)]
     table = write_table(tmp_path, batches, partition_by=["day"])
-    steps: list[compaction.Step] = []
+    steps: list[compaction.CompactStep] = []
 
-    def killed(step: compaction.Step) -> None:
+    def killed(step: compaction.CompactStep) -> None:
         steps.append(step)
         if len(steps) == 2:
             raise Interrupted
