@@ -17,8 +17,9 @@ from lakefeed.engine.run_events import SourceTrouble, TableDelayed, Watcher
 from lakefeed.errors import LakefeedError
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.routed_tables import RoutedTables
-from lakefeed.handles.table_plan import group_of
+from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.options.route import Key
 from lakefeed.sources import SourceClient, source_of
 
 MAIN = 0
@@ -66,7 +67,7 @@ class Assignments:
         self._ended: set[int] = set()
         self._flows = 1
         self._position: Offsets = {}
-        self._recorded: dict[str, dict[str, Offsets]] = {}
+        self._recorded: dict[str, dict[Key, Offsets]] = {}
 
     def main(self) -> Assignment:
         """The place of the flow that begins with every table."""
@@ -166,15 +167,15 @@ class Assignments:
         """
         return _FAR * self.near + (2 * self._rows if name in self._returned else 0)
 
-    def record(self, positions: Mapping[str, Offsets]) -> None:
-        """Keep what the logs of some tables hold, by name; those of a route are told together."""
+    def record(self, positions: Mapping[TableId, Offsets]) -> None:
+        """Keep what the logs of some tables hold; those of a route are told together."""
         with self._lock:
-            for group in {group_of(name) for name in positions}:
-                own = {name: dict(at) for name, at in positions.items() if group_of(name) == group}
+            for table in {one.table for one in positions}:
+                own = {one.key: dict(at) for one, at in positions.items() if one.table == table}
                 if len(own) > 1:
                     # What stands for the route has no log.
-                    own.pop(group, None)
-                self._recorded[group] = own
+                    own.pop((), None)
+                self._recorded[table] = own
 
     def recorded(self) -> Offsets:
         """The positions that the log of every table holds, those that have failed among them.
@@ -270,7 +271,7 @@ class Assignment:
             for name in self.tables:
                 told.watch(TableDelayed(name, told.source, text))
 
-    def committed(self, positions: Mapping[str, Offsets]) -> Offsets:
+    def committed(self, positions: Mapping[TableId, Offsets]) -> Offsets:
         """Take note of what logs hold, and answer what the logs of all tables of the source hold."""
         self.assignments.record(positions)
         return self.assignments.recorded()

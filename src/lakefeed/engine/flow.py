@@ -1,8 +1,8 @@
 """A flow: one source into its tables, batch by batch.
 
-A flow lives from the positions that the tables hold to a stop or an error. Whatever goes wrong ends that
-life, and the next one starts from the tables again: recovering from an error and starting after a crash are
-the same thing.
+A flow runs from the positions that the tables hold to a stop or an error. Whatever goes wrong ends that run,
+and the next one starts from the tables again: recovering from an error and starting after a crash are the
+same thing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lakefeed.errors import BatchFailed, LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.progress import TableProgress
-from lakefeed.handles.table_plan import RoutedTable, TablePlan, group_of
+from lakefeed.handles.table_plan import RoutedTable, TableId, TablePlan
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.sources import SourceClient, source_of
 from lakefeed.tables.schema import additions
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 
 _MOST_ASKED = 3
-"""How often events may ask for the same columns while nothing lands: another writer may be in between."""
+"""How often events may ask for the same columns while no batch is committed: another writer may interfere."""
 
 
 class Flow:
     """One source and some of its tables, which are all of them most of the time.
 
-    `live` is called again and again by the supervisor, each time from the tables.
+    `run` is called again and again by the supervisor, each time from the tables.
     """
 
     run_kind: type[FlowRun] = FlowRun
@@ -85,13 +85,13 @@ class Flow:
         self._state = state
         self._watch = watch
         self._once = once
-        self._shaken = self.assignment.failing_since is not None
+        self._after_failure = self.assignment.failing_since is not None
         self._limits = BatchLimits(self._pipeline.flush_for(source), hurry=once)
         self._start_positions = StartPositions(tables, self._assignments, watch)
         self._routes = self._assignments.routes
         self._refusals = self._assignments.refusals
         self._fed: list[str] = []
-        self._asked: dict[str, list[pa.Schema]] = {}
+        self._asked: dict[TableId, list[pa.Schema]] = {}
         self._asked_at = 0
 
     @property
@@ -110,22 +110,22 @@ class Flow:
 
     @property
     def batches(self) -> int:
-        """Batches that have landed, in all lives."""
+        """Batches that were committed, in all runs."""
         return self.assignment.batches
 
     @property
     def cores(self) -> int:
-        """How many tasks run at a time: one less beside the flow that has the other tables."""
+        """How many tasks run at a time: one less while another flow has the other tables."""
         cores = int(self._spark.sparkContext.defaultParallelism)
         return max(1, cores - 1) if self.assignment.is_extra else cores
 
     @property
     def has_lost_spark(self) -> bool:
-        """Whether there is no Spark any more to live on."""
+        """Whether there is no Spark any more to run on."""
         return has_ended(self._spark)
 
     def run(self) -> bool:
-        """Run until there is nothing more to do; False when a new life must take over at once."""
+        """Run until there is nothing more to do; False when a new run must take over at once."""
         try:
             with spark_errors():
                 return self._feed()
@@ -148,14 +148,14 @@ class Flow:
         return done and (self.stop.is_set() or self._assignments.end(self.assignment.number, self._fed))
 
     def _run_once(self, client: SourceClient) -> Outcome | None:
-        """One life, with the tables that can be opened and are not far behind the others."""
+        """One run, with the tables that can be opened and are not far behind the others."""
         if not self._fed:
             return None
         opened, failures = self._start_positions.find(client, self._fed)
         if self._once and opened and self._assignments.until is None:
             self._assignments.until = client.latest()
         self._bear(failures)
-        self.assignment.committed({progress.handle.name: progress.recorded for progress in opened})
+        self.assignment.committed({progress.handle.id: progress.recorded for progress in opened})
         opened = self._without_far(client, opened)
         if not opened:
             return None
@@ -172,7 +172,7 @@ class Flow:
             watch=self._watch,
             assignment=self.assignment,
             counter=self._assignments.counter,
-            after_failure=self._shaken,
+            after_failure=self._after_failure,
         )
         run.committer.tell_positions()
         try:
@@ -198,9 +198,9 @@ class Flow:
             if not isinstance(error, TableError):
                 raise error
             if error.retryable:
-                away[group_of(name)] = error
+                away[name] = error
             else:
-                self.fail(group_of(name), error)
+                self.fail(name, error)
         if not away:
             return
         if self.launch is None or not set(self._fed) - set(away) - set(self.failures):
@@ -213,8 +213,8 @@ class Flow:
     def _without_far(self, client: SourceClient, opened: list[TableProgress]) -> list[TableProgress]:
         """Leave out tables that are far behind: they catch up in a flow of their own."""
         positions = {
-            name: lowest(progress.rows_from for progress in opened if group_of(progress.handle.name) == name)
-            for name in {group_of(progress.handle.name) for progress in opened}
+            name: lowest(progress.rows_from for progress in opened if progress.handle.id.table == name)
+            for name in {progress.handle.id.table for progress in opened}
         }
         far = self._assignments.far(client, positions) if self.launch else {}
         if not far or self.launch is None:
@@ -226,7 +226,7 @@ class Flow:
             )
             self._watch(TableMoved(name, self.source, text, apart=True))
         self.launch(self._part(far))
-        return [progress for progress in opened if group_of(progress.handle.name) not in far]
+        return [progress for progress in opened if progress.handle.id.table not in far]
 
     def _part(self, tables: Collection[str], failing_since: float | None = None) -> Flow:
         """A flow that has these tables from now on."""
@@ -297,11 +297,9 @@ class Flow:
         route = self._routes[progress.handle.name]
         columns = route.columns()
         tables = {
-            tuple(one.handle.name.split("/")[1:]): RoutedTable(
-                one.handle.name, one.handle.path, one.handle.target(one.shape), one.rows_from
-            )
+            one.handle.id.key: RoutedTable(one.handle.path, one.handle.target(one.shape), one.rows_from)
             for one in opened
-            if one.shape and one.is_routed and group_of(one.handle.name) == progress.handle.name
+            if one.shape and one.is_routed and one.handle.id.table == progress.handle.name
         }
         return replace(
             progress.handle.plan(None, progress.rows_from, progress.pending),
@@ -314,53 +312,54 @@ class Flow:
         )
 
     def _apply(self, outcome: Outcome | None, client: SourceClient) -> bool:
-        """Change the tables that a batch asked to change; False when a new life must go on from there."""
+        """Change the tables that a batch asked to change; False when a new run must go on from there."""
         if outcome is None:
             return True
         self._bear(outcome.failures)
         failures: dict[str, LakefeedError] = {}
         # Another task of the batch may have failed for a table of the same route, which is not here any more.
-        gone = {group_of(name) for name in outcome.failures}
-        for name, proposal in sorted(outcome.proposals.items()):
-            if group_of(name) in gone:
+        for table, proposal in sorted(outcome.proposals.items()):
+            if table.table in outcome.failures:
                 continue
             try:
-                self._refuse_to_be_asked_again(name, proposal)
-                if group_of(name) in self._routes:
-                    self._evolve_route(name, proposal, client, outcome.start)
+                self._refuse_to_be_asked_again(table, proposal)
+                if table.table in self._routes:
+                    self._evolve_route(table, proposal, client, outcome.start)
                 else:
-                    self._evolve(self._tables.handles[name], proposal, client)
+                    self._evolve(self._tables.handles[table.table], proposal, client)
             except TableError as error:
-                failures[name] = error
+                failures[table.table] = error
             else:
-                self._asked.setdefault(name, []).append(proposal)
+                self._asked.setdefault(table, []).append(proposal)
         self._bear(failures)
         return False
 
-    def _refuse_to_be_asked_again(self, name: str, proposal: pa.Schema) -> None:
+    def _refuse_to_be_asked_again(self, table: TableId, proposal: pa.Schema) -> None:
         """Raise TableError when a table was changed, and events ask for the same again and again.
 
         A column that the table never gets would be added for ever.
         """
         if self._asked_at != self.batches:
             self._asked, self._asked_at = {}, self.batches
-        if self._asked.get(name, []).count(proposal) >= _MOST_ASKED:
+        if self._asked.get(table, []).count(proposal) >= _MOST_ASKED:
             columns = ", ".join(f"{field.name!r} {type_text(field.type)}" for field in list(proposal)[:3])
             raise TableError(
-                f"table {name}: the same new columns were needed {_MOST_ASKED} times, although they were "
+                f"table {table}: the same new columns were needed {_MOST_ASKED} times, although they were "
                 f"added each time: "
                 f"{columns}.\nName them in `drop` or declare them in `schema`, then start again."
             )
 
-    def _evolve_route(self, name: str, proposal: pa.Schema, client: SourceClient, start: Offsets) -> None:
+    def _evolve_route(
+        self, table: TableId, proposal: pa.Schema, client: SourceClient, start: Offsets
+    ) -> None:
         """Make a table of a route or give it columns; or remember columns until it shows whose they are."""
-        route = self._routes[group_of(name)]
-        if name == route.front.name:
-            refuse_too_wide(name, route.columns(), proposal)
+        route = self._routes[table.table]
+        if not table.key:
+            refuse_too_wide(table.table, route.columns(), proposal)
             route.learn(proposal)
-            self._refusals.inferred(name, proposal)
+            self._refusals.inferred(table.table, proposal)
             return self._tell_inferred(route.front, proposal)
-        handle = route.handle(name)
+        handle = route.handle(table.key)
         if handle is None:
             return None
         if not handle.exists and handle.open(self._pipeline.name) is None:
@@ -394,7 +393,7 @@ class Flow:
             self._watch(SchemaInferred(handle.name, lines, events_seen(proposal)))
 
     def _folder(self) -> Path:
-        """A checkpoint directory for one life.
+        """A checkpoint directory for one run.
 
         Positions come from the tables, so an old one has nothing to say.
         """

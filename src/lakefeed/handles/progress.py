@@ -51,7 +51,7 @@ class TableProgress:
     @property
     def is_routed(self) -> bool:
         """Whether the table is one of a route."""
-        return "/" in self.handle.name
+        return bool(self.handle.id.key)
 
     @property
     def read_to(self) -> Offsets:

@@ -12,6 +12,7 @@ from lakefeed.errors import TableError
 from lakefeed.handles.growth import refuse_new_columns
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
+from lakefeed.pipeline.options.route import Key
 
 _MOST_TABLES = 100
 
@@ -40,13 +41,13 @@ class RoutedTables:
         self._handles = list(self._tables.routed_handles(self.front.name).values())
         return self._handles
 
-    def handle(self, name: str) -> TableHandle | None:
-        """The place of a table by name; None when the route has as many tables as it may."""
-        known = {handle.name: handle for handle in self._handles}
-        if name not in known and len(known) >= self.most:
+    def handle(self, key: Key) -> TableHandle | None:
+        """The handle of the table for a value; None when the route has as many tables as it may."""
+        known = {handle.id.key: handle for handle in self._handles}
+        if key not in known and len(known) >= self.most:
             return None
-        handle = known.get(name) or self._tables.routed_handle(self.front.name, tuple(name.split("/")[1:]))
-        if name not in known:
+        handle = known.get(key) or self._tables.routed_handle(self.front.name, key)
+        if key not in known:
             self._handles.append(handle)
         return handle
 

@@ -18,11 +18,22 @@ Stamp = tuple[int, int | None]
 """An offset and the timestamp of its event in microseconds: a topic made anew has the same offsets again."""
 
 
+@dataclass(frozen=True, order=True)
+class TableId:
+    """Which table is meant: one of the pipeline file, or with `key` one that its route has made."""
+
+    table: str
+    key: Key = ()
+
+    def __str__(self) -> str:
+        """The name that users see, such as `events/de`."""
+        return "/".join((self.table, *self.key))
+
+
 @dataclass(frozen=True)
 class RoutedTable:
     """One table of a route. `rows_from` as in `TablePlan`."""
 
-    name: str
     path: str
     target: FileTarget
     rows_from: Offsets
@@ -32,7 +43,7 @@ class RoutedTable:
 class TablePlan:
     """How one table takes the events of a flow. `columns` is None while its schema is still to be inferred.
 
-    `rows_from` are the next offsets of the table: what lies before them is there already. `lettered` are
+    `rows_from` are the next offsets of the table: what lies before them is there already. `pending` are
     events from there on that are dead letters of the table already, as a crash came before the rows beside
     them were committed. Neither is written again.
     """
@@ -70,8 +81,3 @@ class TablePlan:
 def is_missing(rows_from: Offsets, span: OffsetRange) -> bool:
     """Whether a table with these next offsets misses a range; it has none in streams of others."""
     return rows_from.get(span.partition, span.end) <= span.start
-
-
-def group_of(name: str) -> str:
-    """The table of the pipeline file that a table belongs to: those of a route have a name behind a slash."""
-    return name.partition("/")[0]

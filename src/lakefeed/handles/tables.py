@@ -14,7 +14,7 @@ from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import Rules
-from lakefeed.handles.table_plan import Stamp, TablePlan, group_of
+from lakefeed.handles.table_plan import Stamp, TableId, TablePlan
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField, check_partitioning
@@ -38,7 +38,7 @@ _ALTER_ATTEMPTS = 10
 
 
 class TableHandle:
-    """A table's place in the lake: what the file says about it, and the table itself once it exists."""
+    """What the file says about a table, and the table itself once it exists."""
 
     def __init__(
         self,
@@ -51,8 +51,10 @@ class TableHandle:
         sync: bool = True,
         file: str = "FILE",
         mode: WriteMode | None = None,
+        key: Key = (),
     ) -> None:
-        self.name = name
+        self.id = TableId(name, key)
+        self.name = str(self.id)
         self.mode = mode or AppendMode()
         """How a batch becomes a commit."""
         self.file = file
@@ -364,21 +366,30 @@ class Tables:
             self.routed_handles(name)
 
     def routed_handle(self, table: str, key: Key) -> TableHandle:
-        """The place of one table of a route."""
+        """The handle of one table of a route."""
         spec = self.pipeline.tables[table]
         assert spec.routed is not None
-        name = "/".join((table, *key))
+        name = str(TableId(table, key))
         with self._lock:
             if name not in self.handles:
-                self.handles[name] = self._handle(name, spec.routed.path(key), spec)
+                self.handles[name] = self._handle(table, spec.routed.path(key), spec, key)
             return self.handles[name]
 
-    def _handle(self, name: str, path: str, spec: Table) -> TableHandle:
-        table, pipeline = group_of(name), self.pipeline
+    def _handle(self, table: str, path: str, spec: Table, key: Key = ()) -> TableHandle:
+        pipeline = self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
         mode = OverwriteMode(pipeline.name) if spec.mode == "overwrite" else None
-        file = pipeline.file_argument
-        return TableHandle(name, path, storage, spec, upkeep, sync=pipeline.sync, file=file, mode=mode)
+        return TableHandle(
+            table,
+            path,
+            storage,
+            spec,
+            upkeep,
+            sync=pipeline.sync,
+            file=pipeline.file_argument,
+            mode=mode,
+            key=key,
+        )
 
     def routed_handles(self, table: str) -> dict[Key, TableHandle]:
         """The tables that a route has made so far, by value."""

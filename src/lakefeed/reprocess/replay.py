@@ -225,7 +225,7 @@ class _Replay:
         manifest = run_task(plan, ranges, [events])
         if manifest.error:
             raise manifest.error
-        return manifest.tables[self._handle.name]
+        return manifest.tables[self._handle.id]
 
     def _evolve(self, source: str, proposal: pa.Schema) -> None:
         handle, name = self._handle, self._tables.pipeline.name

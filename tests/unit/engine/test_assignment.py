@@ -10,6 +10,7 @@ from lakefeed import Pipeline
 from lakefeed.engine.assignment import MAIN, Assignments
 from lakefeed.engine.run_events import unwatched
 from lakefeed.errors import TableError
+from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
 
@@ -85,7 +86,7 @@ def test_one_table_stays_where_each_is_ahead_in_another_partition(assignments: A
 
 
 def test_source_is_told_nothing_while_a_table_is_not_known(assignments: Assignments) -> None:
-    assignments.record({"a": {"0": 50}, "b": {"0": 70}})
+    assignments.record({TableId("a"): {"0": 50}, TableId("b"): {"0": 70}})
 
     assert assignments.recorded() == {}
 
@@ -93,9 +94,13 @@ def test_source_is_told_nothing_while_a_table_is_not_known(assignments: Assignme
 def test_source_is_told_the_lowest_position_of_all_tables_those_of_routes_and_failed_ones_too(
     assignments: Assignments,
 ) -> None:
-    assignments.record({"a": {"0": 50, "1": 9}, "b": {"0": 70}})
+    assignments.record({TableId("a"): {"0": 50, "1": 9}, TableId("b"): {"0": 70}})
     assignments.record(
-        {"kinds": {"0": 0, "1": 0}, "kinds/view": {"0": 60, "1": 8}, "kinds/buy": {"0": 40, "1": 8}}
+        {
+            TableId("kinds"): {"0": 0, "1": 0},
+            TableId("kinds", ("view",)): {"0": 60, "1": 8},
+            TableId("kinds", ("buy",)): {"0": 40, "1": 8},
+        }
     )
     assignments.failures["kinds"] = TableError("away")
 

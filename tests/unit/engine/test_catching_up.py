@@ -34,6 +34,7 @@ from lakefeed.engine.run_events import (
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.errors import SourceError, StoreUnavailable
 from lakefeed.events import OffsetRange, Offsets
+from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.verify import verify
 from lakefeed.sources.generate.clickstream import payloads
@@ -472,7 +473,8 @@ def test_route_that_one_task_failed_for_is_left_to_its_own_flow_whatever_other_t
     flow.launch = launched.append
     client = GenerateClient(GenerateSource(rows=100), "clicks")
     outcome = Outcome(
-        {"kinds/view": pa.schema([("event_id", pa.int64())])}, {"kinds": StoreUnavailable("away")}
+        {TableId("kinds", ("view",)): pa.schema([("event_id", pa.int64())])},
+        {"kinds": StoreUnavailable("away")},
     )
 
     with flow._assignments.feeding(flow.assignment.number) as flow._fed:

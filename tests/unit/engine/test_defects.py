@@ -68,7 +68,7 @@ class Staged:
     def __init__(self, source: str, runs: list[Exception | int]) -> None:
         self.source, self.batches, self.has_lost_spark = source, 0, False
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
-        self.runs = runs
+        self.runs, self.once = runs, False
         self.assignment: Assignment | None = None
 
     def run(self) -> bool:
@@ -79,6 +79,9 @@ class Staged:
             raise now
         self.batches += now
         return False
+
+    def end_run(self, table: str) -> None:
+        """Append to a table needs no end."""
 
 
 def supervise(pipeline: Pipeline, watcher: Any, *staged: Staged) -> LakefeedError | None:

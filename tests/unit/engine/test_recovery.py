@@ -22,6 +22,7 @@ from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import RunEvent, SourceTrouble, unwatched
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files import WrittenFile
+from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
@@ -139,7 +140,9 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     committer = Committer(lake, "clicks", {}, [progress], unwatched)
     (tmp_path / "events" / "a.parquet").write_bytes(b"x")
     file = WrittenFile("a.parquet", 1, {}, '{"numRecords": 10}', 10)
-    batch = Manifest([OffsetRange("0", 0, 10)], {"events": TableManifest("events", [file])}, {"0": 10})
+    batch = Manifest(
+        [OffsetRange("0", 0, 10)], {TableId("events"): TableManifest(TableId("events"), [file])}, {"0": 10}
+    )
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError("connection refused")

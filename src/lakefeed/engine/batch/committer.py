@@ -1,7 +1,7 @@
-"""Landing: the files of a batch become versions of tables, with the positions that they reach.
+"""The committer: the files of a batch become versions of tables, with the positions that they reach.
 
-Dead letters land first. So a table's position says that its dead letters up to there are in place as well,
-and a crash between the two commits repeats only the table's.
+Dead letters are committed first. So a table's position says that its dead letters up to there are in place
+as well, and a crash between the two commits repeats only the table's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files import WrittenFile
 from lakefeed.handles.progress import TableProgress
-from lakefeed.handles.table_plan import group_of, is_missing
+from lakefeed.handles.table_plan import TableId, is_missing
 from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.positions import application_id, mark_id
@@ -52,17 +52,18 @@ from lakefeed.text import counted
 class Outcome:
     """What became of a batch: tables that must change first, and tables that failed."""
 
-    proposals: dict[str, pa.Schema] = field(default_factory=dict)
+    proposals: dict[TableId, pa.Schema] = field(default_factory=dict)
     failures: dict[str, LakefeedError] = field(default_factory=dict)
+    """By the table of the pipeline file: those of a route fail together."""
     start: Offsets = field(default_factory=dict)
     """Where the batch began, in every partition."""
     read: dict[str, int] = field(default_factory=dict)
     """Events read, by partition."""
     size: int = 0
     overfull: tuple[int, int] | None = None
-    """Events and their bytes in a task that gave up because they are too large; nothing has landed then."""
+    """Events and their bytes in a task that gave up as they are too large; nothing was committed then."""
     over: bool = False
-    """Whether the life has ended between two batches, so that tables can change hands."""
+    """Whether the run has ended between two batches, so that tables can change hands."""
 
 
 class Committer:
@@ -80,7 +81,7 @@ class Committer:
         self._tables = tables
         self._source = source
         self._marks = marks
-        self._progress = {progress.handle.name: progress for progress in opened}
+        self._progress = {progress.handle.id: progress for progress in opened}
         self._watch = watch
         self._refusals = refusals or Refusals(source, tables.pipeline.dead_letters.stop_above)
         self.awaiting_schema = AwaitingSchema(watch)
@@ -110,75 +111,74 @@ class Committer:
             return Outcome(overfull=_largest(overfull))
         outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
         read = outcome.read = added(manifest.read for manifest in manifests)
-        for name, result in results.items():
+        for table, result in results.items():
             if result.error:
-                outcome.failures[name] = result.error
+                outcome.failures[table.table] = result.error
             elif result.proposal is not None:
-                outcome.proposals[name] = result.proposal
-            elif too_many := self._refusals.limit(name, self._refused_share(name, spans, read, result)):
-                outcome.failures[name] = too_many
-        waiting = {group_of(name) for name in (*outcome.failures, *outcome.proposals)}
-        self._drop(result for name, result in results.items() if group_of(name) in waiting)
-        accepted = {name: result for name, result in results.items() if group_of(name) not in waiting}
+                outcome.proposals[table] = result.proposal
+            elif too_many := self._refusals.limit(str(table), self._refused_share(spans, read, result)):
+                outcome.failures[table.table] = too_many
+        waiting = {*outcome.failures, *(table.table for table in outcome.proposals)}
+        self._drop(result for table, result in results.items() if table.table in waiting)
+        accepted = {table: result for table, result in results.items() if table.table not in waiting}
         try:
             self._commit_dead_letters(spans, accepted)
         except LakefeedError as error:
             self._drop_after(error, accepted.values())
             raise
-        for name in accepted:
-            for progress in self._progress.values():
-                if group_of(progress.handle.name) == name:
-                    # Dead letters are those of the route, and no table of it counts them.
-                    own = TableManifest() if progress.is_routed else accepted[name]
-                    self._extend(progress, spans, read, own)
-                    progress.refused += sum(own.refusals.values())
-            self.awaiting_schema.add(self._progress[name].handle, accepted[name].without_columns)
-        with_rows = {name: result for name, result in accepted.items() if result.files}
-        outcome.failures |= self._commit_tables(with_rows)
-        for name in accepted.keys() - outcome.failures.keys():
-            if told := self._refusals.add(name, self._refused_share(name, spans, read, accepted[name])):
+        for table, progress in self._progress.items():
+            if TableId(table.table) in accepted:
+                # Dead letters are those of the route, and no table of it counts them.
+                own = TableManifest(table) if progress.is_routed else accepted[table]
+                self._extend(progress, spans, read, own)
+                progress.refused += sum(own.refusals.values())
+                self.awaiting_schema.add(progress.handle, own.without_columns)
+        failed = self._commit_tables(result for result in accepted.values() if result.files)
+        outcome.failures |= _by_name(failed)
+        for table in accepted.keys() - failed.keys():
+            share = self._refused_share(spans, read, accepted[table])
+            if told := self._refusals.add(str(table), share):
                 self._watch(told)
         self.tell_positions()
         return outcome
 
     def tell_positions(self) -> None:
         """Tell those who watch how far each table has come."""
-        for name, progress in self._progress.items():
-            self._watch(TableReached(name, self._source, progress.read_to))
+        for table, progress in self._progress.items():
+            self._watch(TableReached(str(table), self._source, progress.read_to))
 
     @property
     def is_kept(self) -> bool:
         """Whether every table, or one of its route, has a log that positions can be recorded in."""
-        made = {group_of(name) for name, progress in self._progress.items() if progress.shape}
-        return made == {group_of(name) for name in self._progress}
+        made = {table.table for table, progress in self._progress.items() if progress.shape}
+        return made == {table.table for table in self._progress}
 
-    def committed(self) -> dict[str, Offsets]:
+    def committed(self) -> dict[TableId, Offsets]:
         """The positions that the log of each table holds by now."""
-        return {name: progress.recorded for name, progress in self._progress.items()}
+        return {table: progress.recorded for table, progress in self._progress.items()}
 
     def record_positions(self, at_least: int = 0) -> dict[str, LakefeedError]:
         """Commit the positions of tables that have read so many events without getting rows."""
-        return self._record(name for name, progress in self._progress.items() if progress.read >= at_least)
+        return self._record(one for one in self._progress.values() if one.read >= at_least)
 
     def record_when_due(self) -> dict[str, LakefeedError]:
         """The same every now and then, for tables that events have nothing for ever less often."""
-        return self._record([name for name, progress in self._progress.items() if progress.is_due()])
+        return self._record([one for one in self._progress.values() if one.is_due()])
 
-    def _record(self, names: Iterable[str]) -> dict[str, LakefeedError]:
-        opened = {name: self._progress[name] for name in names}
+    def _record(self, due: Iterable[TableProgress]) -> dict[str, LakefeedError]:
         # A table that another source has made since the plan holds none of what was read without it.
-        idle = {name for name, progress in opened.items() if progress.open and progress.shape}
-        return self._commit_tables({name: TableManifest() for name in idle})
+        idle = [TableManifest(one.handle.id) for one in due if one.open and one.shape]
+        return _by_name(self._commit_tables(idle))
 
     def close(self) -> None:
         """Let go of the threads."""
         self._pool.shutdown()
 
     def _refused_share(
-        self, name: str, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
+        self, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
     ) -> RefusedShare:
         """How many events of a batch a table has read and refused; the front of a route counts for it."""
-        own = self._progress[name].rows_from if name in self._progress else {}
+        own = self._progress[result.table].rows_from if result.table in self._progress else {}
         taken = [one.partition for one in spans if is_missing(own, one)]
         return RefusedShare.of(sum(read.get(partition, 0) for partition in taken), result)
 
@@ -190,20 +190,20 @@ class Committer:
                 counts = (each.get(span.partition, 0) for each in (read, result.dead_letters, result.skipped))
                 progress.extend(span, *counts)
 
-    def _commit_dead_letters(self, spans: list[OffsetRange], results: dict[str, TableManifest]) -> None:
+    def _commit_dead_letters(self, spans: list[OffsetRange], results: dict[TableId, TableManifest]) -> None:
         files = [file for result in results.values() for file in result.dead_letter_files]
         if not files:
             return
         transactions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
         counts = {}
-        for name, result in results.items():
-            progress = self._progress[name]
+        for table, result in results.items():
+            name, progress = table.table, self._progress[table]
             for span in spans if result.dead_letter_files else ():
                 if is_missing(progress.rows_from, span) and result.dead_letters.get(span.partition):
                     key = application_id(self._pipeline, self._source, span.partition, dead_letters_of=name)
                     expected[key] = logged = progress.dead_letters_logged.get(span.partition)
-                    # Behind letters from before a crash it stays: by it, the next life looks for them.
+                    # Behind letters from before a crash it stays: by it, the next run looks for them.
                     ahead = logged if logged is not None and span.partition in progress.pending else -1
                     transactions[key] = max(span.end - 1, ahead)
                     counts[key] = [span.start, span.end, result.dead_letters[span.partition]]
@@ -216,34 +216,36 @@ class Committer:
         }
         handle = self._tables.dead_letters
         with handle.lock:
-            table = self._tables.open_dead_letters()
             change = Append(files, transactions, expected, commit_info)
-            self._append(handle, table, change, rows=sum(file.rows for file in files))
-        for name, result in results.items():
+            self._append(
+                handle, self._tables.open_dead_letters(), change, rows=sum(file.rows for file in files)
+            )
+        for table, result in results.items():
+            name = table.table
             for partition in result.dead_letters:
                 key = application_id(self._pipeline, self._source, partition, dead_letters_of=name)
                 if key in transactions:
-                    self._progress[name].dead_letters_logged[partition] = transactions[key]
+                    self._progress[table].dead_letters_logged[partition] = transactions[key]
             if result.refusals:
                 counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
                 samples = tuple(various(result.samples)[:MOST_SAMPLES])
                 self._watch(DeadLettersWritten(name, self._source, counts_by_reason, samples))
         passing("letters_committed")
 
-    def _commit_tables(self, results: dict[str, TableManifest]) -> dict[str, LakefeedError]:
-        """Commit tables side by side; answers the tables that could not be written."""
+    def _commit_tables(self, results: Iterable[TableManifest]) -> dict[TableId, LakefeedError]:
+        """Commit tables side by side; returns the tables that could not be written."""
         futures = {
-            name: self._pool.submit(self._commit_table, self._progress[name], one)
-            for name, one in results.items()
+            one.table: self._pool.submit(self._commit_table, self._progress[one.table], one)
+            for one in results
         }
-        failures: dict[str, LakefeedError] = {}
-        for name, future in futures.items():
+        failures: dict[TableId, LakefeedError] = {}
+        for table, future in futures.items():
             try:
                 future.result()
             except TableError as error:
-                failures[name] = error
-                # Its rows are not in the table, so nothing more may move its position in this life.
-                self._progress[name].open.clear()
+                failures[table] = error
+                # Its rows are not in the table, so nothing more may move its position in this run.
+                self._progress[table].open.clear()
         return failures
 
     def _commit_table(self, progress: TableProgress, result: TableManifest) -> None:
@@ -278,7 +280,7 @@ class Committer:
                 change = Append(result.files, transactions, expected, commit_info, progress.shape)
                 self._append(progress.handle, table, change, result.rows, progress.refused, result.newest)
         except LakefeedError as error:
-            # The letters beside the rows are committed already.
+            # The dead letters of the batch are committed already.
             self._drop_after(error, [replace(result, dead_letter_files=[])])
             raise
         progress.logged |= {partition: span.end - 1 for partition, span in progress.open.items()}
@@ -334,7 +336,7 @@ class Committer:
     def _drop_after(self, error: LakefeedError, results: Iterable[TableManifest]) -> None:
         """Delete the files of a commit only when it was never tried, or certainly refused.
 
-        A commit whose answer was lost may still land after we have stopped asking, and its files with it.
+        A commit whose answer was lost may still take effect later, and its files with it.
         """
         if error.untried:
             self._drop(results)
@@ -346,18 +348,20 @@ class Committer:
         """
         for result in results:
             for file in result.files:
-                self._delete(result, file)
+                self._progress[result.table].handle.delete(file.path)
             for file in result.dead_letter_files:
                 self._tables.dead_letters.delete(file.path)
 
-    def delete_files(self, files: Mapping[str, Sequence[WrittenFile]]) -> None:
-        """Delete files of tables, by name, that no table will refer to."""
-        for name, some in files.items():
+    def delete_files(self, files: Mapping[TableId, Sequence[WrittenFile]]) -> None:
+        """Delete files of tables that no table will refer to."""
+        for table, some in files.items():
             for file in some:
-                self._progress[name].handle.delete(file.path)
+                self._progress[table].handle.delete(file.path)
 
-    def _delete(self, result: TableManifest, file: WrittenFile) -> None:
-        self._progress[result.name].handle.delete(file.path)
+
+def _by_name(failures: Mapping[TableId, LakefeedError]) -> dict[str, LakefeedError]:
+    """Failures by the table of the pipeline file."""
+    return {table.table: error for table, error in failures.items()}
 
 
 def _largest(manifests: list[Manifest]) -> tuple[int, int]:

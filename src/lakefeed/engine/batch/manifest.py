@@ -17,6 +17,7 @@ from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import BatchFailed
 from lakefeed.events import OffsetRange
 from lakefeed.files import WrittenFile
+from lakefeed.handles.table_plan import TableId
 
 MOST_SAMPLES = 5
 """Dead letters of a table that a task tells about one by one; the others are only counted."""
@@ -36,7 +37,7 @@ def various(samples: Iterable[DeadLetterSample]) -> list[DeadLetterSample]:
 class TableManifest:
     """What a task did for one table."""
 
-    name: str = ""
+    table: TableId
     files: list[WrittenFile] = field(default_factory=list)
     dead_letter_files: list[WrittenFile] = field(default_factory=list)
     dead_letters: dict[str, int] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Manifest:
 
     ranges: list[OffsetRange] = field(default_factory=list)
     """What the task was to read."""
-    tables: dict[str, TableManifest] = field(default_factory=dict)
+    tables: dict[TableId, TableManifest] = field(default_factory=dict)
     read: dict[str, int] = field(default_factory=dict)
     """Events read, by partition."""
     bytes_read: int = 0
@@ -78,7 +79,7 @@ class Manifest:
         return orjson.dumps(
             {
                 "ranges": [[span.partition, span.start, span.end] for span in self.ranges],
-                "tables": {name: _table_out(table) for name, table in self.tables.items()},
+                "tables": [_table_out(table) for table in self.tables.values()],
                 "read": self.read,
                 "bytes_read": self.bytes_read,
                 "overfull": self.overfull,
@@ -92,7 +93,7 @@ class Manifest:
         value = orjson.loads(text)
         return cls(
             ranges=[OffsetRange(*span) for span in value["ranges"]],
-            tables={name: _table_in(table) for name, table in value["tables"].items()},
+            tables={one.table: one for one in map(_table_in, value["tables"])},
             read=value["read"],
             bytes_read=value["bytes_read"],
             overfull=value["overfull"],
@@ -130,12 +131,12 @@ def listed(spans: Sequence[OffsetRange]) -> str:
     return f"{some} and {len(spans) - 3} more" if len(spans) > 3 else some or "none"
 
 
-def merged(manifests: list[Manifest]) -> dict[str, TableManifest]:
+def merged(manifests: list[Manifest]) -> dict[TableId, TableManifest]:
     """What all tasks together did for each table."""
-    found: dict[str, TableManifest] = {}
+    found: dict[TableId, TableManifest] = {}
     for manifest in manifests:
-        for name, one in manifest.tables.items():
-            known = found.setdefault(name, TableManifest(name))
+        for one in manifest.tables.values():
+            known = found.setdefault(one.table, TableManifest(one.table))
             known.files += one.files
             known.dead_letter_files += one.dead_letter_files
             known.dead_letters = added([known.dead_letters, one.dead_letters])
@@ -165,16 +166,17 @@ def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 def _table_out(table: TableManifest) -> dict[str, Any]:
     proposal = table.proposal
     return {
-        "name": table.name,
+        "table": table.table.table,
+        "key": table.table.key,
         "files": [asdict(file) for file in table.files],
-        "letter_files": [asdict(file) for file in table.dead_letter_files],
-        "letters": table.dead_letters,
+        "dead_letter_files": [asdict(file) for file in table.dead_letter_files],
+        "dead_letters": table.dead_letters,
         "refusals": table.refusals,
         "samples": [asdict(sample) for sample in table.samples],
         "newest": table.newest,
         "skipped": table.skipped,
         "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
-        "blank": table.without_columns,
+        "without_columns": table.without_columns,
         "error": _error_out(table.error),
     }
 
@@ -182,16 +184,16 @@ def _table_out(table: TableManifest) -> dict[str, Any]:
 def _table_in(value: dict[str, Any]) -> TableManifest:
     packed = value["proposal"]
     return TableManifest(
-        name=value["name"],
+        table=TableId(value["table"], tuple(value["key"])),
         files=[WrittenFile(**file) for file in value["files"]],
-        dead_letter_files=[WrittenFile(**file) for file in value["letter_files"]],
-        dead_letters=value["letters"],
+        dead_letter_files=[WrittenFile(**file) for file in value["dead_letter_files"]],
+        dead_letters=value["dead_letters"],
         refusals=value["refusals"],
         samples=[DeadLetterSample(**sample) for sample in value["samples"]],
         newest=value["newest"],
         skipped=value["skipped"],
         proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
-        without_columns=value["blank"],
+        without_columns=value["without_columns"],
         error=_error_in(value["error"]),
     )
 

@@ -13,7 +13,7 @@ from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.events import OffsetRange, Refused
 from lakefeed.files.names import Serial
 from lakefeed.files.parquet import TableWriter
-from lakefeed.handles.table_plan import RoutedTable, TablePlan
+from lakefeed.handles.table_plan import RoutedTable, TableId, TablePlan
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows.route import cut, lacking, part
 from lakefeed.stores import open_store
@@ -34,7 +34,7 @@ class RoutedWriters:
         self._table = table
         self._route = table.route
         self._writers: dict[Key, TableWriter] = {}
-        self._proposals: dict[str, pa.Schema] = {}
+        self._proposals: dict[TableId, pa.Schema] = {}
         first = ranges[0]
         self._done = {
             key for key, one in table.routed.items() if one.rows_from[first.partition] > first.start
@@ -42,7 +42,7 @@ class RoutedWriters:
         """Tables that have the events of this task already."""
 
     def write(self, rows: pa.RecordBatch, indexes: Sequence[int]) -> list[Refused]:
-        """Take rows, made of the events at these indexes; answer those that belong to no table."""
+        """Take rows, made of the events at these indexes; returns those that belong to no table."""
         parts, unroutable = part(rows, self._route)
         refused = [replace(one, index=indexes[one.index]) for one in unroutable]
         strangers = {key for key, _ in parts if key not in self._table.routed and self._is_closed(key)}
@@ -78,7 +78,7 @@ class RoutedWriters:
         known = self._table.routed.get(key)
         missing = lacking(rows, known.target.schema if known else pa.schema([]))
         if known is None or missing is not None:
-            self._propose(f"{self._table.name}/{'/'.join(key)}", missing or pa.schema([]))
+            self._propose(TableId(self._table.name, key), missing or pa.schema([]))
         elif not self._proposals:
             self._writer(key, known).write(cut(rows, known.target.schema))
 
@@ -88,20 +88,20 @@ class RoutedWriters:
             self._writers[key] = TableWriter(store, known.target, self._serial)
         return self._writers[key]
 
-    def _propose(self, name: str, columns: pa.Schema) -> None:
+    def _propose(self, table: TableId, columns: pa.Schema) -> None:
         self.abort()
-        before = self._proposals.get(name, pa.schema([]))
-        self._proposals[name] = merge_proposals(before, columns)
+        before = self._proposals.get(table, pa.schema([]))
+        self._proposals[table] = merge_proposals(before, columns)
 
-    def close(self) -> Mapping[str, TableManifest]:
-        """Finish every file; answer what was written or is to be changed first, by table."""
-        found = {name: TableManifest(name, proposal=columns) for name, columns in self._proposals.items()}
-        names = [self._table.routed[key].name for key in self._writers]
+    def close(self) -> Mapping[TableId, TableManifest]:
+        """Finish every file; returns what was written or is to be changed first, by table."""
+        found = {table: TableManifest(table, proposal=columns) for table, columns in self._proposals.items()}
+        tables = [TableId(self._table.name, key) for key in self._writers]
         # Side by side, as each waits for the disk.
         with ThreadPoolExecutor(max_workers=_CLOSED_AT_ONCE) as pool:
             written = pool.map(TableWriter.close, self._writers.values())
-            for name, files in zip(names, written, strict=True):
-                found[name] = TableManifest(name, files=files)
+            for table, files in zip(tables, written, strict=True):
+                found[table] = TableManifest(table, files=files)
         return found
 
     @property

@@ -18,6 +18,7 @@ from lakefeed.files import WrittenFile
 from lakefeed.files.join import join_files
 from lakefeed.files.names import Serial
 from lakefeed.files.parquet import FileTarget
+from lakefeed.handles.table_plan import TableId
 from lakefeed.stores import open_store
 
 _FULL = 0.5
@@ -28,19 +29,19 @@ _FULL = 0.5
 class JoinTask:
     """Files that one task joins, by table; files of one partition value are never in two tasks."""
 
-    files: dict[str, list[WrittenFile]]
+    files: dict[TableId, list[WrittenFile]]
     serial: Serial
 
 
 def join_tasks(plan: FlowPlan, manifests: Sequence[Manifest], batch: int) -> list[JoinTask]:
     """The tasks that are worth it: as many as there are cores, of about equal size."""
-    groups = [group for name, target in _targets(plan) for group in _groups(name, target, manifests)]
+    groups = [group for table, target in _targets(plan) for group in _groups(table, target, manifests)]
     groups.sort(key=lambda group: sum(file.size for file in group[1]), reverse=True)
-    shares: list[tuple[int, dict[str, list[WrittenFile]]]] = [(0, {}) for _ in groups[: plan.cores]]
-    for name, files in groups:
+    shares: list[tuple[int, dict[TableId, list[WrittenFile]]]] = [(0, {}) for _ in groups[: plan.cores]]
+    for table, files in groups:
         at = min(range(len(shares)), key=lambda one: shares[one][0])
         size, share = shares[at]
-        share.setdefault(name, []).extend(files)
+        share.setdefault(table, []).extend(files)
         shares[at] = size + sum(file.size for file in files), share
     first = len(manifests)
     return [JoinTask(share, Serial(batch, first + at)) for at, (_, share) in enumerate(shares)]
@@ -52,15 +53,15 @@ def run_join(plan: FlowPlan, task: JoinTask) -> Manifest:
     manifest = Manifest()
     known = {table.name: table for table in plan.tables}
     targets = dict(_targets(plan))
-    for name, files in task.files.items():
-        front = known[name.partition("/")[0]]
-        path = next((one.path for one in front.routed.values() if one.name == name), front.path)
+    for table, files in task.files.items():
+        front = known[table.table]
+        path = front.routed[table.key].path if table.key else front.path
         try:
             store = open_store(path, dict(front.storage))
-            joined = join_files(store, targets[name], files, task.serial)
-            manifest.tables[name] = TableManifest(name, files=joined)
+            joined = join_files(store, targets[table], files, task.serial)
+            manifest.tables[table] = TableManifest(table, files=joined)
         except TableError as error:
-            manifest.tables[name] = TableManifest(name, error=error)
+            manifest.tables[table] = TableManifest(table, error=error)
         except LakefeedError as error:
             return Manifest(error=error)
     return manifest
@@ -68,31 +69,31 @@ def run_join(plan: FlowPlan, task: JoinTask) -> Manifest:
 
 def replaced(manifests: Sequence[Manifest], tasks: Sequence[JoinTask], joined: Sequence[Manifest]) -> None:
     """Put the joined files in the place of those that they were made of."""
-    gone = {(name, file.path) for task in tasks for name, files in task.files.items() for file in files}
+    gone = {(table, file.path) for task in tasks for table, files in task.files.items() for file in files}
     for manifest in manifests:
-        for name, table in manifest.tables.items():
-            table.files = [file for file in table.files if (name, file.path) not in gone]
+        for table, result in manifest.tables.items():
+            result.files = [file for file in result.files if (table, file.path) not in gone]
     for one in joined:
-        for name, table in one.tables.items():
-            home = next(manifest.tables[name] for manifest in manifests if name in manifest.tables)
-            home.files += table.files
-            home.error = home.error or table.error
+        for table, result in one.tables.items():
+            home = next(manifest.tables[table] for manifest in manifests if table in manifest.tables)
+            home.files += result.files
+            home.error = home.error or result.error
 
 
-def _targets(plan: FlowPlan) -> Iterator[tuple[str, FileTarget]]:
-    """The tables whose rows are shuffled, by name; those of a route one by one."""
+def _targets(plan: FlowPlan) -> Iterator[tuple[TableId, FileTarget]]:
+    """The tables whose rows are shuffled; those of a route one by one."""
     for table in plan.tables:
         if table.shuffles and table.target:
-            yield table.name, table.target
+            yield TableId(table.name), table.target
         elif table.shuffles:
-            yield from ((one.name, one.target) for one in table.routed.values())
+            yield from ((TableId(table.name, key), one.target) for key, one in table.routed.items())
 
 
 def _groups(
-    name: str, target: FileTarget, manifests: Sequence[Manifest]
-) -> Iterator[tuple[str, list[WrittenFile]]]:
+    table: TableId, target: FileTarget, manifests: Sequence[Manifest]
+) -> Iterator[tuple[TableId, list[WrittenFile]]]:
     """Files of one partition value that several tasks have written; none of a table that gets nothing."""
-    results = [manifest.tables[name] for manifest in manifests if name in manifest.tables]
+    results = [manifest.tables[table] for manifest in manifests if table in manifest.tables]
     if any(one.error or one.proposal is not None for one in results):
         return
     found: dict[tuple[str | None, ...], list[WrittenFile]] = {}
@@ -100,4 +101,4 @@ def _groups(
         for file in one.files:
             if file.size < _FULL * target.target_file_size and file.rows != target.max_rows_per_file:
                 found.setdefault(tuple(file.partition_values.values()), []).append(file)
-    yield from ((name, files) for files in found.values() if len(files) > 1)
+    yield from ((table, files) for files in found.values() if len(files) > 1)

@@ -28,7 +28,7 @@ from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.files.partitions import without_place
 from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.refusal import TYPE_CHANGES
-from lakefeed.handles.table_plan import TablePlan
+from lakefeed.handles.table_plan import TableId, TablePlan
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA, dead_letters, preview
 from lakefeed.rows.metadata import add_metadata
@@ -124,7 +124,7 @@ class _Lane:
         self._rows: TableWriter | None = None
         self._routes = RoutedWriters(table, ranges, serial) if table.route else None
         self._dead_letters: TableWriter | None = None
-        self._result = TableManifest(table.name)
+        self._result = TableManifest(TableId(table.name))
 
     def take(self, events: Events, decoded: Decoded) -> None:
         if self._result.error:
@@ -167,8 +167,8 @@ class _Lane:
         if newest is not None:
             self._result.newest = max(newest, self._result.newest or newest)
 
-    def close(self) -> dict[str, TableManifest]:
-        routed: Mapping[str, TableManifest] = {}
+    def close(self) -> dict[TableId, TableManifest]:
+        routed: Mapping[TableId, TableManifest] = {}
         try:
             self._result.files = self._rows.close() if self._rows else []
             if self._routes and not self._result.error:
@@ -177,7 +177,7 @@ class _Lane:
         except TableError as error:
             self._fail(error)
             routed = {}
-        return {self.table.name: self._result, **routed}
+        return {self._result.table: self._result, **routed}
 
     def drop_files(self) -> None:
         """A table that must change first, or cannot be written, gets nothing of this task."""
@@ -187,7 +187,7 @@ class _Lane:
 
     def _fail(self, error: TableError) -> None:
         self.drop_files()
-        self._result = TableManifest(self.table.name, error=error)
+        self._result = TableManifest(TableId(self.table.name), error=error)
 
     def _propose(self, unknown: pa.Schema) -> None:
         known = self._result.proposal

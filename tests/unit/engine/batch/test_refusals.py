@@ -22,6 +22,7 @@ from lakefeed.engine.run_events import (
     TableStopped,
     unwatched,
 )
+from lakefeed.handles.table_plan import TableId
 from lakefeed.testing import Sample
 from lakefeed.testing.landed import _moved
 from lakefeed.watch.log_lines import LogLines
@@ -78,7 +79,7 @@ def test_old_events_leave_the_count() -> None:
 
 
 def test_what_was_a_dead_letter_before_is_refused_by_nobody_now() -> None:
-    found = TableManifest("t", dead_letters={"0": 60, "1": 10}, refusals={"schema/wrong_type": 8})
+    found = TableManifest(TableId("t"), dead_letters={"0": 60, "1": 10}, refusals={"schema/wrong_type": 8})
 
     batch = RefusedShare.of(162, found)
 
