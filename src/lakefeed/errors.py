@@ -4,7 +4,7 @@ LakefeedError                    the root; `exit_code` is what the command line 
 ├── PipelineFileError            the file, or a model in code, is wrong; nothing was started    exit 2
 ├── UsageError                   the command or its arguments are wrong                        exit 2
 ├── JavaError                    Java is missing or of the wrong version
-├── SourceError                  the source cannot go on until somebody decides something
+├── SourceError                  the source cannot continue until somebody decides something
 │   ├── SourceUnavailable        broker or database away                                       retryable
 │   ├── RegistryError            the schema registry refuses to answer, or is none
 │   │   └── RegistryUnavailable  the schema registry is away                                   retryable
@@ -19,7 +19,7 @@ LakefeedError                    the root; `exit_code` is what the command line 
 
 The engine retries a `retryable` error with back-off, from the positions that the tables hold. A
 `SourceError`, a `Defect` or a `GaveUp` ends the flow of its source and a `TableError` the flow of its table;
-the others go on. An exception that is none of these becomes a `Defect`. Anything else ends the run, and so
+the others continue. An exception that is none of these becomes a `Defect`. Anything else ends the run, and so
 does a JVM that is gone.
 """
 
@@ -33,8 +33,8 @@ class LakefeedError(Exception):
 
     exit_code = 1
     retryable = False
-    told = False
-    """Whether it was shown when it happened, while the rest of the run went on."""
+    reported = False
+    """Whether it was shown when it happened, while the rest of the run continued."""
     untried = False
     """Whether it came before a commit was tried, so that nothing can refer to the files of the batch."""
 
@@ -77,7 +77,7 @@ class JavaError(LakefeedError):
 
 
 class SourceError(LakefeedError):
-    """The source cannot go on until somebody decides something."""
+    """The source cannot continue until somebody decides something."""
 
 
 class SourceUnavailable(SourceError):
@@ -101,7 +101,7 @@ class DataLoss(SourceError):
 
 
 class TableError(LakefeedError):
-    """One table cannot be written until somebody decides something; other tables go on."""
+    """One table cannot be written until somebody decides something; other tables continue."""
 
 
 class Conflict(TableError):

@@ -56,11 +56,11 @@ _DATA_FILE = re.compile(
     r"(?:not found|no such file|range was invalid|invalid parquet|footer|eof)",
     re.I | re.S,
 )
-# What the kernel of delta-rs says of a table that it will read, or write, as little tomorrow.
+# What the kernel of delta-rs says of a table that it cannot read or write, now or later.
 _UNKNOWN_KIND = re.compile(
     r"Unsupported|Schema error|Max catalog version|Invalid protocol|Invalid column mapping|is not supported"
 )
-# What shows that a store, or the way to it, is at the bottom of an error: that may pass.
+# What shows that a store, or the way to it, caused an error: that may pass.
 _PASSING = re.compile(
     r"object ?store|generic (?!delta)\w+ error|http|sending request|time(d)? ?out|connect|reset|os error"
     r"|i/o error|unavailable|slow ?down|too many requests|no reason given",
@@ -78,7 +78,7 @@ _NUMBER = re.compile(r"Os \{ code: (\d+)|\(os error (\d+)\)")
 
 
 def delta_options(path: str, storage: Mapping[str, str]) -> dict[str, str]:
-    """The options with which delta-rs opens a table: the user's, and our patience for an object store."""
+    """The options with which delta-rs opens a table: the user's, and our timeout for an object store."""
     return {**_DEFAULTS, **storage} if "://" in path and not path.startswith("file:") else dict(storage)
 
 
@@ -149,10 +149,10 @@ def store_errors(path: str) -> Iterator[None]:
         raise
     except CommitFailedError as error:
         if "Unsupported table features" in str(error):
-            raise _told(path, error) from error
+            raise _table_error(path, error) from error
         raise
     except (OSError, DeltaError) as error:
-        raise _told(path, error) from error
+        raise _table_error(path, error) from error
 
 
 def _local_path(path: str) -> Path | None:
@@ -162,7 +162,7 @@ def _local_path(path: str) -> Path | None:
     return None if "://" in path else Path(path).absolute()
 
 
-def _told(path: str, error: Exception) -> TableError:
+def _table_error(path: str, error: Exception) -> TableError:
     text = _ANSI.sub("", str(error))
     if found := _BY_NUMBER.get(_number(error, text)):
         kind, what, remedy = found
@@ -196,7 +196,7 @@ def _told(path: str, error: Exception) -> TableError:
 
 
 def _damage(text: str) -> str:
-    """What is wrong with a log, without the inner life of the library that says so."""
+    """What is wrong with a log, without the internals of the library that found it."""
     if "found gap" in text:
         present = sorted({int(number) for number in re.findall(r"filename: \"(\d+)\.json\"", text)})
         return f"entries are missing between versions {present[0]} and {present[-1]}" if present else "a gap"

@@ -76,7 +76,7 @@ def format_share(share: float) -> str:
 
 
 def parse_share(text: str) -> float:
-    """The share that `50%` or `2.5%` says; ValueError for anything else, and for none or more than all."""
+    """The number of `50%` or `2.5%`; ValueError for anything else, and for 0% and more than 100%."""
     match = re.fullmatch(_SHARE_PATTERN[1:-1], text.strip())
     share = float(text.strip()[:-1]) / 100 if match else 0.0
     if not 0 < share <= 1:

@@ -125,7 +125,7 @@ http: {{listen: "127.0.0.1:{free_port()}"}}
         <= _rows(tmp_path / "clicks") + _rows(tmp_path / "shop_dead_letters")
     )
     assert [type(error) for error in ended] == [TableError]
-    assert ended[0].told  # type: ignore[attr-defined]
+    assert ended[0].reported  # type: ignore[attr-defined]
 
 
 def _answers(site: Site) -> bool:
@@ -183,7 +183,7 @@ def test_quiet_says_nothing_unless_something_is_wrong_and_says_it_once(
     said = capfd.readouterr().err
     assert said.count("is partitioned by nothing, the pipeline file says ['event_type']") == 1
     assert "ERROR   table events stopped: " in said
-    assert refused.value.told
+    assert refused.value.reported
 
 
 def test_the_demo_shows_its_page_whatever_else_listens(

@@ -62,15 +62,15 @@ def _options(
     """Streams events into Delta Lake tables, exactly once, on Spark."""
 
 
-def _last_words(error: LakefeedError) -> str:
-    """What the command line ends with; an error that was shown when it happened is not shown again."""
-    if error.told:
+def _final_line(error: LakefeedError) -> str:
+    """The last line of a failed command; an error that was shown when it happened is not shown again."""
+    if error.reported:
         return "error: a part of the run has stopped; the lines above say why."
     return str(error) if error.exit_code == 2 else f"error: {error}"
 
 
-class _Leveled(logging.Formatter):
-    """`warning: ...` for what is logged where no log was set up, as commands that only look do."""
+class _WithLevel(logging.Formatter):
+    """`warning: ...` for log lines of commands that set up no log, as those that only look."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -83,11 +83,11 @@ def main() -> None:
     Exit codes: 0 success, 1 the work failed, 2 the command or the file is wrong, 3 a check found a problem.
     """
     if logging.lastResort:
-        logging.lastResort.setFormatter(_Leveled())
+        logging.lastResort.setFormatter(_WithLevel())
     try:
         app()
     except LakefeedError as error:
         if "--debug" in sys.argv:
             raise
-        typer.echo(_last_words(error), err=True)
+        typer.echo(_final_line(error), err=True)
         sys.exit(error.exit_code)

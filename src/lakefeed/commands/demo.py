@@ -1,4 +1,4 @@
-"""`lakefeed demo`: generated shop events into a Delta table, and a look at what landed."""
+"""`lakefeed demo`: generated shop events into a Delta table, and a look at its rows."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def demo(
     )
     pipeline = Pipeline.from_file(file)
     if pipeline.http is None:
-        # Whatever else runs on this machine: the demo must not fail for want of a port.
+        # Any free port: another program may have the default one.
         pipeline = pipeline.model_copy(update={"http": Http(listen="127.0.0.1:0")})
     run_pipeline(pipeline, once=True)
     _show(pipeline, file)
@@ -83,7 +83,7 @@ def _show(pipeline: Pipeline, file: Path) -> None:
     typer.echo(f"\n{where}: {held}, version {table.version}")
     letters, many = os.path.relpath(found.dead_letters.path), counted(found.dead_letters.rows, "dead letter")
     typer.echo(f"{letters}: {many}, each with its bytes and the reason\n")
-    # With delta-rs's own file system, which calls back into Python, the process may abort while it ends.
+    # With delta-rs's own file system, which calls back into Python, the process may abort at its end.
     store = open_store(table.path, {})
     data: ds.Dataset = DeltaTable(table.path).to_pyarrow_dataset(filesystem=store)
     first = data.filter(ds.field("event_id") < 10).to_table(columns=_COLUMNS).sort_by("event_id")

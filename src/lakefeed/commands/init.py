@@ -1,4 +1,4 @@
-"""`lakefeed init`: writes a commented pipeline file, with tests beside it, to start from."""
+"""`lakefeed init`: writes a commented pipeline file, with tests next to it, to start from."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ def plan(file: PipelineFile, overrides: Overrides = None, as_json: Json = False)
 
 def _lines(found: Forecast) -> list[str]:
     lines = [line for one in found.tables for line in _table(one)]
-    troubles = [trouble for trouble in found.sources.values() if trouble]
+    errors = [error for error in found.sources.values() if error]
     missing = "The plan is incomplete: the offsets of a source that does not answer are unknown."
-    return [*lines, *troubles, *([missing] if troubles else []), "Nothing was changed."]
+    return [*lines, *errors, *([missing] if errors else []), "Nothing was changed."]
 
 
 def _table(one: TableForecast) -> list[str]:
@@ -72,7 +72,7 @@ def _columns(one: TableForecast) -> list[str]:
     lines = []
     for column in one.columns:
         name = column.partition(" ")[0]
-        found = [line for place, line in seen if place.startswith(f"{name}.")] or [column]
+        found = [line for path, line in seen if path.startswith(f"{name}.")] or [column]
         lines += [f"    {'+' if at == 0 else ' '} {line}" for at, line in enumerate(found)]
     return lines
 

@@ -60,7 +60,7 @@ def run(
     The exit code is 0 then, also with --once: nothing failed, and the next start continues from there.
     """
     if log_format is LogFormat.json:
-        # What the file itself is warned of is a line like the others.
+        # Warnings about the file are JSON lines, too.
         start_logging(Redactor(), quiet=quiet, json=True)
     pipeline = Pipeline.from_file(file, overrides or ())
     run_pipeline(
@@ -84,7 +84,7 @@ def run_pipeline(
 ) -> None:
     """Run with progress on the terminal, or log lines without one; signals end it well.
 
-    With `called`, the pipeline as other commands are given it, what is said at the end names some of them.
+    `called` is the pipeline as other commands take it: the last lines of the run then name some of them.
     """
     redactor, state = Redactor.of(pipeline), RunState(pipeline)
     in_json = log_format is LogFormat.json
@@ -101,11 +101,11 @@ def run_pipeline(
 
 @contextmanager
 def _ending_in_json() -> Iterator[None]:
-    """Let the error that ends a run be a line like the others, for whoever parses them."""
+    """Log the error that ends a run as a JSON line like the others, for programs that parse them."""
     try:
         yield
     except LakefeedError as error:
-        if not error.told:
+        if not error.reported:
             _log.error("%s", error, extra={"fields": {"event": "failed"}})
         raise typer.Exit(error.exit_code) from None
 
@@ -129,13 +129,13 @@ def stopped_by_signals() -> threading.Event:
 
 
 def _end_at_once(number: int) -> NoReturn:
-    """Leave without tidying up, which may wait: the JVM goes when this process has gone.
+    """End without closing anything, as that may wait: the JVM ends when this process has ended.
 
-    What is not committed is dropped whole, and the next start goes on from the tables.
+    What is not committed is dropped whole, and the next start continues from the tables.
     """
-    shown_again = "\x1b[?25h" if sys.stderr.isatty() else ""
-    said = "ended at once; the running batch is dropped whole, the next start reads it again"
-    os.write(2, f"{shown_again}\n{said}\n".encode())
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+    text = "ended at once; the running batch is dropped whole, the next start reads it again"
+    os.write(2, f"{show_cursor}\n{text}\n".encode())
     os._exit(128 + number)
 
 
@@ -151,5 +151,5 @@ def _progress(
 ) -> AbstractContextManager[Any]:
     if lines:
         return LogLines(state, called, stop, waits=waits)
-    patience = format_duration(pipeline.stop_timeout)
-    return LiveProgress(state, redactor, called=called, stop=stop, patience=patience, waits=waits)
+    timeout = format_duration(pipeline.stop_timeout)
+    return LiveProgress(state, redactor, called=called, stop=stop, patience=timeout, waits=waits)

@@ -62,7 +62,7 @@ def _is_incomplete(found: PipelineStatus) -> bool:
 
 
 def _redraw(pipeline: Pipeline, redactor: Redactor) -> None:
-    """In place, for as long as somebody looks."""
+    """Draw again in the same place, until Ctrl-C."""
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             found = report.status(pipeline)
@@ -83,8 +83,8 @@ def _table(found: PipelineStatus, redactor: Redactor) -> Table:
         table.add_column(name, justify="left" if name in ("table", "last commit") else "right", no_wrap=True)
     for one in [*found.tables, found.dead_letters]:
         if one.version is None:
-            said = redactor.redact(one.error) if one.error else "not created yet"
-            table.add_row(one.name, "-", *[""] * 4, said, _lag(one))
+            state = redactor.redact(one.error) if one.error else "not created yet"
+            table.add_row(one.name, "-", *[""] * 4, state, _lag(one))
             continue
         numbers = (
             f"{one.version:,}",
@@ -98,7 +98,7 @@ def _table(found: PipelineStatus, redactor: Redactor) -> Table:
 
 
 def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
-    """Where each table is in each partition, and what does not answer or cannot go on."""
+    """The position of each table in each partition, then tables and sources with errors."""
     for one in found.tables:
         for source, partitions in one.offsets.items():
             for partition, at in partitions.items():
@@ -107,8 +107,8 @@ def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
                 yield f"  {one.name} <- {source} {partition}: next {at.next:,}, end {end}, lag {lag}"
         if one.error and one.version is not None:
             yield redactor.redact(f"  {one.name}: {one.error}")
-    for trouble in filter(None, found.sources.values()):
-        yield redactor.redact(trouble)
+    for error in filter(None, found.sources.values()):
+        yield redactor.redact(error)
 
 
 def _lag(one: TableStatus) -> str:

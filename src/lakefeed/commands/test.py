@@ -1,4 +1,4 @@
-"""`lakefeed test`: sends the sample events of a pipeline's tests through it, and compares what lands."""
+"""`lakefeed test`: sends the sample events of a pipeline's tests through it, and compares the tables."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def _print(verdict: Verdict) -> None:
     above = ("", "")
     for one in verdict.differences:
         here = (one.table, one.place)
-        told = ("", "") if here == above else here
+        name, place = ("", "") if here == above else here
         missing = "nothing" if one.got is None else one.got
         wanted = "nothing" if one.expected is None else one.expected
-        shown.add_row(f"        {told[0]}", told[1], *map(Text, (one.column, wanted, missing)))
+        shown.add_row(f"        {name}", place, *map(Text, (one.column, wanted, missing)))
         above = here
     console.print(shown)

@@ -1,4 +1,4 @@
-"""`lakefeed verify`: proves from the tables' own logs that nothing is lost and nothing is there twice."""
+"""`lakefeed verify`: checks by the tables' own logs that nothing is lost and nothing is there twice."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _lines(found: PipelineProof) -> list[str]:
 def _partition(at: PartitionProof, name: str) -> str:
     if at.next <= at.first:
         return f"  {name}: nothing read yet, the next offset is {at.next}"
-    settled = f", {at.settled:,} more replayed or discarded" if at.settled else ""
+    handled = f", {at.settled:,} more replayed or discarded" if at.settled else ""
     return (
         f"  {name}: offsets {at.first} to {at.next - 1}, {counted(at.read, 'event')} read, "
-        f"{counted(at.dead_letters, 'dead letter')}{settled}"
+        f"{counted(at.dead_letters, 'dead letter')}{handled}"
     )
 
 

@@ -410,5 +410,5 @@ class Flow:
     def fail(self, table: str, error: LakefeedError) -> None:
         """Go on without a table that cannot be written."""
         self.failures[table] = error
-        error.told = True
+        error.reported = True
         self._watch(TableStopped(table, str(error)))

@@ -113,7 +113,7 @@ class Supervisor:
                 flow.give_up(error)
                 return
             self._watch(SourceStopped(flow.source, str(error)))
-            error.told = True
+            error.reported = True
             self._errors.append(error)
             self._stop_source(flow.source)
         elif flow.stop.is_set() and not isinstance(error, Fenced):

@@ -36,7 +36,7 @@ def _checked(text: str) -> str:
 
 
 def _no_number(value: object) -> object:
-    # A port alone would be told to be text, and not what else belongs to it.
+    # For a port alone, the message would be that text is expected, and not that a host is missing.
     if isinstance(value, int) and not isinstance(value, bool):
         split_address(str(value))
     return value

@@ -51,7 +51,7 @@ def _with_variables(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _or_variable(schema: dict[str, Any], key: str) -> dict[str, Any]:
     choices = schema.get("anyOf", [schema])
-    # Without its constant `type`, a source could not be told from the others.
+    # By its constant `type`, an editor knows which source it is.
     if key == "type" or not any(_is_narrow(choice) for choice in choices):
         return schema
     about = {name: schema[name] for name in _ABOUT if name in schema}

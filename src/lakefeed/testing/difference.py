@@ -50,7 +50,7 @@ def differences(
     compare: Callable[[Expected, Got | None], list[Cell]],
     describe: Callable[[Got], dict[str, Any]],
 ) -> Iterator[Difference]:
-    """Pair what is expected with what is there, and tell what is left.
+    """Pair what is expected with what is there, and yield the differences.
 
     `compare` gives a cell for each column that is expected, `describe` the columns of what nobody expects.
     """
@@ -96,21 +96,21 @@ def _plain(value: Any) -> Any:
 def _matched(fits: list[list[bool]]) -> dict[int, int]:
     """As many pairs of an expected and a found row that fit as there can be.
 
-    A row of few columns fits several; one that is taken moves on if that helps another.
+    A row of few columns fits several; a pair is changed if that allows one more.
     """
     taken: dict[int, int] = {}
 
-    def place(at: int, tried: set[int]) -> bool:
+    def pair(at: int, tried: set[int]) -> bool:
         for other, fit in enumerate(fits[at]):
             if fit and other not in tried:
                 tried.add(other)
-                if other not in taken or place(taken[other], tried):
+                if other not in taken or pair(taken[other], tried):
                     taken[other] = at
                     return True
         return False
 
     for at in range(len(fits)):
-        place(at, set())
+        pair(at, set())
     return {at: other for other, at in taken.items()}
 
 
@@ -128,5 +128,5 @@ def _nearest(cells: list[list[list[Cell]]], pairs: dict[int, int]) -> dict[int, 
             found[at] = other
     alone = [at for at in range(len(cells)) if at not in pairs and at not in found]
     free = {other for rows in cells for other in range(len(rows))} - {*pairs.values(), *found.values()}
-    # One of each: it is what was meant, however little of it is right.
+    # One of each is left: they are compared, however little they share.
     return found | ({alone[0]: free.pop()} if len(alone) == len(free) == 1 else {})

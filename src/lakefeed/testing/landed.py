@@ -1,4 +1,4 @@
-"""Samples sent through a pipeline into tables of their own, and what those tables hold then."""
+"""Samples that are sent through a pipeline into tables of their own, and the content of these tables."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from lakefeed.run import run as run_watched
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
 
-_PATIENCE = 10.0
-"""Seconds: in a folder of its own a run has nothing to wait for."""
+_TIMEOUT = 10.0
+"""Seconds. In a folder of its own, a run has nothing to wait for."""
 
 
 @dataclass(frozen=True)
 class Landed:
-    """The tables after the events have landed. They lie in the folder that was given."""
+    """The tables after the events have landed. They are in the folder that was given."""
 
     folder: Path
     routes: Mapping[str, Route] = field(default_factory=dict)
@@ -67,8 +67,8 @@ def run_samples(
     """Send events through a pipeline, given by source, as if they were all that its sources hold.
 
     Every table is made anew in `folder`, whatever its path in the file. With `spark` the run is one of
-    Structured Streaming, some seconds slower; else its tasks run in this process, without a JVM. `watch` is
-    told what happens. Raises what a run would raise.
+    Structured Streaming, some seconds slower; else its tasks run in this process, without a JVM. `watch` gets
+    the events of the run. Raises what a run would raise.
     """
     chosen = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_file(pipeline)
     unknown = sorted(set(events) - set(chosen.sources))
@@ -112,17 +112,17 @@ def _moved(pipeline: Pipeline, events: Mapping[str, Sequence[Sample]], folder: P
                 path=str(folder / "dead_letters"), stop_above=pipeline.dead_letters.stop_above
             ),
             "storage": {},
-            # All of it is thrown away.
+            # All of it is deleted again.
             "sync": False,
             "state": str(folder / "state"),
-            "give_up_after": _PATIENCE,
+            "give_up_after": _TIMEOUT,
         }
     )
 
 
 def _table(table: Table, path: Path) -> Table:
-    place = {"path": str(path)}
+    where = {"path": str(path)}
     if table.routed:
-        # With all that stands beside a value: the run refuses values by the names that they would make.
-        place = {"route": str(path) + table.routed.template.removeprefix(table.routed.base)}
-    return table.model_copy(update={**place, "create": True, "storage": None})
+        # With the text around the values: the run refuses values by the names that they would make.
+        where = {"route": str(path) + table.routed.template.removeprefix(table.routed.base)}
+    return table.model_copy(update={**where, "create": True, "storage": None})

@@ -36,12 +36,12 @@ def _cell(schema: pa.Schema, name: str, value: Any, got: Any) -> Cell:
 
 
 def _read(kind: pa.DataType, value: Any) -> Any:
-    """The value as a row of this type holds it, by the rules that JSON payloads are read by."""
+    """The value as a row of this type holds it, by the rules for JSON payloads."""
     text = json_text({"value": _jsonable(kind, value)})
-    judged = StrictReader(pa.schema([("value", kind)])).read([text.encode()], [0])
-    if judged.refused:
+    result = StrictReader(pa.schema([("value", kind)])).read([text.encode()], [0])
+    if result.refused:
         raise ValueError(f"is no {type_text(kind)}")
-    return _cut(kind, judged.rows.to_pylist()[0]["value"])
+    return _cut(kind, result.rows.to_pylist()[0]["value"])
 
 
 def _pruned(kind: pa.DataType, value: Any) -> pa.DataType:
@@ -68,7 +68,7 @@ def _cut(kind: pa.DataType, value: Any) -> Any:
 
 
 def _jsonable(kind: pa.DataType, value: Any) -> Any:
-    """A value as a JSON payload would hold it: bytes in base64, moments as text."""
+    """A value as a JSON payload would hold it: bytes in base64, times as text."""
     if pa.types.is_binary(kind) and value is not None:
         return base64.b64encode(as_bytes(value)).decode()
     if isinstance(value, dt.datetime):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lakefeed.engine.run_events import RunEvent, SchemaInferred
+from lakefeed.engine.spark.session import spark_session
 from lakefeed.errors import LakefeedError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.test_file import Case, ExpectedLetter, ExpectedTable
@@ -20,7 +21,7 @@ from lakefeed.testing.values import row_cells
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one test. `error` is why its run failed; the tables are compared all the same."""
+    """The result of one test. `error` is why its run failed; the tables are compared all the same."""
 
     name: str
     differences: tuple[Difference, ...] = ()
@@ -59,11 +60,9 @@ def assert_rows(
 
 
 def _session(pipeline: Pipeline, spark: bool, folder: Path) -> Any:
-    """One Spark for all tests, where they want one."""
+    """One Spark session for all tests, with `spark`."""
     if not spark:
         return nullcontext()
-    from lakefeed.engine.spark.session import spark_session
-
     return spark_session(pipeline.name, pipeline.spark.master, pipeline.spark.conf, folder / "spark.log")
 
 

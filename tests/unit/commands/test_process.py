@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lakefeed import TableError, __version__
-from lakefeed.commands.app import _last_words, _Leveled
+from lakefeed.commands.app import _final_line, _WithLevel
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.instance import only_instance
 from lakefeed.pipeline.pipeline import Pipeline
@@ -116,10 +116,10 @@ def test_old_java_is_told_with_its_version(
 
 def test_an_error_that_was_shown_when_it_happened_is_not_shown_again_at_the_end() -> None:
     told, untold = TableError("table events: refused"), TableError("table events: refused")
-    told.told = True
+    told.reported = True
 
-    assert _last_words(told) == "error: a part of the run has stopped; the lines above say why."
-    assert _last_words(untold) == "error: table events: refused"
+    assert _final_line(told) == "error: a part of the run has stopped; the lines above say why."
+    assert _final_line(untold) == "error: table events: refused"
 
 
 def test_run_on_a_port_that_is_taken_ends_before_spark_starts(pipeline_file: Callable[[str], Path]) -> None:
@@ -168,4 +168,4 @@ def test_installed_command_and_module_are_the_same() -> None:
 def test_what_is_logged_without_a_log_says_its_level() -> None:
     record = logging.LogRecord("lakefeed", logging.WARNING, "", 0, "%s", ("a secret is in the file",), None)
 
-    assert _Leveled().format(record) == "warning: a secret is in the file"
+    assert _WithLevel().format(record) == "warning: a secret is in the file"

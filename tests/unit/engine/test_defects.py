@@ -120,7 +120,7 @@ def test_defect_in_one_source_is_told_as_what_it_is_and_leaves_the_others_alone(
     )
     assert ears.ended == {"source orders": text}
     assert ears.troubles == [text] * 5
-    assert (ended.value.exit_code, ended.value.told, str(ended.value)) == (1, True, text)
+    assert (ended.value.exit_code, ended.value.reported, str(ended.value)) == (1, True, text)
     assert DeltaTable(tmp_path / "clicks").to_pyarrow_table().num_rows == 100
     assert not DeltaTable.is_deltatable(str(tmp_path / "orders"))
     assert log.read_text().count("Traceback (most recent call last)") == 6

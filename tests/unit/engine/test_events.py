@@ -276,5 +276,5 @@ def test_an_error_that_was_told_when_it_happened_does_not_hide_the_one_that_ends
     with pytest.raises(Fenced) as ended:
         supervisor.run()
 
-    assert not ended.value.told
-    assert flows[0]._error.told
+    assert not ended.value.reported
+    assert flows[0]._error.reported

@@ -17,7 +17,7 @@ _HEX_WIDTH = 16
 
 def letter_records(letters: pa.Table) -> list[dict[str, Any]]:
     """Dead letters for programs: bytes as text where they are text, else as base64."""
-    # As text: a timestamp may lie beyond what Python can count.
+    # As text: a timestamp may be beyond the range of Python.
     moments = letters.column("timestamp").cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
     records: list[dict[str, Any]] = letters.drop_columns(["timestamp"]).to_pylist()
     for record, moment in zip(records, moments, strict=True):

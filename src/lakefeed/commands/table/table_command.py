@@ -92,7 +92,7 @@ class TableCommand:
     ) -> None:
         """Print rows for people; the columns in `left` begin at the left, all others end at the right.
 
-        What has no room on its line goes on below; nothing is cut off.
+        What is too long for its line continues below; nothing is cut off.
         """
         shown = Table(box=None, pad_edge=False)
         for name in names:

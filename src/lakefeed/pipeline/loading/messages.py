@@ -96,7 +96,7 @@ def _mismatch(details: ErrorDetails, document: Document) -> _Mismatch:
     expected = _EXPECTED_BY_TYPE.get(kind)
     if expected is None and kind in _BOUNDS:
         expected = _BOUNDS[kind].format(**context)
-    # What is expected is said without the value; a validator's own message may hold it.
+    # What is expected does not contain the value; a validator's own message may.
     message = "" if expected else scrubbed(_message(details, context, path, document), path, document)
     return _Mismatch(path, expected, message, in_union)
 

@@ -1,6 +1,6 @@
 """YAML's syntax errors in plain words, each at the line where the mistake was made.
 
-The parser names the place where it could not go on, which is often a line or more behind the mistake: a
+The parser names the line where it stopped, which is often one or more lines after the mistake: a
 missing colon shows in the line after, an open bracket at the end of the file. No message repeats what the
 file holds: it may be a secret.
 """
@@ -93,8 +93,8 @@ class _ParserError:
             sign, line, closed_by = opened
             if closed_by == _CLOSED_BY[sign]:
                 return self.line, f"a comma is missing inside {sign} {closed_by}"
-            said = f"is closed by {closed_by}" if closed_by else "is not closed"
-            return line, f"the {sign} that opens here {said}"
+            ends = f"is closed by {closed_by}" if closed_by else "is not closed"
+            return line, f"the {sign} that opens here {ends}"
         found = re.search(r"but found '([\]}])'", self._problem)
         return (self.line, f"{found[1]} closes nothing that is open") if found else None
 
@@ -163,7 +163,7 @@ class _ParserError:
         return f"a value may not begin with {sign}; put quotes around it"
 
     def _tokens(self) -> Iterator[yaml.Token]:
-        """The words of the text, as far as they can be told apart."""
+        """The tokens of the text, up to the first error."""
         try:
             yield from yaml.scan(self._text)
         except yaml.YAMLError:

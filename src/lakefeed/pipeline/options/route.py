@@ -39,17 +39,17 @@ class Route:
 
     @cached_property
     def base(self) -> str:
-        """The directory or prefix below which all tables of the route lie."""
-        first = next(place for place, step in enumerate(self._steps) if "{" in step)
+        """The directory or prefix that contains all tables of the route."""
+        first = next(at for at, step in enumerate(self._steps) if "{" in step)
         return "/".join(self._steps[:first])
 
     @cached_property
     def depth(self) -> int:
-        """How many directories below the base a table lies."""
+        """How many directories below the base a table is."""
         return len(self._steps) - self.base.count("/") - 1
 
     def path(self, key: Key) -> str:
-        """Where the table of these values lies."""
+        """The path of the table of these values."""
         values = dict(zip(self.columns, key, strict=True))
         return _COLUMN.sub(lambda found: values[found[1]], self.template)
 
@@ -63,14 +63,14 @@ class Route:
         found = self._pattern.fullmatch(path)
         if found is None:
             return None
-        key = tuple(found[f"c{place}"] for place in range(len(self.columns)))
+        key = tuple(found[f"c{at}"] for at in range(len(self.columns)))
         return None if self.is_hidden(key) else key
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         text, seen = "", set()
-        for place, piece in enumerate(_COLUMN.split(self.template)):
-            if place % 2 == 0:
+        for at, piece in enumerate(_COLUMN.split(self.template)):
+            if at % 2 == 0:
                 text += re.escape(piece)
                 continue
             group = f"c{self.columns.index(piece)}"
