@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
-from lakefeed.engine.run_events import Started, Starting, Watcher, all_of
+from lakefeed.engine.run_events import Started, Starting, Watcher, all_of, unwatched
 from lakefeed.engine.spark.delta import delta_settings, needs_delta
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.engine.spark.session import spark_session
@@ -36,15 +36,14 @@ def run(
     *,
     once: bool = False,
     master: str | None = None,
-    watch: Watcher | None = None,
+    watch: Watcher = unwatched,
     state: RunState | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Run a pipeline until `stop` is set, or with `once` until all is read that was there at the start.
 
-    The page is served if the file has `http`. `state` is one that somebody else reads as well; without it,
-    one is kept only if it is served. Raises the first error that ended a source or a table, after the others
-    have come to their end.
+    The page is served if the file has `http`. `state` is one that somebody else reads as well. Raises the
+    first error that ended a source or a table, after the others have come to their end.
     """
     folder = Path(pipeline.state) / pipeline.name
     stop = stop or threading.Event()
@@ -52,10 +51,10 @@ def run(
     # The lock comes first: a second instance must not hear that its port is taken.
     with (
         only_instance(pipeline),
-        _watched(pipeline, state, watch) as tell,
+        _watched(pipeline, state or RunState(pipeline), watch) as tell,
         _spark(pipeline, once, master, folder / "spark.log", tell) as session,
     ):
-        # Positions come from the tables, so what an earlier run left here has nothing to say.
+        # Positions come from the tables, so checkpoints that an earlier run left are of no use.
         checkpoints = folder / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
         tables = Tables(pipeline)
@@ -69,43 +68,30 @@ def run(
 
 
 @contextmanager
-def _spark(
-    pipeline: Pipeline, once: bool, master: str | None, log: Path, watch: Watcher
-) -> Iterator[SparkSession]:
-    """Start Spark, or use the session of the program; with Spark's own Delta where upkeep needs it."""
-    conf = pipeline.spark.conf
-    if needs_delta(pipeline) and not once:
-        conf = delta_settings(conf)
-
-    def starting() -> None:
-        watch(Starting())
-
-    with spark_session(pipeline.name, master or pipeline.spark.master, conf, log, starting) as session:
-        # A program may have brought a session with another master.
-        refuse_unshared_disks(pipeline, str(session.sparkContext.master))
-        watch(Started())
-        yield session
-
-
-@contextmanager
-def _watched(pipeline: Pipeline, state: RunState | None, watch: Watcher | None) -> Iterator[Watcher]:
+def _watched(pipeline: Pipeline, state: RunState, watch: Watcher) -> Iterator[Watcher]:
     """All who watch as one, for the length of a run; the page is served meanwhile."""
-    watchers = ([state.watch] if state else []) + ([watch] if watch else [])
-    with _served(pipeline, state) as serving:
-        yield all_of(*serving, *watchers)
-
-
-@contextmanager
-def _served(pipeline: Pipeline, state: RunState | None) -> Iterator[list[Watcher]]:
-    """Those who must be told so that the page knows; none without `http`."""
     if pipeline.http is None:
-        yield []
+        yield all_of(state.watch, watch)
         return
     from lakefeed.watch.metrics import Metrics
     from lakefeed.watch.web.server import serving
 
-    kept = state or RunState(pipeline)
-    metrics = Metrics(kept)
-    with serving(pipeline, kept, metrics) as address:
+    metrics = Metrics(state)
+    with serving(pipeline, state, metrics) as address:
         _log.info("the page is at %s", address)
-        yield [metrics.watch] if state else [kept.watch, metrics.watch]
+        yield all_of(state.watch, metrics.watch, watch)
+
+
+@contextmanager
+def _spark(
+    pipeline: Pipeline, once: bool, master: str | None, log: Path, watch: Watcher
+) -> Iterator[SparkSession]:
+    """Start Spark, or use the session of the program; with Spark's own Delta where upkeep needs it."""
+    conf, master = pipeline.spark.conf, master or pipeline.spark.master
+    if needs_delta(pipeline) and not once:
+        conf = delta_settings(conf)
+    with spark_session(pipeline.name, master, conf, log, lambda: watch(Starting())) as session:
+        # A program may have brought a session with another master.
+        refuse_unshared_disks(pipeline, str(session.sparkContext.master))
+        watch(Started())
+        yield session
