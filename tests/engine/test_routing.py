@@ -14,7 +14,7 @@ from lakefeed import Pipeline
 from lakefeed.dead_letters.discard import discard
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.inline import run_inline
-from lakefeed.reports.plan import forecast
+from lakefeed.reports.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
@@ -111,7 +111,7 @@ def test_each_value_gets_a_table_with_the_columns_that_its_events_fill(
     }
     proof = verify(Pipeline.from_file(file), deep=True)
     assert proof.sound, proof
-    foreseen = {one.name: (one.action, one.refused) for one in forecast(Pipeline.from_file(file)).tables}
+    foreseen = {one.name: (one.action, one.refused) for one in plan_run(Pipeline.from_file(file)).tables}
     assert foreseen["events/view"] == ("nothing", None)
     assert_each_once(range(9), ids(tmp_path / "lake", set(made) - {"shop_dead_letters"}), list(bad))
 

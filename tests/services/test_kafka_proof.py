@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from lakefeed import DataLoss, Pipeline, TableError
 from lakefeed.dead_letters.find import DeadLetterFilter
-from lakefeed.reports.plan import forecast
+from lakefeed.reports.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
@@ -182,7 +182,7 @@ def test_plan_shows_columns_from_every_partition_and_how_long_the_broker_keeps_e
     broker.produce(name, [b'{"b": "x"}'] * 4, partition=1)
     file = write(tmp_path, broker, name)
 
-    (told,) = forecast(Pipeline.from_file(file)).tables
+    (told,) = plan_run(Pipeline.from_file(file)).tables
     close_consumers()
 
     assert told.columns[:2] == ["a long", "b string"]

@@ -7,7 +7,7 @@ import typer
 from lakefeed.columns.inferred import inferred_from
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import opened, print_report
-from lakefeed.reports.plan import Forecast, PartitionForecast, TableForecast, forecast
+from lakefeed.reports.plan import PlannedPartition, PlannedRun, PlannedTable, plan_run
 from lakefeed.text import counted
 
 
@@ -19,20 +19,20 @@ def plan(file: PipelineFile, overrides: Overrides = None, as_json: Json = False)
     incomplete then.
     """
     with opened(file, overrides) as (pipeline, redactor):
-        found = forecast(pipeline)
+        found = plan_run(pipeline)
     print_report(found, _lines(found), redactor, as_json)
     if any(found.sources.values()) or any(one.refused for one in found.tables):
         raise typer.Exit(1)
 
 
-def _lines(found: Forecast) -> list[str]:
+def _lines(found: PlannedRun) -> list[str]:
     lines = [line for one in found.tables for line in _table(one)]
     errors = [error for error in found.sources.values() if error]
     missing = "The plan is incomplete: the offsets of a source that does not answer are unknown."
     return [*lines, *errors, *([missing] if errors else []), "Nothing was changed."]
 
 
-def _table(one: TableForecast) -> list[str]:
+def _table(one: PlannedTable) -> list[str]:
     what = {"create": f"create at {one.path}", "alter": "alter", "nothing": "nothing to change"}[one.action]
     lines = [f"{one.name}: {what}" if not one.refused else f"{one.name}: would stop: {one.refused}"]
     if one.columns:
@@ -51,14 +51,14 @@ def _table(one: TableForecast) -> list[str]:
     return lines + [f"  warning: {text}" for text in one.warnings]
 
 
-def _origin(one: TableForecast) -> str:
+def _origin(one: PlannedTable) -> str:
     """What the columns are inferred from; a schema that comes with the events is no guess."""
     if not one.seen_in:
         return f", from {counted(one.sampled, 'waiting event')}"
     return f", {inferred_from(one.seen_in, 'waiting event')}"
 
 
-def _waiting(one: TableForecast) -> str:
+def _waiting(one: PlannedTable) -> str:
     """Why no event shows a column."""
     if one.resumes and not one.lag:
         return "; there are none yet"
@@ -66,7 +66,7 @@ def _waiting(one: TableForecast) -> str:
     return f"; {counted(one.lag, 'event')} {waits}, none has a column with a value" if one.sampled else ""
 
 
-def _columns(one: TableForecast) -> list[str]:
+def _columns(one: PlannedTable) -> list[str]:
     """Each column, with what the events hold where nobody declared it; what is inside comes below."""
     seen = [(f"{line.partition(' ')[0].replace('[]', '')}.", line) for line in one.seen]
     lines = []
@@ -77,6 +77,6 @@ def _columns(one: TableForecast) -> list[str]:
     return lines
 
 
-def _resume(source: str, name: str, at: PartitionForecast) -> str:
+def _resume(source: str, name: str, at: PlannedPartition) -> str:
     how = "begins at" if at.begins else "continues at"
     return f"  {source} {name}: {how} {at.next:,}, end {at.end:,}, lag {at.lag:,}"

@@ -9,7 +9,7 @@ import typer
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import opened, print_report
 from lakefeed.reports import verify as report
-from lakefeed.reports.verify import PartitionProof, PipelineProof, TableProof
+from lakefeed.reports.verify import VerifiedPartition, VerifiedPipeline, VerifiedTable
 from lakefeed.text import counted, listed
 
 
@@ -32,7 +32,7 @@ def verify(
         raise typer.Exit(3)
 
 
-def _lines(found: PipelineProof) -> list[str]:
+def _lines(found: VerifiedPipeline) -> list[str]:
     lines = [line for one in (*found.tables, found.dead_letters) for line in _table(one)]
     count = sum(len(one.findings) for one in (*found.tables, found.dead_letters))
     if count:
@@ -44,7 +44,7 @@ def _lines(found: PipelineProof) -> list[str]:
     return [*lines, f"{found.pipeline}: {verdict}"]
 
 
-def _partition(at: PartitionProof, name: str) -> str:
+def _partition(at: VerifiedPartition, name: str) -> str:
     if at.next <= at.first:
         return f"  {name}: nothing read yet, the next offset is {at.next}"
     handled = f", {at.settled:,} more replayed or discarded" if at.settled else ""
@@ -54,7 +54,7 @@ def _partition(at: PartitionProof, name: str) -> str:
     )
 
 
-def _table(one: TableProof) -> list[str]:
+def _table(one: VerifiedTable) -> list[str]:
     if one.version is None:
         state = "not created yet" if not one.findings else "could not be read"
         return [f"{one.name}: {state}", *(f"  ! {finding}" for finding in one.findings)]

@@ -1,4 +1,4 @@
-"""Sources as commands ask them that only look: all at the same time, and only for some seconds."""
+"""Asks all sources of a pipeline at once, and only for some seconds, for commands that change nothing."""
 
 from __future__ import annotations
 

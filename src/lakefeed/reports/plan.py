@@ -1,4 +1,4 @@
-"""Forecast: what a run would create, change, resume from and read. Changes nothing and starts no JVM."""
+"""`plan`: what a run would create, change, resume from and read. Changes nothing and starts no JVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lakefeed.text import counted
 
 
 @dataclass
-class PartitionForecast:
+class PlannedPartition:
     """Where reading a partition would go on; `begins` where the table has no position in it yet."""
 
     next: int
@@ -43,7 +43,7 @@ class PartitionForecast:
 
 
 @dataclass
-class TableForecast:
+class PlannedTable:
     """What a run would do with one table: create, alter, nothing, or stop with the reason in `refused`."""
 
     name: str
@@ -56,7 +56,7 @@ class TableForecast:
     seen: list[str] = field(default_factory=list)
     """For every inferred column, and every field in one: its type, and what the sample holds."""
     properties: dict[str, str] = field(default_factory=dict)
-    resumes: dict[str, dict[str, PartitionForecast]] = field(default_factory=dict)
+    resumes: dict[str, dict[str, PlannedPartition]] = field(default_factory=dict)
     lag: int = 0
     seen_in: int = 0
     """The sampled events that the inferred columns were seen in."""
@@ -69,46 +69,46 @@ class TableForecast:
 
 
 @dataclass
-class Forecast:
+class PlannedRun:
     """All tables of a pipeline, and what keeps a source from answering."""
 
     pipeline: str
-    tables: list[TableForecast]
+    tables: list[PlannedTable]
     sources: dict[str, str | None]
     """None where the source answers, else why it does not."""
 
 
-def forecast(pipeline: Pipeline) -> Forecast:
-    """Look at tables and sources, and tell what a run would do."""
-    lake = Tables(pipeline)
-    places = _places(lake)
-    tables = {name: TableForecast(name, _path(handle)) for name, handle in places.items()}
-    samples: dict[str, list[SampleOutcome]] = {name: [] for name in tables}
+def plan_run(pipeline: Pipeline) -> PlannedRun:
+    """Look at tables and sources, and return what a run would do."""
+    tables = Tables(pipeline)
+    handles = _handles(tables)
+    plans = {name: PlannedTable(name, _path(handle)) for name, handle in handles.items()}
+    samples: dict[str, list[SampleOutcome]] = {name: [] for name in plans}
     warnings = Warnings(pipeline.name)
-    for name, handle in places.items():
-        with _refusing(tables[name]):
+    for name, handle in handles.items():
+        with _refusing(plans[name]):
             if (table := handle.look()) is not None:
                 warnings.look_at_table(handle, table)
     with asking(pipeline) as asked:
         for source in asked.clients:
             try:
-                _ask(lake, source, asked, places, tables, samples, warnings)
+                _ask(tables, source, asked, handles, plans, samples, warnings)
             except LakefeedError as error:
                 asked.troubles[source] = named(source, str(error))
-    for name, handle in places.items():
-        told = tables[name]
-        with _refusing(told):
-            _foresee(handle, told, samples[name])
+    for name, handle in handles.items():
+        plan = plans[name]
+        with _refusing(plan):
+            _plan_table(handle, plan, samples[name])
         warnings.look_at_sample(handle, samples[name])
-        told.warnings = warnings.of(name)
-        told.lag = sum(at.lag for resumed in told.resumes.values() for at in resumed.values())
-    return Forecast(pipeline.name, list(tables.values()), asked.troubles)
+        plan.warnings = warnings.of(name)
+        plan.lag = sum(at.lag for resumed in plan.resumes.values() for at in resumed.values())
+    return PlannedRun(pipeline.name, list(plans.values()), asked.troubles)
 
 
-def _places(lake: Tables) -> dict[str, TableHandle]:
+def _handles(tables: Tables) -> dict[str, TableHandle]:
     """The tables that are there or will be; a route stands for the tables that it may still make."""
-    lake.find_routed()
-    return {**lake.handles, **lake.routes}
+    tables.find_routed()
+    return {**tables.handles, **tables.routes}
 
 
 def _path(handle: TableHandle) -> str:
@@ -116,44 +116,44 @@ def _path(handle: TableHandle) -> str:
 
 
 def _ask(
-    lake: Tables,
+    tables: Tables,
     source: str,
     asked: Asked,
-    places: dict[str, TableHandle],
-    tables: dict[str, TableForecast],
+    handles: dict[str, TableHandle],
+    plans: dict[str, PlannedTable],
     samples: dict[str, list[SampleOutcome]],
     warnings: Warnings,
 ) -> None:
     """Ask one source where each of its tables would go on, and for some of the events that wait."""
-    pipeline = lake.pipeline
+    pipeline = tables.pipeline
     spec, client, ends = source_of(pipeline, source), asked.clients[source], asked.ends[source]
     starts: dict[str, Offsets] = {}
-    for name, handle in places.items():
+    for name, handle in handles.items():
         if handle.spec and source in handle.spec.from_:
-            with _refusing(tables[name]):
+            with _refusing(plans[name]):
                 seen = StreamsClient(client, spec, handle.spec)
                 starts[name] = _start(seen, handle, pipeline, source, warnings)
                 if not _held(handle, pipeline, source):
-                    warnings.add(name, foreseen(lake, source, name, starts[name]))
+                    warnings.add(name, foreseen(tables, source, name, starts[name]))
     for name, start in starts.items():
-        held = _held(places[name], pipeline, source)
+        held = _held(handles[name], pipeline, source)
         lags = client.rows_between(start, ends)
-        tables[name].resumes[source] = {
-            partition: PartitionForecast(at, ends.get(partition, at), lags[partition], partition not in held)
+        plans[name].resumes[source] = {
+            partition: PlannedPartition(at, ends.get(partition, at), lags[partition], partition not in held)
             for partition, at in sorted(start.items())
         }
-    _warn_of_retention(client.retention(), source, {name: places[name] for name in starts}, warnings)
+    _warn_of_retention(client.retention(), source, {name: handles[name] for name in starts}, warnings)
     for names in _alike(starts):
         payloads = read_sample(spec, client, lowest(starts[name] for name in names), ends)
         for name in names:
-            with _refusing(tables[name]):
-                samples[name].append(take_sample(places[name], spec, payloads))
+            with _refusing(plans[name]):
+                samples[name].append(take_sample(handles[name], spec, payloads))
 
 
 def _warn_of_retention(
-    retention: dict[str, float], source: str, places: dict[str, TableHandle], warnings: Warnings
+    retention: dict[str, float], source: str, handles: dict[str, TableHandle], warnings: Warnings
 ) -> None:
-    for name, handle in places.items():
+    for name, handle in handles.items():
         own = {one: kept for one, kept in retention.items() if handle.spec and handle.spec.takes(one)}
         warnings.look_at_retention(source, own, [name])
 
@@ -190,32 +190,32 @@ def _start(
     return start
 
 
-def _foresee(handle: TableHandle, told: TableForecast, samples: list[SampleOutcome]) -> None:
+def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOutcome]) -> None:
     """Whether the table is created, altered or left as it is, given what the sample shows."""
     assert handle.spec is not None
-    told.sampled = sum(one.events for one in samples)
+    plan.sampled = sum(one.events for one in samples)
     for one in samples:
         for code, count in one.dead_letters.items():
-            told.sampled_dead_letters[code] = told.sampled_dead_letters.get(code, 0) + count
+            plan.sampled_dead_letters[code] = plan.sampled_dead_letters.get(code, 0) + count
     table = handle.look()
     new = _merged(samples)
     if new is not None:
         refuse_too_wide(handle.name, handle.columns(), new)
-        told.seen = inferred_lines(new, handle.spec.evolve.type_change)
-        told.seen_in = events_seen(new)
+        plan.seen = inferred_lines(new, handle.spec.evolve.type_change)
+        plan.seen_in = events_seen(new)
     if table is None:
-        _foresee_creation(handle, told, new)
+        _plan_creation(handle, plan, new)
         return
     if new is not None:
         refuse_new_columns(handle, new)
     lacking = handle.changes(table)
-    told.replaces = _replaced(handle, table)
+    plan.replaces = _replaced(handle, table)
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []
-    told.columns = _added(table, [*lacking, *seen])
-    told.inferred = bool(seen)
-    told.properties = _changed(handle, table)
-    told.action = "alter" if told.columns or told.properties else "nothing"
+    plan.columns = _added(table, [*lacking, *seen])
+    plan.inferred = bool(seen)
+    plan.properties = _changed(handle, table)
+    plan.action = "alter" if plan.columns or plan.properties else "nothing"
 
 
 def _replaced(handle: TableHandle, table: LakeTable) -> str | None:
@@ -228,20 +228,20 @@ def _replaced(handle: TableHandle, table: LakeTable) -> str | None:
     return f"replaces {rows} at its first commit with rows"
 
 
-def _foresee_creation(handle: TableHandle, told: TableForecast, new: pa.Schema | None) -> None:
+def _plan_creation(handle: TableHandle, plan: PlannedTable, new: pa.Schema | None) -> None:
     assert handle.spec is not None
     if not handle.spec.create:
-        told.refused = f"there is no Delta table at {handle.path} and `create` is false"
+        plan.refused = f"there is no Delta table at {handle.path} and `create` is false"
         return
-    told.action, told.properties = "create", dict(handle.spec.properties)
+    plan.action, plan.properties = "create", dict(handle.spec.properties)
     declared = handle.spec.declared
     columns = merge_fields(declared or (), new or ())
-    told.inferred = declared is None or new is not None
+    plan.inferred = declared is None or new is not None
     if not columns:
         return
     schema = pa.schema(columns)
     check_partitioning(handle.partition_fields, schema)
-    told.columns = [_column(column) for column in handle.table_schema(schema)]
+    plan.columns = [_column(column) for column in handle.table_schema(schema)]
 
 
 def _merged(samples: list[SampleOutcome]) -> pa.Schema | None:
@@ -271,11 +271,11 @@ def _column(column: pa.Field) -> str:
 
 
 @contextmanager
-def _refusing(told: TableForecast) -> Iterator[None]:
-    """Keep what would stop a table for its forecast. A source that is away concerns more than one table."""
+def _refusing(plan: PlannedTable) -> Iterator[None]:
+    """Keep in the plan what would stop a table. A source that is away concerns more than one table."""
     try:
         yield
     except LakefeedError as error:
         if isinstance(error, SourceError) and error.retryable:
             raise
-        told.refused = told.refused or str(error)
+        plan.refused = plan.refused or str(error)

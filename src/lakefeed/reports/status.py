@@ -1,4 +1,4 @@
-"""Status: what the tables of a pipeline hold and how far behind their sources they are. Starts no JVM."""
+"""`status`: what the tables of a pipeline hold and how far behind their sources they are. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class PipelineStatus:
 
 def status(pipeline: Pipeline) -> PipelineStatus:
     """Look at every table's log and ask every source for its ends."""
-    lake = Tables(pipeline)
-    lake.find_routed()
+    tables = Tables(pipeline)
+    tables.find_routed()
     with asking(pipeline) as asked:
-        tables = [_table(pipeline, handle, asked.clients, asked.ends) for handle in lake.handles.values()]
-        letters = _table(pipeline, lake.dead_letters, {}, {})
-    return PipelineStatus(pipeline.name, tables, letters, asked.troubles)
+        found = [_table(pipeline, handle, asked.clients, asked.ends) for handle in tables.handles.values()]
+        dead_letters = _table(pipeline, tables.dead_letters, {}, {})
+    return PipelineStatus(pipeline.name, found, dead_letters, asked.troubles)
 
 
 def _table(

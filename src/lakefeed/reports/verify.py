@@ -1,4 +1,4 @@
-"""Verification: every table of a pipeline and its dead letters, proved from their logs. Starts no JVM."""
+"""`verify`: every table of a pipeline and its dead letters, proved from their logs. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakefeed.text import counted
 
 
 @dataclass
-class PartitionProof:
+class VerifiedPartition:
     """The offsets of one source partition that a table has read, one behind the other from `first` on."""
 
     pipeline: str
@@ -36,7 +36,7 @@ class PartitionProof:
 
 
 @dataclass
-class TableProof:
+class VerifiedTable:
     """What was proved of one table. A table that does not exist yet has no version."""
 
     name: str
@@ -47,7 +47,7 @@ class TableProof:
     files: int = 0
     pipelines: list[str] = field(default_factory=list)
     """Whoever feeds it."""
-    partitions: list[PartitionProof] = field(default_factory=list)
+    partitions: list[VerifiedPartition] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -56,86 +56,95 @@ class TableProof:
 
 
 @dataclass
-class PipelineProof:
+class VerifiedPipeline:
     """All tables of a pipeline; `sound` when nothing was found and all could be counted."""
 
     pipeline: str
     sound: bool
-    tables: list[TableProof]
-    dead_letters: TableProof
+    tables: list[VerifiedTable]
+    dead_letters: VerifiedTable
 
 
-def verify(pipeline: Pipeline, *, deep: bool = False) -> PipelineProof:
+def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
     """Prove every table from its own log; with `deep`, look for repeated events in the data as well."""
-    lake = Tables(pipeline)
-    lake.find_routed()
-    # Tables before letters: while a pipeline runs, its letters land first, so these may only be further.
-    tables = [(handle, *_proof(handle)) for handle in lake.handles.values()]
-    letters_proof, letters_log = _proof(lake.dead_letters, letters=True)
-    letters = _told(lake.dead_letters, letters_proof, letters_log)
-    letters_scan = None
-    # The tables' logs tell how many letters there were; how many are left, the letters themselves.
-    if letters_proof and (deep or not letters_proof.untouched):
-        letters_scan = scan(lake.dead_letters.store, letters_proof.present, OF_LETTERS)
-    if deep and letters_scan and letters_proof:
-        letters.findings += _repeated_letters(letters_scan, letters_proof.version)
-    told = []
-    for handle, proof, log in tables:
-        told.append(_told(handle, proof, log))
+    tables = Tables(pipeline)
+    tables.find_routed()
+    # Tables first: a running pipeline commits dead letters before rows, so these may only be further.
+    proved = [(handle, *_proof(handle)) for handle in tables.handles.values()]
+    dead_letters_proof, dead_letters_log = _proof(tables.dead_letters, dead_letters=True)
+    dead_letters = _verified(tables.dead_letters, dead_letters_proof, dead_letters_log)
+    dead_letters_scan = None
+    # The tables' logs tell how many dead letters there were; the dead letters, how many are left.
+    if dead_letters_proof and (deep or not dead_letters_proof.untouched):
+        dead_letters_scan = scan(tables.dead_letters.store, dead_letters_proof.present, OF_LETTERS)
+    if deep and dead_letters_scan and dead_letters_proof:
+        dead_letters.findings += _repeated_dead_letters(dead_letters_scan, dead_letters_proof.version)
+    verified = []
+    for handle, proof, log in proved:
+        one = _verified(handle, proof, log)
+        verified.append(one)
         if proof is None:
             continue
-        told[-1].findings += _letters_in_place(pipeline, handle, proof, letters_proof)
+        one.findings += _dead_letters_present(pipeline, handle, proof, dead_letters_proof)
         copies = copied(pipeline, handle, proof)
         findings, notes = told_of_copies(handle, proof.version, copies)
-        told[-1].findings += findings
-        told[-1].notes += notes
-        if letters_scan and letters_proof and not letters_proof.untouched:
-            _count_what_is_left(pipeline, handle, told[-1], letters_scan)
+        one.findings += findings
+        one.notes += notes
+        if dead_letters_scan and dead_letters_proof and not dead_letters_proof.untouched:
+            _count_what_is_left(pipeline, handle, one, dead_letters_scan)
         if deep:
-            _look_deep(pipeline, handle, proof, told[-1], copies)
-        if deep and letters_scan and letters_proof and _only_runs(proof, letters_proof):
-            told[-1].findings += _count_letters(pipeline, handle, proof, letters_scan, letters_proof)
-    sound = all(one.complete and not one.findings for one in (*told, letters))
-    return PipelineProof(pipeline.name, sound, told, letters)
+            _look_deep(pipeline, handle, proof, one, copies)
+        if deep and dead_letters_scan and dead_letters_proof and _only_runs(proof, dead_letters_proof):
+            one.findings += _count_dead_letters(
+                pipeline, handle, proof, dead_letters_scan, dead_letters_proof
+            )
+    sound = all(one.complete and not one.findings for one in (*verified, dead_letters))
+    return VerifiedPipeline(pipeline.name, sound, verified, dead_letters)
 
 
 def _only_runs(*proofs: Proof) -> bool:
     return all(proof.untouched and proof.first == 0 and not proof.missing for proof in proofs)
 
 
-def _proof(handle: TableHandle, *, letters: bool = False) -> tuple[Proof | None, Log | LakefeedError | None]:
+def _proof(
+    handle: TableHandle, *, dead_letters: bool = False
+) -> tuple[Proof | None, Log | LakefeedError | None]:
     try:
         log = Log.open(handle.store)
-        return (prove(log, letters=letters) if log else None), log
+        return (prove(log, letters=dead_letters) if log else None), log
     except LakefeedError as error:
         if error.retryable:
             raise
         return None, error
 
 
-def _told(handle: TableHandle, proof: Proof | None, log: Log | LakefeedError | None) -> TableProof:
-    told = TableProof(handle.name, handle.path)
+def _verified(handle: TableHandle, proof: Proof | None, log: Log | LakefeedError | None) -> VerifiedTable:
+    verified = VerifiedTable(handle.name, handle.path)
     if isinstance(log, LakefeedError):
-        told.findings.append(Finding("log", str(log)))
+        verified.findings.append(Finding("log", str(log)))
     if proof is None:
-        return told
-    told.version, told.checked_from = proof.version, proof.first
-    told.rows, told.files, told.complete = proof.rows, proof.files, proof.complete
+        return verified
+    verified.version, verified.checked_from = proof.version, proof.first
+    verified.rows, verified.files, verified.complete = proof.rows, proof.files, proof.complete
     chains = sorted(proof.chains.items(), key=lambda named: (named[1].partition, named[0]))
-    told.partitions = [
-        PartitionProof(name.partition("/")[0], one.partition, one.first, one.next, one.read, one.letters)
+    verified.partitions = [
+        VerifiedPartition(name.partition("/")[0], one.partition, one.first, one.next, one.read, one.letters)
         for name, one in chains
     ]
-    told.pipelines = pipelines_of(proof) if chains else []
-    told.findings, told.notes, told.unchecked = list(proof.findings), list(proof.notes), proof.unchecked
-    return told
+    verified.pipelines = pipelines_of(proof) if chains else []
+    verified.findings, verified.notes, verified.unchecked = (
+        list(proof.findings),
+        list(proof.notes),
+        proof.unchecked,
+    )
+    return verified
 
 
-def _letters_in_place(
-    pipeline: Pipeline, handle: TableHandle, proof: Proof, letters: Proof | None
+def _dead_letters_present(
+    pipeline: Pipeline, handle: TableHandle, proof: Proof, dead_letters: Proof | None
 ) -> list[Finding]:
     """The dead letters that the table counts are there, and none waits for a replay that was cut short."""
-    held = letters.snapshot.transactions if letters else {}
+    held = dead_letters.snapshot.transactions if dead_letters else {}
     found = []
     for source in handle.spec.from_ if handle.spec else ():
         for name, chain in _chains(proof, pipeline.name, source):
@@ -146,7 +155,7 @@ def _letters_in_place(
                 found.append(Finding("letters", text, proof.version, chain.partition, start, end))
     ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
     settled = held.get(replay_id(pipeline.name, handle.name), 0)
-    if letters and ordered > settled:
+    if dead_letters and ordered > settled:
         text = (
             "a replay or rewind was interrupted before it updated its dead letters; the next run completes it"
         )
@@ -163,27 +172,29 @@ def _chains(proof: Proof, pipeline: str, source: str) -> list[tuple[tuple[str, s
     ]
 
 
-def _count_what_is_left(pipeline: Pipeline, handle: TableHandle, told: TableProof, letters: Scan) -> None:
+def _count_what_is_left(
+    pipeline: Pipeline, handle: TableHandle, verified: VerifiedTable, dead_letters: Scan
+) -> None:
     """The dead letters of each partition as they are now, after some were replayed or discarded."""
     for source in handle.spec.from_ if handle.spec else ():
-        left, _ = _letters_of(pipeline, source, handle, letters)
-        for one in told.partitions:
+        left, _ = _dead_letters_of(pipeline, source, handle, dead_letters)
+        for one in verified.partitions:
             if one.pipeline == pipeline.name and one.partition.startswith(f"{source}/"):
                 now = left[one.partition.removeprefix(f"{source}/")]
                 one.settled, one.dead_letters = max(0, one.dead_letters - now), now
 
 
 def _look_deep(
-    pipeline: Pipeline, handle: TableHandle, proof: Proof, told: TableProof, copies: list[Copied]
+    pipeline: Pipeline, handle: TableHandle, proof: Proof, verified: VerifiedTable, copies: list[Copied]
 ) -> None:
     found = scan(handle.store, proof.present, OF_ROWS)
     for file in proof.present:
         length = found.lengths[file.path]
         if file.rows is not None and length != file.rows:
             text = f"{file.path} holds {length:,} rows, the log says {file.rows:,}"
-            told.findings.append(Finding("count", text, proof.version))
+            verified.findings.append(Finding("count", text, proof.version))
     if found.without_origin:
-        told.unchecked.append(
+        verified.unchecked.append(
             f"{counted(found.without_origin, 'row')} without metadata columns: `metadata: true` would let "
             "repeated events be found in them"
         )
@@ -192,11 +203,11 @@ def _look_deep(
     for origin, repeated in found.repeated.items():
         chain = owner(origin)
         if chain is None:
-            told.unchecked.append(f"partition {_shown(origin)} has no pipeline that is known to feed it")
+            verified.unchecked.append(f"partition {_shown(origin)} has no pipeline that is known to feed it")
         elif chain.partition.partition("/")[2] not in shared:
             text = f"{chain.partition}: {_there_twice('event', repeated)}"
             span = (repeated.first, repeated.last + 1)
-            told.findings.append(Finding("duplicate", text, proof.version, chain.partition, *span))
+            verified.findings.append(Finding("duplicate", text, proof.version, chain.partition, *span))
     furthest: dict[str, int] = {}
     for name, chain in proof.chains.items():
         furthest[name.split("/")[2]] = max(chain.next, furthest.get(name.split("/")[2], 0))
@@ -207,7 +218,7 @@ def _look_deep(
                 # Another pipeline has read further.
                 continue
             text = f"{chain.partition}: the table holds offset {highest}, its position is {chain.next}"
-            told.findings.append(
+            verified.findings.append(
                 Finding("reset", text, proof.version, chain.partition, chain.next, highest + 1)
             )
 
@@ -218,7 +229,7 @@ def _there_twice(noun: str, repeated: Repeated) -> str:
 
 
 def _owners(pipeline: Pipeline, handle: TableHandle, proof: Proof) -> Callable[[Origin], Chain | None]:
-    """Answers whose an event is by its topic and partition; None where several sources may be meant."""
+    """Return a function from topic and partition to the chain that has read them; None where unclear."""
     sources = list(handle.spec.from_) if handle.spec else []
 
     def owner(origin: Origin) -> Chain | None:
@@ -232,10 +243,10 @@ def _owners(pipeline: Pipeline, handle: TableHandle, proof: Proof) -> Callable[[
     return owner
 
 
-def _repeated_letters(letters: Scan, version: int) -> list[Finding]:
+def _repeated_dead_letters(dead_letters: Scan, version: int) -> list[Finding]:
     """A record is a dead letter of a table once."""
     found = []
-    for (_, source, table, topic, number), repeated in letters.repeated.items():
+    for (_, source, table, topic, number), repeated in dead_letters.repeated.items():
         often = "twice" if repeated.rows == repeated.events else "more than once"
         text = (
             f"{counted(repeated.events, 'dead letter')} of table {table} there {often}, the first is "
@@ -245,37 +256,37 @@ def _repeated_letters(letters: Scan, version: int) -> list[Finding]:
     return found
 
 
-def _letters_of(
-    pipeline: Pipeline, source: str, handle: TableHandle, letters: Scan
+def _dead_letters_of(
+    pipeline: Pipeline, source: str, handle: TableHandle, dead_letters: Scan
 ) -> tuple[Counter[str], dict[str, tuple[int, int]]]:
     """How many dead letters of a table there are of each partition, and their lowest and highest offset."""
     counts: Counter[str] = Counter()
     reach: dict[str, tuple[int, int]] = {}
-    for origin, count in letters.counts.items():
+    for origin, count in dead_letters.counts.items():
         owner, of_source, table, topic, number = origin
         if (owner, of_source, table) == (pipeline.name, source, handle.name):
             partition = source_of(pipeline, source).partition_of(topic, number)
             counts[partition] += count
-            here = letters.lowest[origin], letters.highest[origin]
+            here = dead_letters.lowest[origin], dead_letters.highest[origin]
             lowest, highest = reach.get(partition, here)
             reach[partition] = min(here[0], lowest), max(here[1], highest)
     return counts, reach
 
 
-def _count_letters(
-    pipeline: Pipeline, handle: TableHandle, proof: Proof, letters: Scan, log: Proof
+def _count_dead_letters(
+    pipeline: Pipeline, handle: TableHandle, proof: Proof, dead_letters: Scan, log: Proof
 ) -> list[Finding]:
     """As many dead letters as the table's commits have counted; for tables that only runs have changed."""
     found = []
     for source in handle.spec.from_ if handle.spec else ():
-        counts, reach = _letters_of(pipeline, source, handle, letters)
+        counts, reach = _dead_letters_of(pipeline, source, handle, dead_letters)
         for name, chain in _chains(proof, pipeline.name, source):
             partition = name[2]
-            # After a crash between the two commits, letters are ahead of the table until the next run. Those
-            # of a table that was made anew may lie before its beginning, where its source has lost events.
+            # After a crash between the two commits, dead letters are ahead of the table until the next run.
+            # Those of a table that was made anew may lie before its first offset, where events were lost.
             lowest, highest = reach.get(partition, (chain.first, -1))
             outside = lowest < chain.first or highest >= chain.next
-            # Letters that are older than the table may be of a topic that had the name before.
+            # Dead letters that are older than the table may be of a topic that had the name before.
             since = log.lettered.get(application_id(*name, dead_letters_of=handle.name))
             older = since is not None and proof.created is not None and since < proof.created
             wrong = counts[partition] < chain.letters if older else counts[partition] != chain.letters

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from lakefeed.commands.plan import _table
-from lakefeed.reports.plan import PartitionForecast, TableForecast
+from lakefeed.reports.plan import PlannedPartition, PlannedTable
 from support.command_line import Lakefeed
 from support.dead_shop import write
 from support.offline import drain
@@ -47,8 +47,8 @@ def test_plan_of_a_run_that_would_stop_fails(lakefeed: Lakefeed, tmp_path: Path)
 
 
 def test_plan_says_why_waiting_events_show_no_column() -> None:
-    told = TableForecast("events", "lake/events", "create")
-    told.resumes = {"clicks": {"0": PartitionForecast(0, 3, 3, True)}}
+    told = PlannedTable("events", "lake/events", "create")
+    told.resumes = {"clicks": {"0": PlannedPartition(0, 3, 3, True)}}
 
     told.lag = told.sampled = 3
     waiting = _table(told)[1]
@@ -62,7 +62,7 @@ def test_plan_says_why_waiting_events_show_no_column() -> None:
 
 
 def test_plan_warns_of_columns_that_few_events_show() -> None:
-    told = TableForecast("events", "lake/events", "create", ["id long"], inferred=True)
+    told = PlannedTable("events", "lake/events", "create", ["id long"], inferred=True)
     told.sampled = told.seen_in = 1
 
     assert _table(told)[1] == (

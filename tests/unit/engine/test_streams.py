@@ -15,7 +15,7 @@ from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import run_inline
 from lakefeed.events import Split
 from lakefeed.pipeline.test_file import Sample
-from lakefeed.reports.plan import forecast
+from lakefeed.reports.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.sources import source_of
@@ -170,7 +170,7 @@ def test_the_source_may_forget_what_the_tables_of_each_stream_have(
 
 def test_status_and_plan_tell_of_the_streams_that_a_table_takes(shop: Shop) -> None:
     shop.send("clicks", 13)
-    foreseen = {table.name: table for table in forecast(shop.pipeline()).tables}
+    foreseen = {table.name: table for table in plan_run(shop.pipeline()).tables}
     shop.run()
     shop.send("clicks", 14, 15)
     told = {table.name: table for table in status(shop.pipeline()).tables}

@@ -15,7 +15,7 @@ from lakefeed import Pipeline
 from lakefeed.columns.column_types import type_text
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.test_file import Case
-from lakefeed.reports.plan import TableForecast, forecast
+from lakefeed.reports.plan import PlannedTable, plan_run
 from lakefeed.testing import Landed, Sample, check, run_samples
 from lakefeed.testing.landed import _moved
 
@@ -113,7 +113,7 @@ def test_plan_shows_what_was_seen_and_foresees_what_a_run_refuses(tmp_path: Path
     pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
     moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, tmp_path / "run")
 
-    (told,) = forecast(moved).tables
+    (told,) = plan_run(moved).tables
 
     assert told.columns == ["id long", "total double", "o struct<v: long>"]
     assert told.seen == [
@@ -134,7 +134,7 @@ def test_plan_warns_loudly_when_inferred_columns_refuse_a_tenth_of_the_events(tm
     pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
     moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, tmp_path / "run")
 
-    (told,) = forecast(moved).tables
+    (told,) = plan_run(moved).tables
 
     assert told.warnings == [
         "12 of 100 sampled events (12.0%) would become dead letters; to take them all, declare "
@@ -142,13 +142,13 @@ def test_plan_warns_loudly_when_inferred_columns_refuse_a_tenth_of_the_events(tm
     ]
 
 
-def waiting(folder: Path, have: pa.Table, events: list[Any], text: str = ORDERS) -> TableForecast:
+def waiting(folder: Path, have: pa.Table, events: list[Any], text: str = ORDERS) -> PlannedTable:
     """What is foretold for a table that has these rows."""
     (folder / "shop.yaml").write_text(text)
     pipeline = Pipeline.from_file(folder / "shop.yaml")
     moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, folder / "run")
     write_deltalake(Tables(moved).handles["orders"].path, have)
-    (told,) = forecast(moved).tables
+    (told,) = plan_run(moved).tables
     return told
 
 
@@ -197,7 +197,7 @@ def test_plan_test_and_run_infer_the_same(parts: list[tuple[Any, Any, int]]) -> 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "shop.yaml").write_text(ORDERS)
         pipeline = Pipeline.from_file(Path(folder) / "shop.yaml")
-        (planned,) = forecast(_moved(pipeline, samples, Path(folder) / "plan")).tables
+        (planned,) = plan_run(_moved(pipeline, samples, Path(folder) / "plan")).tables
         landed = run_samples(pipeline, samples, Path(folder) / "run")
         case = Case(events=samples, tables={"orders": {"rows": []}})
         (verdict,) = check(pipeline.model_copy(update={"tests": {"case": case}}))

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from lakefeed import Fenced, Pipeline, TableError
 from lakefeed.engine.instance import only_instance
-from lakefeed.reports.plan import forecast
+from lakefeed.reports.plan import plan_run
 from support.offline import drain
 
 
@@ -63,7 +63,7 @@ def test_renamed_pipeline_is_told_what_to_do_and_writes_nothing(lake: Tables) ->
         "for a second copy of the events choose another path."
     )
     assert lake.rows == 100
-    assert forecast(Pipeline.from_file(renamed)).tables[0].refused == str(refused.value)
+    assert plan_run(Pipeline.from_file(renamed)).tables[0].refused == str(refused.value)
 
 
 def test_renamed_source_is_told_the_same(lake: Tables) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefeed.reports.plan import TableForecast, forecast
+from lakefeed.reports.plan import PlannedTable, plan_run
 from lakefeed.reports.warnings import Warnings
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import Append, append
@@ -23,9 +23,9 @@ class PlannedShop(Shop):
         generated = f"type: generate, rows: {rows}, partitions: 2, bad_ratio: 0.1"
         self.save(generated, table, name=name, sources=[source])
 
-    def plan(self) -> TableForecast:
+    def plan(self) -> PlannedTable:
         before = sorted(self.folder.rglob("*"))
-        (table,) = forecast(self.pipeline).tables
+        (table,) = plan_run(self.pipeline).tables
         assert sorted(self.folder.rglob("*")) == before
         return table
 

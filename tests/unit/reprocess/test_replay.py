@@ -16,7 +16,7 @@ from lakefeed.dead_letters.find import DeadLetterFilter, newest_dead_letters, su
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.run_events import RunEvent, TableChanged
 from lakefeed.handles.tables import Tables
-from lakefeed.reports.plan import forecast
+from lakefeed.reports.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess import replay as replays
 from lakefeed.reprocess.replay import replay
@@ -169,7 +169,7 @@ def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: 
         if isinstance(event, TableChanged):
             told.append(event.text)
 
-    (planned,) = forecast(shop.pipeline).tables
+    (planned,) = plan_run(shop.pipeline).tables
     run_inline(shop.pipeline, watch)
     (report,) = replay(shop.pipeline, ALL)
 

@@ -16,7 +16,7 @@ from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.run_events import Committed, RunEvent, TableChanged
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
-from lakefeed.reports.plan import forecast
+from lakefeed.reports.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables.detail.detail import history
@@ -102,12 +102,12 @@ def test_plan_says_what_becomes_of_the_rows_that_are_there(
 ) -> None:
     pipeline = shop(tmp_path, 200)
     run_inline(pipeline)
-    ended = forecast(shop(tmp_path, 300)).tables[0]
+    ended = plan_run(shop(tmp_path, 300)).tables[0]
     with monkeypatch.context() as broken:
         broken.setattr(OverwriteMode, "end", lambda *_: None)
         run_inline(shop(tmp_path, 300))
 
-    open_run = forecast(shop(tmp_path, 400)).tables[0]
+    open_run = plan_run(shop(tmp_path, 400)).tables[0]
 
     assert "  replaces 200 rows at its first commit with rows" in plan_lines(ended)
     assert "  adds to the rows of the last run, which did not come to its end" in plan_lines(open_run)
@@ -166,7 +166,7 @@ def test_a_table_whose_rows_must_stay_is_refused(tmp_path: Path) -> None:
         run_inline(pipeline)
         run_inline(pipeline)
 
-    assert "appendOnly" in (forecast(pipeline).tables[0].refused or "")
+    assert "appendOnly" in (plan_run(pipeline).tables[0].refused or "")
 
 
 def test_a_route_is_refused(tmp_path: Path) -> None:
