@@ -27,7 +27,7 @@ class ColumnFitter:
         self, made: pa.StructArray, declared: pa.DataType, level: Level
     ) -> tuple[pa.StructArray, Doubt]:
         """The structs as stored. Fields that are not declared are left out."""
-        assert made.offset == 0, "columns come whole from the format"
+        assert made.offset == 0, "a column is not a slice here"
         members = dict(zip((each.name for each in made.type), made.flatten(), strict=True))
         live = made.is_valid().to_numpy(zero_copy_only=False) if made.null_count else None
         children: list[pa.Array] = []
@@ -90,9 +90,22 @@ class ColumnFitter:
         return rebuilt(made, declared, entries), lifted(offsets, doubt)
 
 
+def is_whole(made: pa.Array) -> bool:
+    """Whether no struct, list or map in the column is a slice of a longer one."""
+    if not pa.types.is_nested(made.type):
+        return True
+    if pa.types.is_struct(made.type):
+        parts = [made.field(place) for place in range(made.type.num_fields)]
+    elif pa.types.is_map(made.type):
+        parts = [made.keys, made.items]
+    else:
+        parts = [made.values]
+    return made.offset == 0 and all(map(is_whole, parts))
+
+
 def offsets_of(made: pa.Array) -> np.ndarray[Any, Any]:
     """Where each list or map begins among the elements, and where the last one ends."""
-    assert made.offset == 0, "columns come whole from the format"
+    assert made.offset == 0, "a column is not a slice here"
     offsets: np.ndarray[Any, Any] = made.offsets.to_numpy()
     return offsets
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import DEEPEST, type_text
 from lakefeed.formats import Decoded, Rules
-from lakefeed.formats.fit.columns import ColumnFitter, offsets_of
+from lakefeed.formats.fit.columns import ColumnFitter, is_whole, offsets_of
 from lakefeed.formats.fit.conversions import Conversions
 from lakefeed.formats.fit.doubt import Doubt
 from lakefeed.formats.fit.json_text import json_text, json_texts, shown_json
@@ -45,11 +45,13 @@ class Fitter:
         types: pa.Schema | None = None,
         rescued: Mapping[int, Rescued] | None = None,
     ) -> Decoded:
-        """Fit one struct for each payload; a payload that is a misfit already has null for its values.
+        """Fit one struct for each payload or row; one that is a misfit already has null for its values.
 
         A null struct or list holds no values. `types` says what to propose for a column that was read as
         another type than it is meant to be, `rescued` what else did not fit.
         """
+        if not is_whole(made):
+            made = pa.concat_arrays([made])
         if self._rules.dropped:
             made = _without(made, self._rules.dropped)
         work = _Fit(self._rules, self._conversions, dict(misfits or {}))

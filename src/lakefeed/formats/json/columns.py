@@ -27,6 +27,21 @@ def holds_decimal(declared: pa.DataType) -> bool:
     return any(holds_decimal(declared.field(place).type) for place in range(declared.num_fields))
 
 
+def json_kind(declared: pa.DataType) -> str:
+    """The kind of JSON value that a column takes."""
+    if pa.types.is_struct(declared) or pa.types.is_map(declared):
+        return "object"
+    if pa.types.is_list(declared):
+        return "array"
+    if pa.types.is_integer(declared) or is_epoch(declared):
+        return "integer"
+    if pa.types.is_floating(declared):
+        return "float"
+    if pa.types.is_decimal(declared):
+        return "decimal"
+    return "boolean" if pa.types.is_boolean(declared) else "text"
+
+
 def read_type(declared: pa.DataType) -> pa.DataType:
     """The type to read a column with: as wide as its kind of JSON value, so that values fail one by one."""
     if pa.types.is_struct(declared):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import JSON
-from lakefeed.formats.fit.types import is_epoch
+from lakefeed.formats.json.columns import json_kind
 
 _CLOSE = ord("}")
 _MOST = 10  # one in so many may look wrong; if more do, looks say nothing about this stream
@@ -71,7 +71,7 @@ def _cut_off(payloads: Sequence[bytes]) -> set[int]:
 def _named(fields: Iterable[pa.Field]) -> Iterator[tuple[str, str]]:
     for field in fields:
         if field.type != JSON:
-            yield field.name, _kind(field.type)
+            yield field.name, json_kind(field.type)
         yield from _inside(field.type)
 
 
@@ -82,17 +82,3 @@ def _inside(declared: pa.DataType) -> Iterator[tuple[str, str]]:
         yield from _inside(declared.value_type)
     elif pa.types.is_map(declared):
         yield from _inside(declared.item_type)
-
-
-def _kind(declared: pa.DataType) -> str:
-    if pa.types.is_struct(declared) or pa.types.is_map(declared):
-        return "object"
-    if pa.types.is_list(declared):
-        return "array"
-    if pa.types.is_integer(declared) or is_epoch(declared):
-        return "integer"
-    if pa.types.is_floating(declared):
-        return "float"
-    if pa.types.is_decimal(declared):
-        return "decimal"
-    return "boolean" if pa.types.is_boolean(declared) else "text"

@@ -16,12 +16,22 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON
 from lakefeed.formats.fit import decimals
-from lakefeed.formats.fit.types import INT64, RANGES, is_epoch
-from lakefeed.formats.json.columns import is_unreadable
+from lakefeed.formats.fit.types import INT64
+from lakefeed.formats.json.columns import is_unreadable, json_kind
 from lakefeed.formats.json.parser import DEEPEST, too_deep
 from lakefeed.formats.refusal import is_utf8
 
 _NULL = type(None)
+_KINDS: dict[str, set[type]] = {
+    "object": {dict, _NULL},
+    "array": {list, _NULL},
+    "integer": {int, _NULL},
+    "float": {int, float, _NULL},
+    "decimal": {int, float, str, _NULL},
+    "boolean": {bool, _NULL},
+    "text": {str, _NULL},
+}
+"""What a fast parser makes of values of a kind that fits."""
 _MANY_NAMES = 100
 _EXACT_FLOAT = 2**24  # the last integer before those that a float of 32 bits does not hold
 
@@ -104,16 +114,18 @@ def _fits(value: Any, declared: pa.DataType) -> bool:
 def _column_misfits(values: list[Any], declared: pa.DataType, mapped: bool) -> set[int]:
     if declared == JSON:
         return set()
-    allowed = _kinds(declared, mapped)
+    kind = json_kind(declared)
+    # In a map or a `json` the value comes from orjson, which keeps all digits of an integer only.
+    allowed = _KINDS["integer" if mapped and kind == "decimal" else kind]
     found: set[int] = set()
     if not set(map(type, values)) <= allowed:
         found = {place for place, value in enumerate(values) if type(value) not in allowed}
-    if pa.types.is_integer(declared) or is_epoch(declared):
+    if kind == "integer":
         low, high = INT64
         whole = [value if type(value) is int else 0 for value in values]
         if whole and (min(whole) < low or max(whole) > high):
             found |= {place for place, value in enumerate(whole) if not low <= value <= high}
-    elif pa.types.is_decimal(declared):
+    elif kind == "decimal":
         texts = [place for place, value in enumerate(values) if type(value) is str]
         found |= {place for place in texts if not _fits(values[place], declared)}
     elif mapped and declared == pa.float32():
@@ -132,21 +144,6 @@ def _halfway(values: list[Any]) -> set[int]:
         others = np.nextafter(floats, np.where(doubles > floats, np.inf, -np.inf).astype(np.float32))
     middle = (floats.astype(np.float64) + others.astype(np.float64)) / 2
     return found | set(np.flatnonzero(middle == doubles).tolist())
-
-
-def _kinds(declared: pa.DataType, mapped: bool) -> set[type]:
-    if pa.types.is_struct(declared) or pa.types.is_map(declared):
-        return {dict, _NULL}
-    if pa.types.is_list(declared):
-        return {list, _NULL}
-    if declared in RANGES or is_epoch(declared):
-        return {int, _NULL}
-    if pa.types.is_floating(declared):
-        return {int, float, _NULL}
-    if pa.types.is_decimal(declared):
-        # Beside a map the value comes from orjson, which keeps all digits of an integer only.
-        return {int, _NULL} if mapped else {int, float, str, _NULL}
-    return {bool, _NULL} if pa.types.is_boolean(declared) else {str, _NULL}
 
 
 def _inner_misfits(values: list[Any], declared: pa.DataType, mapped: bool, outside: set[int]) -> set[int]:

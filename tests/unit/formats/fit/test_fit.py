@@ -39,6 +39,12 @@ def errors(found: Decoded) -> list[str]:
     return [one.error for one in found.refused]
 
 
+NESTED = pa.struct(
+    [
+        ("a", pa.list_(pa.int32())),
+        ("m", pa.struct([("x", pa.string()), ("k", pa.map_(pa.string(), pa.int64()))])),
+    ]
+)
 DAY = date(2026, 11, 15)
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -350,6 +356,20 @@ def test_rescued_values_are_exact_json() -> None:
         "m": {"a": [True, None]},
         'q"': 'größe "x"',
     }
+
+
+def test_a_slice_of_a_batch_becomes_the_rows_that_it_holds() -> None:
+    made = pa.array([{"a": [n], "m": {"x": str(n), "k": [("y", n)]}} for n in range(5)], NESTED)
+
+    found = fit({"a": "array<long>", "m": "struct<x: decimal(3,1), k: map<string, byte>>"}, made.slice(2, 2))
+    within = fit({"a": "array<long>"}, pa.StructArray.from_arrays([made.field("a").slice(3)], ["a"]))
+
+    assert found.rows.column("a").to_pylist() == [[2], [3]]
+    assert found.rows.column("m").to_pylist() == [
+        {"x": Decimal("2.0"), "k": [("y", 2)]},
+        {"x": Decimal("3.0"), "k": [("y", 3)]},
+    ]
+    assert within.rows.column("a").to_pylist() == [[3], [4]]
 
 
 def test_payloads_of_several_writers_come_back_in_their_order() -> None:
