@@ -10,7 +10,7 @@ HOUSE = Path(lakefeed.__file__).parent
 
 # From the ground up; rooms of one floor do not know each other.
 FLOORS = [
-    {"errors", "text", "figures", "events"},
+    {"errors", "text", "figures", "events", "backoff"},
     {"units"},
     {"columns", "stores"},
     {"pipeline"},

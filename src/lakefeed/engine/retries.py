@@ -1,13 +1,13 @@
-"""Patience: how often and how long a flow is started again after an error, and when it is not any more."""
+"""Retries: how often and how long a flow is started again after an error, and when it is not any more."""
 
 from __future__ import annotations
 
-import random
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from lakefeed.backoff import backoff
 from lakefeed.errors import BatchFailed, Defect, GaveUp, LakefeedError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.units import format_duration
@@ -25,11 +25,11 @@ class Retried(Protocol):
 
     @property
     def batches(self) -> int:
-        """Batches that have landed, in all lives."""
+        """Batches that were committed, in all runs."""
 
     @property
     def has_lost_spark(self) -> bool:
-        """Whether there is no Spark any more to live on."""
+        """Whether there is no Spark any more to run on."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Retries:
     _landed: int = 0
 
     def renew(self) -> None:
-        """A life has ended as it should; a defect counts until a batch has landed."""
+        """A run has ended as it should; a defect counts until a batch was committed."""
         self._failing_since, self._attempts, self._lost = None, 0, 0
 
     def after(self, error: LakefeedError) -> float:
@@ -75,6 +75,5 @@ class Retries:
 
     def wait(self) -> float:
         """How many seconds to wait, longer each time."""
-        wait: float = min(_LONGEST_WAIT, _FIRST_WAIT * 2**self._attempts) * random.uniform(0.8, 1.2)
-        self._attempts = min(self._attempts + 1, 10)
-        return wait
+        self._attempts += 1
+        return backoff(self._attempts, _FIRST_WAIT, _LONGEST_WAIT)

@@ -91,7 +91,9 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
         is_kept=True,
         close=lambda: None,
     )
-    plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end, positions=list, cores=1)
+    plan: Any = SimpleNamespace(
+        source_name="clicks", cut=lambda start, end: end, positions=list, cores=1, tables=()
+    )
     frame: Any = SimpleNamespace(collect=lambda: [(Manifest().to_json(),)])
     run = FlowRun(
         client=GenerateSource(rows=100).client("shop", "clicks"),

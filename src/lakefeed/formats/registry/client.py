@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 import ssl
 import time
 import urllib.error
@@ -21,6 +20,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
+from lakefeed.backoff import backoff
 from lakefeed.errors import RegistryError, RegistryUnavailable
 from lakefeed.pipeline.options.registry import Registry
 from lakefeed.units import format_duration
@@ -124,7 +124,7 @@ class RegistryClient:
             except RegistryUnavailable:
                 if attempt == _ATTEMPTS - 1:
                     raise
-                time.sleep(_FIRST_WAIT * 2**attempt * random.uniform(0.8, 1.2))
+                time.sleep(backoff(attempt + 1, _FIRST_WAIT))
         raise AssertionError("the last attempt raises")
 
     def _asked(self, path: str) -> Any:

@@ -7,7 +7,6 @@ looked at.
 
 from __future__ import annotations
 
-import random
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -19,6 +18,7 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
+from lakefeed.backoff import backoff
 from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable, TableError
 from lakefeed.files import WrittenFile
 from lakefeed.stores import store_errors
@@ -32,6 +32,7 @@ from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 
 _TRIES = 20
 _FIRST_WAIT = 0.02
+_LONGEST_WAIT = 0.2
 
 
 class FileWriter(Protocol):
@@ -169,7 +170,7 @@ def _replace(
     failure: Exception | None = None
     for attempt in range(_TRIES):
         if attempt:
-            time.sleep(_FIRST_WAIT * attempt * random.uniform(0.5, 1.5))
+            time.sleep(backoff(attempt, _FIRST_WAIT, _LONGEST_WAIT))
         if shape.difference(table.shape):
             raise _conflict(table, "its columns")
         seen = table.version

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
+from lakefeed.backoff import backoff
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
 from lakefeed.stores import local_folder, store_errors
 from lakefeed.tables.data_files import refuse_respelled
@@ -94,7 +94,7 @@ class _Effort:
             if attempt > retries:
                 break
             on_retry()
-            sleep(_FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.8, 1.2))
+            sleep(backoff(attempt, _FIRST_WAIT))
         # Another instance tells more than a store that is away.
         _check_fence(self.table, self.change)
         raise StoreUnavailable(
