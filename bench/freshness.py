@@ -45,7 +45,7 @@ def measure(asked: Asked) -> Iterator[Figure]:
 
     seconds, warm_up = asked.of(SECONDS, least=20), asked.of(WARM_UP, least=20)
     found: dict[str, Freshness] = {}
-    with Broker() as broker, tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
+    with Broker(lasting=True) as broker, tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
         for name in ("lakefeed", "plain_pyspark"):
             if asked.wants(name):
                 broker.create_topic(name, PARTITIONS)

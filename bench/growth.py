@@ -29,7 +29,7 @@ def measure(asked: Asked) -> Iterator[Figure]:
         yield from _grown(asked, "files", table_with_files, [0, 10_000, 100_000])
     if asked.wants("versions"):
         yield from _grown(asked, "versions", table_with_versions, [0, 1_000, 20_000])
-    with tempfile.TemporaryDirectory(prefix="lakefeed-growth-") as folder, Broker() as broker:
+    with tempfile.TemporaryDirectory(prefix="lakefeed-growth-") as folder, Broker(lasting=True) as broker:
         if asked.wants("tables"):
             yield from _tables(asked, Path(folder), broker)
         if asked.wants("partitions"):

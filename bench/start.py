@@ -31,7 +31,7 @@ def measure(asked: Asked) -> Iterator[Figure]:
     """One broker for all; each thing is measured with tables of its own."""
     from support.kafka import Broker
 
-    with Broker() as broker, tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
+    with Broker(lasting=True) as broker, tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
         place = _Place(broker.address, Path(folder))
         broker.create_topic("small", PARTITIONS)
         produce(broker.address, replace(NARROW_TOPIC, name="small"), 10_000)

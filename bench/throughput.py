@@ -28,7 +28,7 @@ OF_UNPARTITIONED = 0.7
 def measure(asked: Asked) -> Iterator[Figure]:
     """Every workload in turn, from one broker."""
     rows = asked.of(ROWS)
-    with Broker() as broker:
+    with Broker(lasting=True) as broker:
         full: dict[str, float] = {}
         unpartitioned = 0.0
         for work in WORKLOADS:

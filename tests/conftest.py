@@ -15,7 +15,7 @@ from support.registry import SchemaRegistry
 from support.s3 import S3Server
 from support.spark import local_session
 
-ROOMS = ["unit", "engine", "services", "interop", "faults", "perf"]
+ROOMS = ["unit", "contract", "engine", "services", "interop", "faults"]
 """Fast ones first, whatever the order on the command line."""
 
 
@@ -23,8 +23,9 @@ class TopicFactory(Protocol):
     def __call__(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=_room)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Workers that share the files take the slow ones first: none of them is left to one worker at the end.
+    items.sort(key=_room, reverse=hasattr(config, "workerinput"))
 
 
 def _room(item: pytest.Item) -> int:

@@ -73,16 +73,20 @@ _ADVICE_OF_CLIENTS = {
     "log_level": 0,
 }
 
+_FORMATTED = tempfile.TemporaryDirectory(prefix="lakefeed-kafka-formatted-")
+
 
 class Broker:
     """A broker whose data and port outlive `stop` and `kill`, until `close`.
 
-    `start` returns when the broker answers. It dies with the test process, whatever ends that.
+    `start` returns when the broker answers. It dies with the test process, whatever ends that. One that is
+    `lasting` compiles its code as well as Java can, which costs more at its start than a test would gain.
     """
 
-    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES, *, lasting: bool = False) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="lakefeed-kafka-"))
         self.max_message_bytes = max_message_bytes
+        self._lasting = lasting
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         settings = _SETTINGS.format(
@@ -106,7 +110,7 @@ class Broker:
     def start(self) -> None:
         assert self._process is None, "the broker is running already"
         if not (self._folder / "data").exists():
-            self._format()
+            self._copy_format()
         self._process = spawn(
             self._java("kafka.Kafka", str(self._settings)), stdout=self.log, cwd=self._folder
         )
@@ -241,10 +245,20 @@ class Broker:
         classpath = f"{fetch(BROKER)}/*:{fetch(BROKER_LOG)}/*"
         options = [
             f"-Xmx{512 + 6 * self.max_message_bytes // 2**20}m",
+            *([] if self._lasting else ["-XX:TieredStopAtLevel=1"]),
             "-XX:+UseSerialGC",
             f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties",
         ]
         return [java(), *options, "-cp", classpath, main, *arguments]
+
+    def _copy_format(self) -> None:
+        """Begin with an empty storage: the first one is kept for all others, as formatting takes a JVM."""
+        kept = Path(_FORMATTED.name)
+        if not any(kept.iterdir()):
+            self._format()
+            shutil.copytree(self._folder / "data", kept, dirs_exist_ok=True)
+        else:
+            shutil.copytree(kept, self._folder / "data")
 
     def _format(self) -> None:
         # Sixteen bytes in base64; the tool takes a random one that begins with "-" for an option.

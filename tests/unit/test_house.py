@@ -1,0 +1,59 @@
+"""The house stays easy to read: short files, short functions, folders that one can take in at a glance."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import lakefeed
+
+HOUSE = Path(lakefeed.__file__).parent
+FILE, FUNCTION, FOLDER = 400, 50, 12
+"""The most lines of a file, lines of a function, and modules of a folder."""
+
+LONGER = {
+    "engine/batch/committer.py:commit": "to be split",
+    "engine/flow.py": "to be split",
+    "engine/spark/source.py:data_source": "Spark's classes can only be made once pyspark is imported",
+    "handles/tables.py": "to be split",
+}
+"""Files and functions that may be longer, with the reason."""
+
+FULLER = {
+    "commands": "a file for each command",
+    "commands/table": "a file for each command",
+    "tables/operations": "a file for each operation",
+    "formats/protobuf": "Protobuf brings a language of its own: tokens, files, messages, the wire",
+    "formats/fit": "a file for each kind of value that is fitted",
+}
+"""Folders that may hold more modules, with the reason."""
+
+
+def _long_files() -> Iterator[str]:
+    for path in HOUSE.rglob("*.py"):
+        if len(path.read_text().splitlines()) > FILE:
+            yield str(path.relative_to(HOUSE))
+
+
+def _long_functions() -> Iterator[str]:
+    for path in HOUSE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                if node.end_lineno - node.lineno >= FUNCTION:
+                    yield f"{path.relative_to(HOUSE)}:{node.name}"
+
+
+def _full_folders() -> Iterator[str]:
+    for folder in [HOUSE, *(path for path in HOUSE.rglob("*") if path.is_dir())]:
+        if len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) > FOLDER:
+            yield str(folder.relative_to(HOUSE))
+
+
+def test_no_file_and_no_function_is_longer_than_one_can_read_at_once() -> None:
+    assert sorted({*_long_files(), *_long_functions()} - LONGER.keys()) == []
+
+
+def test_no_folder_is_fuller_than_one_can_take_in_at_a_glance() -> None:
+    assert sorted(set(_full_folders()) - FULLER.keys()) == []
