@@ -1,4 +1,7 @@
-"""Every option of a table has an effect that can be measured on its files and in its log."""
+"""Every option of a table has an effect that can be measured on its files and in its log.
+
+On Spark where tasks of several cores meet; the others by the same flows, one task after the other.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from lakefeed import Pipeline, SourceError, TableError
 from support.ledger import assert_each_once, assert_versions_contiguous, dead_letters, table_ids
 from support.shop import Shop
 
-pytestmark = pytest.mark.usefixtures("spark")
+on_spark = pytest.mark.usefixtures("spark")
 
 SCHEMA = (
     "{event_id: long not null, event_time: timestamp, event_type: string, product_id: long, "
@@ -87,7 +90,7 @@ def test_partition_by_lays_the_table_out_by_value(
 ) -> None:
     shop = WrittenShop(tmp_path, f"rows: {rows}", f'partition_by: ["{partition_by}"]')
 
-    shop.run()
+    shop.read()
 
     assert {str(add[f"partition.{column}"]) for add in shop.adds()} == values
     assert shop.delta().metadata().partition_columns == [column]
@@ -98,7 +101,7 @@ def test_partition_by_lays_the_table_out_by_value(
 def test_target_file_size_makes_several_files_of_about_that_size(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 40000", "target_file_size: 64KB")
 
-    shop.run()
+    shop.read()
 
     sizes = [add["size_bytes"] for add in shop.adds()]
     assert len(sizes) > 3
@@ -111,7 +114,7 @@ def test_target_file_size_makes_several_files_of_about_that_size(tmp_path: Path)
 def test_max_rows_per_file_is_exact(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 1050", "max_rows_per_file: 100")
 
-    shop.run()
+    shop.read()
 
     assert sorted(add["num_records"] for add in shop.adds()) == [50] + [100] * 10
 
@@ -120,7 +123,7 @@ def test_max_rows_per_file_is_exact(tmp_path: Path) -> None:
 def test_compression_is_in_the_footer_of_every_file(codec: str, tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 100", f"compression: {codec}")
 
-    shop.run()
+    shop.read()
 
     footers = [pq.read_metadata(shop.table / file) for file in shop.files()]
     used = {footer.row_group(0).column(place).compression for footer in footers for place in range(4)}
@@ -131,11 +134,11 @@ def test_properties_are_set_at_creation_and_kept_true_later(tmp_path: Path) -> N
     shop = WrittenShop(
         tmp_path, table="properties: {delta.logRetentionDuration: interval 30 days, owner: shop team}"
     )
-    shop.run()
+    shop.read()
     first = dict(shop.delta().metadata().configuration)
 
     shop.write("rows: 1100", "properties: {delta.logRetentionDuration: interval 9 days}")
-    shop.run()
+    shop.read()
 
     assert first == {"delta.logRetentionDuration": "interval 30 days", "owner": "shop team"}
     assert shop.delta().metadata().configuration == {
@@ -145,6 +148,7 @@ def test_properties_are_set_at_creation_and_kept_true_later(tmp_path: Path) -> N
     assert len(table_ids(shop.table)) == 1100
 
 
+@on_spark
 def test_small_batch_makes_one_file_and_a_large_one_keeps_both_cores_busy(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 2000, partitions: 4")
     shop.run()
@@ -162,7 +166,7 @@ def test_small_batch_makes_one_file_and_a_large_one_keeps_both_cores_busy(tmp_pa
 def test_statistics_are_in_the_log_and_hold_for_the_rows(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path)
 
-    shop.run()
+    shop.read()
 
     (stats,) = [json.loads(action["add"]["stats"]) for action in shop.log(1) if "add" in action]
     rows = shop.delta().to_pyarrow_table().sort_by("event_id").to_pylist()
@@ -178,6 +182,7 @@ def test_statistics_are_in_the_log_and_hold_for_the_rows(tmp_path: Path) -> None
     assert stats["nullCount"]["brand"] == sum(row["brand"] is None for row in rows)
 
 
+@on_spark
 def test_commit_tells_what_it_holds_and_where_it_ends(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 1000, partitions: 2, bad_ratio: 0.01")
 
@@ -198,6 +203,7 @@ def test_commit_tells_what_it_holds_and_where_it_ends(tmp_path: Path) -> None:
     assert (positions["shop/clicks/0"], positions["shop/clicks/1"]) == (499, 499)
 
 
+@on_spark
 def test_rows_and_dead_letters_add_up_over_batches_and_runs(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 5000, partitions: 3, bad_ratio: 0.05", more="flush: {rows: 700}")
     shop.run()
@@ -223,11 +229,11 @@ def test_rows_and_dead_letters_add_up_over_batches_and_runs(tmp_path: Path) -> N
 
 def test_table_with_another_partitioning_is_refused(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path)
-    shop.run()
+    shop.read()
 
     shop.write("rows: 2000", "partition_by: [event_type]")
     with pytest.raises(TableError) as refused:
-        shop.run()
+        shop.read()
 
     assert str(refused.value) == (
         f"table events: {shop.table} is partitioned by nothing, the pipeline file says ['event_type'].\n"
@@ -238,11 +244,11 @@ def test_table_with_another_partitioning_is_refused(tmp_path: Path) -> None:
 
 def test_table_with_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path)
-    shop.run()
+    shop.read()
 
     shop.write("rows: 2000", "schema: {event_id: string}")
     with pytest.raises(TableError) as refused:
-        shop.run()
+        shop.read()
 
     said = str(refused.value)
     assert said.startswith(
@@ -257,7 +263,7 @@ def test_missing_table_is_refused_where_create_is_false(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, table="create: false")
 
     with pytest.raises(TableError) as refused:
-        shop.run()
+        shop.read()
 
     assert str(refused.value) == (
         f"table events: there is no Delta table at {shop.table} and `create` is false.\n"
@@ -266,6 +272,7 @@ def test_missing_table_is_refused_where_create_is_false(tmp_path: Path) -> None:
     assert not shop.table.exists()
 
 
+@on_spark
 def test_table_that_cannot_be_written_stops_alone(tmp_path: Path) -> None:
     (tmp_path / "in_the_way").write_text("a file")
     file = tmp_path / "shop.yaml"
@@ -295,11 +302,11 @@ give_up_after: 5s
 
 def test_table_that_gets_no_rows_still_keeps_its_position(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 500, partitions: 2, bad_ratio: 1")
-    shop.run()
+    shop.read()
     versions = assert_versions_contiguous(shop.table)
     letters = DeltaTable(shop.letters).version()
 
-    shop.run()
+    shop.read()
 
     positions = shop.positions()
     assert (positions["shop/clicks/0"], positions["shop/clicks/1"]) == (249, 249)
@@ -309,6 +316,7 @@ def test_table_that_gets_no_rows_still_keeps_its_position(tmp_path: Path) -> Non
     assert [commit_info["kind"] for commit_info in shop.accounts()] == ["create", "position"]
 
 
+@on_spark
 def test_every_file_on_disk_is_in_the_log_when_the_schema_had_to_be_inferred(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 120000, bad_ratio: 0.001", "schema: {event_id: long not null}")
 
@@ -324,15 +332,16 @@ def test_every_file_on_disk_is_in_the_log_when_the_schema_had_to_be_inferred(tmp
 
 def test_changed_generator_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     shop = WrittenShop(tmp_path, "rows: 100, seed: 1")
-    shop.run()
+    shop.read()
 
     shop.write("rows: 200, seed: 2")
     with pytest.raises(SourceError, match="seed changed from 1 to 2"):
-        shop.run()
+        shop.read()
 
     assert len(table_ids(shop.table)) == 100
 
 
+@on_spark
 @pytest.mark.parametrize("shuffle", ["false", "true"])
 def test_rows_of_one_partition_value_meet_in_one_file_of_a_large_batch(tmp_path: Path, shuffle: str) -> None:
     table = f"partition_by: [event_type]\nshuffle_by_partition: {shuffle}\nfile_name: serial"

@@ -1,4 +1,7 @@
-"""What is read from a real broker: where it starts, what a payload may be, what changes under way."""
+"""What is read from a real broker: where it starts, what a payload may be, what changes under way.
+
+On Spark where its checkpoint matters; the others by the same flows, one task after the other in this process.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,6 @@ from lakefeed import DataLoss, SourceError
 from support.kafka import Broker
 from support.ledger import assert_each_once, assert_versions_contiguous, dead_letters, table_ids
 from support.shop import Shop
-
-pytestmark = pytest.mark.usefixtures("spark")
 
 
 def event(number: int) -> bytes:
@@ -41,6 +42,7 @@ class KafkaShop(Shop):
         return sorted(DeltaTable(self.table).to_pyarrow_table().to_pylist(), key=lambda row: row["event_id"])
 
 
+@pytest.mark.usefixtures("spark")
 def test_earliest_reads_everything_and_a_second_run_only_what_is_new(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
@@ -63,9 +65,9 @@ def test_latest_begins_with_what_comes_after_the_first_start(
     shop = KafkaShop(broker, tmp_path, name, source="start: latest")
     broker.produce(name, events(100))
 
-    shop.run()
+    shop.read()
     broker.produce(name, events(10, first=100))
-    shop.run()
+    shop.read()
 
     assert shop.ids() == list(range(100, 110))
 
@@ -80,7 +82,7 @@ def test_a_timestamp_begins_with_the_first_event_at_or_after_it(
     broker.produce(name, events(10, first=10), timestamp=moment)
     shop = KafkaShop(broker, tmp_path, name, source=f"start: {hour:%Y-%m-%dT%H:%M:%SZ}")
 
-    shop.run()
+    shop.read()
 
     assert shop.ids() == list(range(10, 20))
 
@@ -93,7 +95,7 @@ def test_given_offsets_begin_there_and_other_partitions_at_the_earliest(
     broker.produce(name, events(10, first=10), partition=1)
     shop = KafkaShop(broker, tmp_path, name, source=f'start: {{"{name}": {{"0": 7}}}}')
 
-    shop.run()
+    shop.read()
 
     assert shop.ids() == [7, 8, 9, *range(10, 20)]
 
@@ -110,10 +112,10 @@ def test_a_pattern_reads_every_topic_that_matches_and_finds_new_ones(
     broker.produce(f"{mark}.b", events(5, first=5))
     shop = KafkaShop(broker, tmp_path, "", source=f'topic_pattern: "{mark}\\\\..*"')
 
-    shop.run()
+    shop.read()
     broker.create_topic(f"{mark}.c")
     broker.produce(f"{mark}.c", events(5, first=10))
-    shop.run()
+    shop.read()
 
     assert_each_once(range(15), shop.ids())
 
@@ -123,11 +125,11 @@ def test_a_partition_added_between_runs_is_read_from_its_beginning_even_with_lat
 ) -> None:
     name = topic(partitions=3)
     shop = KafkaShop(broker, tmp_path, name, source="start: latest")
-    shop.run()
+    shop.read()
 
     broker.add_partitions(name, 4)
     broker.produce(name, events(10), partition=3)
-    shop.run()
+    shop.read()
 
     assert shop.ids() == list(range(10))
 
@@ -140,9 +142,9 @@ def test_aborted_transactions_are_not_read_and_leave_no_gap(
     broker.transaction(name, events(10), commit=True)
     broker.transaction(name, events(10, first=900), commit=False)
 
-    shop.run()
+    shop.read()
     broker.transaction(name, events(10, first=10), commit=True)
-    shop.run()
+    shop.read()
 
     assert_each_once(range(20), shop.ids())
     assert (
@@ -157,7 +159,7 @@ def test_a_topic_of_nothing_but_an_aborted_transaction_ends(
     shop = KafkaShop(broker, tmp_path, name)
     broker.transaction(name, events(10), commit=False)
 
-    shop.run()
+    shop.read()
 
     assert shop.ids() == []
 
@@ -173,8 +175,8 @@ def test_null_empty_and_broken_payloads_are_dead_letters_with_their_bytes_and_re
         name, [b"", b'{"event_id": 3, "name', b'{"event_id": "4"}', b'{"name": "no id"}', event(6)]
     )
 
-    shop.run()
-    shop.run()
+    shop.read()
+    shop.read()
 
     letters = dead_letters(shop.letters)
     assert shop.ids() == [0, 6]
@@ -202,7 +204,7 @@ def test_metadata_columns_say_where_each_row_came_from(
     broker.produce(name, [event(0)], partition=1, key=b"k", headers=[("a", b"x")], timestamp=moment)
     broker.produce(name, [b"broken", event(1)], partition=0)
 
-    shop.run()
+    shop.read()
 
     first, second = shop.rows()
     assert (first["_topic"], first["_partition"], first["_offset"], first["_key"]) == (name, 1, 0, b"k")
@@ -217,7 +219,7 @@ def test_a_record_of_900_kilobytes_arrives_whole(broker: Broker, topic: TopicFac
     long = "x" * 900_000
     broker.produce(name, [event(0), json.dumps({"event_id": 1, "name": long}).encode(), event(2)])
 
-    shop.run()
+    shop.read()
 
     assert [len(row["name"]) for row in shop.rows()] == [7, 900_000, 7]
 
@@ -228,12 +230,12 @@ def test_offsets_lost_to_retention_stop_the_source_and_are_named(
     name = topic()
     shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, events(10))
-    shop.run()
+    shop.read()
     broker.produce(name, events(20, first=10))
     broker.delete_records(name, 0, 15)
 
     with pytest.raises(DataLoss) as caught:
-        shop.run()
+        shop.read()
 
     assert f"{name}-0: the next expected offset is 10, the earliest is 15: 5 events lost" in str(caught.value)
     assert "on_data_loss: skip" in str(caught.value)
@@ -246,11 +248,11 @@ def test_offsets_lost_to_retention_are_skipped_when_the_file_says_so(
     name = topic()
     shop = KafkaShop(broker, tmp_path, name, source="on_data_loss: skip")
     broker.produce(name, events(10))
-    shop.run()
+    shop.read()
     broker.produce(name, events(20, first=10))
     broker.delete_records(name, 0, 15)
 
-    shop.run()
+    shop.read()
 
     assert shop.ids() == [*range(10), *range(15, 30)]
     assert "5 events lost" in caplog.text
@@ -262,16 +264,16 @@ def test_a_topic_deleted_and_created_again_is_noticed_though_its_offsets_fit(
     name = topic()
     shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, events(10))
-    shop.run()
+    shop.read()
     broker.delete_topic(name)
     broker.create_topic(name)
     broker.produce(name, [b"broken", *events(20, first=100)])
 
     with pytest.raises(DataLoss, match="was deleted and created again"):
-        shop.run()
+        shop.read()
     skipping = KafkaShop(broker, tmp_path, name, source="on_data_loss: skip")
-    skipping.run()
-    skipping.run()
+    skipping.read()
+    skipping.read()
 
     assert_each_once([*range(10), *range(100, 120)], shop.ids())
     assert [one["offset"] for one in dead_letters(shop.letters)] == [0]
@@ -284,7 +286,7 @@ def test_a_topic_that_does_not_exist_is_named_with_the_nearest_one(
     shop = KafkaShop(broker, tmp_path, name + "x")
 
     with pytest.raises(SourceError, match=f"topic '{name}x' does not exist on .* Did you mean '{name}'"):
-        shop.run()
+        shop.read()
 
 
 def test_once_ends_on_an_empty_and_on_a_quiet_topic(
@@ -293,11 +295,11 @@ def test_once_ends_on_an_empty_and_on_a_quiet_topic(
     name = topic(partitions=2)
     shop = KafkaShop(broker, tmp_path, name)
 
-    shop.run()
+    shop.read()
     broker.produce(name, events(3))
-    shop.run()
+    shop.read()
     versions = assert_versions_contiguous(shop.table)
-    shop.run()
+    shop.read()
 
     assert shop.ids() == [0, 1, 2]
     assert assert_versions_contiguous(shop.table) == versions
@@ -314,9 +316,9 @@ def test_schema_is_inferred_from_the_first_batch_and_new_columns_are_added(
         name, [b'{"event_id": 1, "at": "2026-11-15T10:00:00Z", "tags": ["a"]}', b'{"event_id": 2, "x": 1.5}']
     )
 
-    shop.run()
+    shop.read()
     broker.produce(name, [b'{"event_id": 3, "more": {"a": 1}}', b'{"event_id": 4, "more": {"b": "two"}}'])
-    shop.run()
+    shop.read()
 
     rows = {row["event_id"]: row for row in shop.rows()}
     assert sorted(rows) == [1, 2, 3, 4]
@@ -328,6 +330,7 @@ def test_schema_is_inferred_from_the_first_batch_and_new_columns_are_added(
     assert rows[1]["more"] is None
 
 
+@pytest.mark.usefixtures("spark")
 def test_deleting_the_checkpoint_directory_changes_nothing(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
@@ -351,13 +354,13 @@ def test_one_source_feeds_two_tables_and_a_table_added_later_catches_up(
     name = topic(partitions=2)
     shop = KafkaShop(broker, tmp_path, name)
     broker.produce(name, [*events(100), b"broken"])
-    shop.run()
+    shop.read()
     shop.file.write_text(
         shop.file.read_text() + "  copy:\n    path: copy\n    from: clicks\n    schema: {event_id: long}\n"
     )
     broker.produce(name, events(100, first=100))
 
-    shop.run()
+    shop.read()
 
     assert_each_once(range(200), shop.ids())
     assert_each_once(range(200), table_ids(tmp_path / "copy"))
@@ -374,7 +377,7 @@ def test_two_sources_feed_one_table(broker: Broker, topic: TopicFactory, tmp_pat
     broker.produce(one, events(50))
     broker.produce(two, events(50, first=50))
 
-    shop.run()
+    shop.read()
 
     assert_each_once(range(100), shop.ids())
 
@@ -390,7 +393,7 @@ def test_two_pipelines_write_one_table_without_losing_or_repeating(
         broker.produce(one, events(10, first=round_number * 20))
         broker.produce(two, events(10, first=round_number * 20 + 10))
 
-        first.run()
-        second.run()
+        first.read()
+        second.read()
 
     assert_each_once(range(60), first.ids())

@@ -11,9 +11,10 @@ from typing import Any
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
+from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
 from support.ledger import assert_each_once, dead_letters, table_ids
-from support.offline import drain
+from support.offline import close_consumers, drain
 
 
 class Shop:
@@ -34,6 +35,7 @@ class Shop:
     ) -> None:
         """Write the file: sources that are alike, the lines of the table, and the lines of the rest."""
         listed = "\n".join(f"  {one}: {{{source}}}" for one in sources)
+        feeding = sources[0] if len(sources) == 1 else f"[{', '.join(sources)}]"
         self.file.write_text(
             f"""\
 name: {name}
@@ -42,7 +44,7 @@ sources:
 tables:
   events:
     path: events
-    from: [{", ".join(sources)}]
+    from: {feeding}
 {indent(table, "    ")}
 {more}
 """
@@ -55,6 +57,13 @@ tables:
     def run(self) -> None:
         """Read all that waits, with the Spark session of the tests."""
         self.pipeline.run(once=True)
+
+    def read(self) -> None:
+        """Read all that waits, by the flows of a run, without Spark."""
+        try:
+            run_inline(self.pipeline)
+        finally:
+            close_consumers()
 
     def drain(self, batch: int = 1_000_000) -> Pipeline:
         """Read all that waits, without Spark."""
