@@ -18,7 +18,7 @@ Offsets = dict[str, int]
 
 ORIGIN = pa.schema(
     [
-        ("topic", pa.string()),
+        ("stream", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", "UTC")),
@@ -81,9 +81,26 @@ class Refused:
 
 
 class Events(ABC):
-    """Some events of a task, in memory on a worker. Payloads are at hand; the rest is made when asked for."""
+    """Some events of a task, in memory on a worker: their payloads, or their columns.
 
-    payloads: Sequence[bytes | None]
+    Where they came from is made when it is asked for.
+    """
+
+    payloads: Sequence[bytes | None] = ()
+    """The bytes of each event, which the format of the source decodes."""
+    columns: pa.RecordBatch | None = None
+    """Instead of payloads: a row for each event, of a source that has columns; no format is needed."""
+
+    def __len__(self) -> int:
+        """How many events there are."""
+        return len(self.payloads) if self.columns is None else int(self.columns.num_rows)
+
+    def size(self) -> tuple[int, int]:
+        """The bytes of all events, and of the largest one; of columns, of an average one."""
+        if self.columns is not None:
+            return self.columns.nbytes, self.columns.nbytes // max(1, len(self))
+        sizes = list(map(len, filter(None, self.payloads)))
+        return sum(sizes), max(sizes, default=0)
 
     @abstractmethod
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
@@ -98,7 +115,7 @@ class Events(ABC):
 
         Events of a partition come in their order, so looking at each one would cost much and tell little.
         """
-        if not self.payloads:
+        if not len(self):
             return None
-        moment = self.origin([len(self.payloads) - 1]).column("timestamp").cast(pa.int64())[0].as_py()
+        moment = self.origin([len(self) - 1]).column("timestamp").cast(pa.int64())[0].as_py()
         return None if moment is None else moment / 1_000_000

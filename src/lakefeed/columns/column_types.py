@@ -33,7 +33,9 @@ DEEPEST = 20
 delta-rs ends at 41 structs, Arrow at 31 maps; DuckDB takes twice the time for each array or map more.
 """
 
-METADATA = pa.schema([each.with_name(f"_{each.name}") for each in ORIGIN])
+METADATA = pa.schema(
+    [each.with_name("_topic" if each.name == "stream" else f"_{each.name}") for each in ORIGIN]
+)
 """The columns that `metadata: true` adds to a table."""
 
 _PLAIN: dict[str, pa.DataType] = {

@@ -110,10 +110,14 @@ class DeadLetterEvents(Events):
 
     def __init__(self, letters: pa.RecordBatch, partition_of: Callable[[str | None, int], str]) -> None:
         self._origin = pa.RecordBatch.from_arrays(
-            [letters.column(field.name).cast(field.type) for field in ORIGIN], schema=ORIGIN
+            [
+                letters.column("topic" if field.name == "stream" else field.name).cast(field.type)
+                for field in ORIGIN
+            ],
+            schema=ORIGIN,
         )
-        topics, numbers = (self._origin.column(name).to_pylist() for name in ("topic", "partition"))
-        self._partitions = list(map(partition_of, topics, numbers))
+        streams, numbers = (self._origin.column(name).to_pylist() for name in ("stream", "partition"))
+        self._partitions = list(map(partition_of, streams, numbers))
         self.payloads = letters.column("payload").to_pylist()
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
+from lakefeed.engine.batch.decoding import EventDecoder
 from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.errors import TableError
 from lakefeed.events import Events, Offsets, Refused
@@ -46,15 +47,12 @@ class SampleOutcome:
         return sum(self.dead_letters.values())
 
 
-def read_sample(
-    source: Source, client: SourceClient, start: Offsets, ends: Offsets
-) -> list[list[bytes | None]]:
-    """Payloads from the beginning of what waits, over all partitions; bounded in number and in bytes."""
+def read_sample(source: Source, client: SourceClient, start: Offsets, ends: Offsets) -> list[Events]:
+    """Events from the beginning of what waits, over all partitions; bounded in number and in bytes."""
     found, size = [], 0
     for events in _read(source, client, start, ends):
-        payloads = list(events.payloads)
-        found.append(payloads)
-        size += sum(map(len, filter(None, payloads)))
+        found.append(events)
+        size += events.size()[0]
         if size > _MOST_BYTES:
             break
     return found
@@ -72,14 +70,14 @@ def _read(source: Source, client: SourceClient, start: Offsets, ends: Offsets) -
         yield from source.read(split)
 
 
-def take_sample(handle: TableHandle, source: Source, payloads: list[list[bytes | None]]) -> SampleOutcome:
-    """Decode the payloads as a run would for this table: once for what is new, once with that added."""
-    sample = SampleOutcome(events=sum(map(len, payloads)))
+def take_sample(handle: TableHandle, source: Source, sampled: list[Events]) -> SampleOutcome:
+    """Decode events as a run would for this table: once for what is new, once with that added."""
+    sample = SampleOutcome(events=sum(map(len, sampled)))
     columns = handle.columns()
     known = pa.schema([]) if columns is None else columns
     rename = handle.rename
-    decoder = format_of(source).decoder(as_in_events(known, rename), handle.rules(columns))
-    for portion in payloads:
+    decoder = EventDecoder(format_of(source), as_in_events(known, rename), handle.rules(columns))
+    for portion in sampled:
         decoded = decoder.decode(portion)
         _refuse(sample, decoded.refused)
         if decoded.unknown is not None:
@@ -89,7 +87,7 @@ def take_sample(handle: TableHandle, source: Source, payloads: list[list[bytes |
     if sample.new_columns is not None:
         known = merge_proposals(known, sample.new_columns)
     if len(known):
-        _take_again(handle, source, known, payloads, sample)
+        _take_again(handle, source, known, sampled, sample)
     return sample
 
 
@@ -105,17 +103,17 @@ def _take_again(
     handle: TableHandle,
     source: Source,
     columns: pa.Schema,
-    payloads: list[list[bytes | None]],
+    sampled: list[Events],
     sample: SampleOutcome,
 ) -> None:
     """What becomes of the events when the table has these columns."""
     fields = handle.partition_fields
     if not all(each.column in columns.names for each in fields):
         raise TableError(f"table {handle.name}: events have no column for `partition_by`.")
-    decoder = format_of(source).decoder(as_in_events(columns, handle.rename), handle.rules(columns))
+    decoder = EventDecoder(format_of(source), as_in_events(columns, handle.rename), handle.rules(columns))
     values: set[tuple[object, ...]] = set()
     sample.dead_letters, sample.errors, sample.misfits = {}, [], Counter()
-    for portion in payloads:
+    for portion in sampled:
         decoded = decoder.decode(portion)
         _refuse(sample, decoded.refused)
         rows = decoded.rows.rename_columns(as_in_table(decoded.rows.schema, handle.rename).names)

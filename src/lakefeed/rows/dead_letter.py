@@ -14,6 +14,9 @@ from lakefeed.events import ORIGIN, Refused
 _PREVIEWED = 2000
 """Bytes of a payload that are shown to whoever looks at a run."""
 
+_ORIGIN = [field.with_name("topic") if field.name == "stream" else field for field in ORIGIN]
+"""The stream of an origin is the `topic` of a dead letter."""
+
 DEAD_LETTER_SCHEMA = pa.schema(
     [
         ("dead_at", TIMESTAMP),
@@ -23,7 +26,7 @@ DEAD_LETTER_SCHEMA = pa.schema(
         ("stage", pa.string()),
         ("code", pa.string()),
         ("error", pa.string()),
-        *ORIGIN,
+        *_ORIGIN,
         ("payload", pa.binary()),
     ]
 )
@@ -49,7 +52,7 @@ def dead_letters(
         "stage": pa.array([reason.stage for reason in refused], pa.string()),
         "code": pa.array([reason.code for reason in refused], pa.string()),
         "error": pa.array([_text(reason.error) for reason in refused], pa.string()),
-        **{field.name: origin.column(field.name) for field in ORIGIN},
+        **{field.name: column for field, column in zip(_ORIGIN, origin.columns, strict=True)},
         "payload": pa.array(payloads, pa.binary()),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=DEAD_LETTER_SCHEMA)

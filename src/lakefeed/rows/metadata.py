@@ -10,12 +10,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import METADATA
+from lakefeed.events import ORIGIN, Refused
 from lakefeed.pipeline.options.metadata import MetadataColumns
+from lakefeed.rows import Rows
+
+_ORIGINS = dict(zip(METADATA.names, ORIGIN.names, strict=True))
+"""What of the origin each metadata column holds: `_topic` is the stream."""
+
+
+class AddMetadata:
+    """Adds the columns that say where each row came from."""
+
+    def __init__(self, metadata: MetadataColumns) -> None:
+        self._metadata = metadata
+
+    def __call__(self, rows: Rows) -> tuple[Rows, list[Refused]]:
+        """The rows with the metadata columns."""
+        return rows.of(add_metadata(rows.batch, rows.origin(), self._metadata)), []
 
 
 def add_metadata(rows: pa.RecordBatch, origin: pa.RecordBatch, metadata: MetadataColumns) -> pa.RecordBatch:
     """The rows with the metadata columns; `origin` has the origin of each row, in the same order."""
-    columns = [origin.column(name.removeprefix("_")) for name in METADATA.names if name in metadata.columns]
+    columns = [origin.column(_ORIGINS[name]) for name in METADATA.names if name in metadata.columns]
     if metadata.document:
         columns.append(_documents(origin))
     schema = pa.schema([*rows.schema, *metadata.schema])
@@ -29,7 +45,7 @@ def _documents(origin: pa.RecordBatch) -> pa.Array:
     )
     pieces = [
         '{"topic":',
-        _each_once(origin.column("topic"), json.dumps),
+        _each_once(origin.column("stream"), json.dumps),
         ',"partition":',
         _or_null(origin.column("partition").cast(pa.string())),
         ',"offset":',

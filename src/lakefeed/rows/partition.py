@@ -7,10 +7,23 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.events import Refused
 from lakefeed.pipeline.options.partition_by import PartitionField
+from lakefeed.rows import Rows
 
 _PATTERNS = {"month": "%Y-%m", "hour": "%Y-%m-%d-%H"}
 _FINEST = {"%S": "second", "%M": "minute", "%H": "hour"}
+
+
+class AddPartitionColumns:
+    """Adds the columns that `partition_by` derives from others."""
+
+    def __init__(self, fields: Sequence[PartitionField]) -> None:
+        self._fields = fields
+
+    def __call__(self, rows: Rows) -> tuple[Rows, list[Refused]]:
+        """The rows with a column for each."""
+        return rows.of(add_partition_columns(rows.batch, self._fields)), []
 
 
 def add_partition_columns(rows: pa.RecordBatch, fields: Sequence[PartitionField]) -> pa.RecordBatch:

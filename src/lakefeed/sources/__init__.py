@@ -115,7 +115,9 @@ class Source(Connector):
     """The model of a source in the pipeline file."""
 
     room: ClassVar[str] = "source"
-    format: FormatField = Field(description="How a payload becomes columns.", examples=["json"])
+    format: FormatField | None = Field(
+        default=None, description="How a payload becomes columns.", examples=["json"]
+    )
     flush: Flush | None = Field(
         default=None, description="When a batch of this source ends; left out: the pipeline's `flush`."
     )
@@ -125,16 +127,19 @@ class Source(Connector):
         """Connect, on the driver."""
 
     @abstractmethod
-    def partition_of(self, topic: str | None, number: int) -> str:
+    def partition_of(self, stream: str | None, number: int) -> str:
         """The name of a partition, from what `ORIGIN` says about an event of it."""
 
     def stream_of(self, partition: str) -> str | None:
-        """The topic or the like that a partition is a part of, by its name; None where there is none."""
+        """The stream that a partition is a part of, by its name; None where the source has none."""
         return None
 
     @abstractmethod
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
-        """Yield every event of the ranges, each once, in the order of each partition. Runs on a worker."""
+        """Yield every event of the ranges, each once, in the order of each partition. Runs on a worker.
+
+        All events have payloads, or all have columns.
+        """
 
 
 class StreamsClient(SourceClient):

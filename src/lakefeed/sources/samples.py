@@ -20,7 +20,7 @@ from lakefeed.sources import Source, SourceClient
 class SampleEvent:
     """One given event at its place in the source."""
 
-    topic: str | None
+    stream: str | None
     number: int
     offset: int
     timestamp: dt.datetime | None
@@ -49,11 +49,11 @@ class SampleSource(Source):
         counted: Counter[tuple[str | None, int]] = Counter()
         events = []
         for sample in samples:
-            topic = sample.topic or _first_topic(original, name)
-            place = (topic, sample.partition)
+            stream = sample.topic or _first_stream(original, name)
+            place = (stream, sample.partition)
             events.append(
                 SampleEvent(
-                    topic,
+                    stream,
                     sample.partition,
                     counted[place],
                     sample.timestamp,
@@ -69,9 +69,9 @@ class SampleSource(Source):
         """Knows how many events there are."""
         return SampleClient(self)
 
-    def partition_of(self, topic: str | None, number: int) -> str:
+    def partition_of(self, stream: str | None, number: int) -> str:
         """The name that the real source gives the partition."""
-        return self.original.partition_of(topic, number)
+        return self.original.partition_of(stream, number)
 
     def known_streams(self) -> tuple[str, ...] | None:
         """What the real source says."""
@@ -87,7 +87,7 @@ class SampleSource(Source):
         found = [
             event
             for event in self.events
-            if (span := wanted.get(self.partition_of(event.topic, event.number))) is not None
+            if (span := wanted.get(self.partition_of(event.stream, event.number))) is not None
             and span.start <= event.offset < span.end
         ]
         if found:
@@ -98,7 +98,7 @@ class SampleClient(SourceClient):
     """The partitions of the given events; there is one even where nothing was given."""
 
     def __init__(self, source: SampleSource) -> None:
-        names = (source.partition_of(event.topic, event.number) for event in source.events)
+        names = (source.partition_of(event.stream, event.number) for event in source.events)
         self._ends = dict(Counter(names)) or {source.partition_of(None, 0): 0}
 
     def start(self) -> Offsets:
@@ -126,7 +126,7 @@ class SampleEvents(Events):
         """Where the events say that they came from."""
         events = self._chosen(rows)
         columns = [
-            [event.topic for event in events],
+            [event.stream for event in events],
             [event.number for event in events],
             [event.offset for event in events],
             [event.timestamp for event in events],
@@ -138,16 +138,16 @@ class SampleEvents(Events):
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are."""
-        return Counter(self._source.partition_of(event.topic, event.number) for event in self._chosen(rows))
+        return Counter(self._source.partition_of(event.stream, event.number) for event in self._chosen(rows))
 
     def _chosen(self, rows: Sequence[int] | None) -> list[SampleEvent]:
         return self._events if rows is None else [self._events[row] for row in rows]
 
 
-def _first_topic(original: Source, name: str) -> str | None:
-    """The topic of a sample that names none: the first of a source that has topics."""
-    topics: tuple[str, ...] | None = getattr(original, "topics", None)
-    return None if topics is None else next(iter(topics), name)
+def _first_stream(original: Source, name: str) -> str | None:
+    """The stream of a sample that names none: the first of a source that has streams."""
+    known = original.known_streams()
+    return None if known == () else next(iter(known or ()), name)
 
 
 def _headers(event: SampleEvent) -> list[dict[str, object]] | None:

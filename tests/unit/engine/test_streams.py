@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -90,8 +91,8 @@ def test_log_holds_positions_of_the_streams_that_the_table_takes_and_of_no_other
 def test_events_are_read_once_for_all_tables(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     read: dict[str, int] = {}
 
-    def counting(plan: FlowPlan, split: Split) -> Manifest:
-        manifest = run_task(plan, split)
+    def counting(plan: FlowPlan, split: Split, **more: Any) -> Manifest:
+        manifest = run_task(plan, split, **more)
         if not any(table.proposal is not None for table in manifest.tables.values()):
             for partition, count in manifest.read.items():
                 read[partition] = read.get(partition, 0) + count

@@ -17,8 +17,8 @@ def test_a_dead_letter_keeps_the_bytes_the_origin_and_the_reason() -> None:
     ]
     origin = pa.RecordBatch.from_pylist(
         [
-            {"topic": "t", "partition": 1, "offset": 14, "timestamp": at, "key": b"k", "headers": None},
-            {"topic": "t", "partition": 1, "offset": 19, "headers": [{"key": "h", "value": None}]},
+            {"stream": "t", "partition": 1, "offset": 14, "timestamp": at, "key": b"k", "headers": None},
+            {"stream": "t", "partition": 1, "offset": 19, "headers": [{"key": "h", "value": None}]},
         ],
         schema=ORIGIN,
     )

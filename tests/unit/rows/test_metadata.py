@@ -15,7 +15,7 @@ def test_metadata_columns_come_after_the_columns_of_the_payload() -> None:
     at = dt.datetime(2026, 11, 15, tzinfo=dt.UTC)
     origin = pa.RecordBatch.from_pylist(
         [
-            {"topic": "t", "partition": 3, "offset": 7, "timestamp": at, "key": b"k", "headers": []},
+            {"stream": "t", "partition": 3, "offset": 7, "timestamp": at, "key": b"k", "headers": []},
             {"offset": 8, "headers": [{"key": "h", "value": b"\xff"}]},
         ],
         schema=ORIGIN,
@@ -52,7 +52,7 @@ def test_metadata_columns_may_be_chosen_renamed_or_put_into_one_document() -> No
     origin = pa.RecordBatch.from_pylist(
         [
             {
-                "topic": 'a"b',
+                "stream": 'a"b',
                 "partition": 3,
                 "offset": 7,
                 "timestamp": at,

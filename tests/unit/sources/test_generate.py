@@ -101,7 +101,7 @@ def test_origin_tells_partition_offset_and_event_time() -> None:
     assert origin.column("offset").to_pylist() == [10, 11, 7]
     assert origin.column("timestamp")[0].as_py() == dt.datetime(2026, 1, 1, 0, 0, 4, 300_000, dt.UTC)
     assert json.loads(events.payloads[0] or b"")["event_time"] == "2026-01-01T00:00:04.300Z"
-    assert origin.column("topic").null_count == origin.column("key").null_count == 3
+    assert origin.column("stream").null_count == origin.column("key").null_count == 3
     assert one.to_pylist() == origin.to_pylist()[2:]
     assert events.counts() == {"0": 1, "3": 2}
     assert events.counts([0, 1]) == {"3": 2}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lakefeed.events import OffsetRange, Offsets, Split
 from lakefeed.formats import Format
+from lakefeed.formats.json.format import JsonFormat
 from lakefeed.handles.table_plan import TablePlan, is_missing
 from lakefeed.sources import Source, SourceClient
 
@@ -43,8 +44,8 @@ class FlowPlan:
 
 
 def format_of(source: Source) -> Format:
-    """The format of a source's payloads."""
-    found = source.format
+    """The format of a source's payloads; of a source of columns, that of its dead letters."""
+    found = source.format or JsonFormat()
     assert isinstance(found, Format)
     return found
 

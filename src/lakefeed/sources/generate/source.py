@@ -21,7 +21,11 @@ _AHEAD = 1_000_000
 
 
 class GenerateSource(Source):
-    """Generated shop events. Row n is the event at offset n // partitions of partition n % partitions."""
+    """Generated shop events. Row n is the event at offset n // partitions of partition n % partitions.
+
+    An item is an event with a JSON payload. Ranges of rows are made in parallel, also of one partition. It
+    guarantees the same bytes for the same `seed` and row, so whatever is read again is the same.
+    """
 
     type: Literal["generate"] = "generate"
     rows: int | None = Field(
@@ -55,8 +59,8 @@ class GenerateSource(Source):
         """There are none."""
         return ()
 
-    def partition_of(self, topic: str | None, number: int) -> str:
-        """The name of a partition; there are no topics."""
+    def partition_of(self, stream: str | None, number: int) -> str:
+        """The name of a partition; there are no streams."""
         return str(number)
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
@@ -86,11 +90,11 @@ class ShopEvents(Events):
         self.payloads = made
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
-        """Partition, offset and event time; there is no topic, key or header."""
+        """Partition, offset and event time; there is no stream, key or header."""
         offsets, partitions = np.divmod(self._chosen(rows), self._partitions)
         count = len(offsets)
         columns = {
-            "topic": pa.nulls(count, pa.string()),
+            "stream": pa.nulls(count, pa.string()),
             "partition": pa.array(partitions.astype(np.int32)),
             "offset": pa.array(offsets),
             "timestamp": event_times(self._chosen(rows)),

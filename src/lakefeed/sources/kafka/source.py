@@ -12,6 +12,7 @@ import pyarrow as pa
 from pydantic import Field, NonNegativeInt, StringConstraints, field_validator, model_validator
 
 from lakefeed.events import Events, OffsetRange
+from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.sources import Source, SourceClient
 
@@ -22,9 +23,15 @@ Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[PartitionNu
 
 
 class KafkaSource(Source):
-    """Topics of a Kafka cluster. A partition is named `topic-number`, as Kafka itself does."""
+    """Topics of a Kafka cluster. A partition is named `topic-number`, as Kafka itself does.
+
+    An item is a message of a committed transaction or of none. Partitions are read in parallel, and ranges of
+    a large one too. It guarantees each message once and in the order of its partition, and it notices
+    messages that retention, a truncated log or a topic made anew has taken away.
+    """
 
     type: Literal["kafka"] = "kafka"
+    format: FormatField = Field(description="How a payload becomes columns.", examples=["json"])
     brokers: str = Field(
         description="Bootstrap brokers, separated by commas; without a port, 9092.",
         examples=["localhost:9092"],
@@ -116,9 +123,9 @@ class KafkaSource(Source):
         """The topics, unless there is a pattern for them."""
         return self.topics or None
 
-    def partition_of(self, topic: str | None, number: int) -> str:
+    def partition_of(self, stream: str | None, number: int) -> str:
         """The name of a partition."""
-        return partition_name(topic or "", number)
+        return partition_name(stream or "", number)
 
     def stream_of(self, partition: str) -> str | None:
         """The topic."""

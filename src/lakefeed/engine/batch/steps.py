@@ -1,0 +1,51 @@
+"""The planner of row steps: which steps the rows of a table pass between decoding and writing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakefeed.events import Refused
+from lakefeed.files.partitions import without_place
+from lakefeed.handles.table_plan import TablePlan
+from lakefeed.rows import Rows, Step
+from lakefeed.rows.drop import NullColumns
+from lakefeed.rows.metadata import AddMetadata
+from lakefeed.rows.partition import AddPartitionColumns
+from lakefeed.rows.rename import Rename
+from lakefeed.rows.rescue import add_rescued
+
+
+def steps_for(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
+    """The steps of a table, in order; `dropped` are columns that it has and that `drop` names since."""
+    steps: list[Step] = []
+    if dropped:
+        steps.append(NullColumns(pa.schema(dropped)))
+    if table.rename:
+        steps.append(Rename(table.rename))
+    if table.rescues:
+        steps.append(add_rescued)
+    if table.metadata:
+        steps.append(AddMetadata(table.metadata))
+    if table.partition_by and table.columns is not None:
+        steps += [AddPartitionColumns(table.partition_by), RefuseUnplaced(table)]
+    return steps
+
+
+class RefuseUnplaced:
+    """Refuses rows that no partition of the table can hold."""
+
+    def __init__(self, table: TablePlan) -> None:
+        assert table.columns is not None
+        self._columns = table.columns
+        self._names = [field.name for field in table.partition_by]
+
+    def __call__(self, rows: Rows) -> tuple[Rows, list[Refused]]:
+        """The rows that have a partition, and why the others have none."""
+        unplaced = without_place(rows.batch, self._columns, self._names)
+        if not unplaced:
+            return rows, []
+        refused = [replace(why, index=rows.indexes[at]) for at, why in sorted(unplaced.items())]
+        return rows.without(list(unplaced)), refused

@@ -1,0 +1,185 @@
+"""One table's way through a task: its rows, and its dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lakefeed.columns.widening import merge_proposals
+from lakefeed.engine.batch.dead_letter_writer import DeadLetterWriter, count
+from lakefeed.engine.batch.decoding import EventDecoder
+from lakefeed.engine.batch.manifest import TableManifest
+from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.batch.routed_writers import RoutedWriters
+from lakefeed.engine.batch.steps import steps_for
+from lakefeed.errors import TableError
+from lakefeed.events import Events, OffsetRange, Refused
+from lakefeed.files.names import Serial
+from lakefeed.files.parquet import TableWriter
+from lakefeed.formats import Decoded
+from lakefeed.handles.table_plan import TableId, TablePlan
+from lakefeed.rows import Rows
+from lakefeed.rows.rename import as_in_events, as_in_table
+from lakefeed.stores import open_store
+
+_NO_COLUMNS = pa.schema([])
+
+
+class TableTask:
+    """Takes events for one table: rows pass its steps and are written, refusals become dead letters."""
+
+    def __init__(
+        self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange], serial: Serial | None
+    ) -> None:
+        self.table = table
+        self._serial = serial
+        columns = _NO_COLUMNS if table.columns is None else as_in_events(table.columns, table.rename)
+        dropped = [field for field in columns if field.name in table.rules.dropped]
+        columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
+        self.wants = columns, table.rules
+        self.decoder = EventDecoder(plan.format, columns, table.rules)
+        self._steps = steps_for(table, dropped)
+        self._plan = plan
+        self._pending = {
+            (span.partition, offset, moment)
+            for span in ranges
+            for offset, moment in table.pending.get(span.partition, ())
+            if span.start <= offset < span.end
+        }
+        self._rows: TableWriter | None = None
+        self._routes = RoutedWriters(table, ranges, serial) if table.route else None
+        self._dead_letters: DeadLetterWriter | None = None
+        self._result = TableManifest(TableId(table.name))
+
+    def take(self, events: Events, decoded: Decoded) -> None:
+        """Take events that were decoded for this table."""
+        if self._result.error:
+            return
+        try:
+            before = self._dead_before(events) if self._pending else set()
+            if before:
+                decoded = _without(before, events, decoded)
+            self._refuse(events, decoded.refused)
+            if decoded.skipped:
+                count(self._result.skipped, events, decoded.skipped)
+            if decoded.unknown is not None:
+                self._propose(as_in_table(decoded.unknown, self.table.rename))
+            if self.table.columns is None:
+                self._result.without_columns += decoded.rows.num_rows
+            elif self._result.proposal is None and decoded.rows.num_rows:
+                indexes = _kept(len(events), _gone(decoded) | before)
+                self._write(Rows(decoded.rows, events, indexes, decoded.rescued))
+        except TableError as error:
+            self._fail(error)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the table holds in memory: its rows, or those of all tables of its route, and dead letters."""
+        return sum(writer.waiting_bytes for writer in self._writers())
+
+    def flush(self) -> None:
+        """Write what is held. All tables do so together, as one's rows are slices of what others hold."""
+        try:
+            for writer in self._writers():
+                writer.flush()
+        except TableError as error:
+            self._fail(error)
+
+    def note(self, newest: float | None) -> None:
+        """Keep the time of the newest event, for those who ask how fresh the table is."""
+        if newest is not None:
+            self._result.newest = max(newest, self._result.newest or newest)
+
+    def close(self) -> dict[TableId, TableManifest]:
+        """Finish the files; what was done for the table, and for each table of its route."""
+        routed: Mapping[TableId, TableManifest] = {}
+        try:
+            self._result.files = self._rows.close() if self._rows else []
+            if self._routes and not self._result.error:
+                routed = self._routes.close()
+            self._result.dead_letter_files = self._dead_letters.close() if self._dead_letters else []
+        except TableError as error:
+            self._fail(error)
+            routed = {}
+        return {self._result.table: self._result, **routed}
+
+    def drop_files(self) -> None:
+        """A table that must change first, or cannot be written, gets nothing of this task."""
+        for writer in self._writers():
+            writer.abort()
+        self._rows = self._dead_letters = None
+
+    def _writers(self) -> list[TableWriter | RoutedWriters]:
+        return [writer for writer in (self._rows, self._dead_letters, self._routes) if writer]
+
+    def _fail(self, error: TableError) -> None:
+        self.drop_files()
+        self._result = TableManifest(TableId(self.table.name), error=error)
+
+    def _propose(self, unknown: pa.Schema) -> None:
+        known = self._result.proposal
+        self._result.proposal = unknown if known is None else merge_proposals(known, unknown)
+        for writer in (self._rows, self._routes):
+            if writer:
+                writer.abort()
+        self._rows = None
+
+    def _dead_before(self, events: Events) -> set[int]:
+        """The indexes of events that are dead letters already."""
+        name, origin = self._plan.source.partition_of, events.origin()
+        streams, numbers, offsets = (
+            origin.column(at).to_pylist() for at in ("stream", "partition", "offset")
+        )
+        moments = origin.column("timestamp").cast(pa.int64()).to_pylist()
+        stamps = zip(map(name, streams, numbers), offsets, moments, strict=True)
+        found = {at for at, stamp in enumerate(stamps) if stamp in self._pending}
+        count(self._result.dead_letters, events, sorted(found))
+        return found
+
+    def _refuse(self, events: Events, refused: list[Refused]) -> None:
+        if refused:
+            self._dead_letters = self._dead_letters or DeadLetterWriter(self._plan, self.table)
+            self._dead_letters.refuse(events, refused, self._result)
+
+    def _write(self, rows: Rows) -> None:
+        for step in self._steps:
+            rows, refused = step(rows)
+            self._refuse(rows.events, refused)
+        if self._routes:
+            self._refuse(rows.events, self._routes.write(rows.batch, rows.indexes))
+            return
+        table = self.table
+        assert table.target is not None
+        if self._rows is None:
+            self._rows = TableWriter(open_store(table.path, dict(table.storage)), table.target, self._serial)
+        self._rows.write(rows.batch)
+
+
+def _without(before: set[int], events: Events, decoded: Decoded) -> Decoded:
+    """Leave out dead letters, whether they would be rows by now or be refused again."""
+    kept = _kept(len(events), _gone(decoded))
+    new = pa.array([index not in before for index in kept], pa.bool_())
+    return Decoded(
+        decoded.rows.filter(new),
+        [one for one in decoded.refused if one.index not in before],
+        decoded.unknown,
+        None if decoded.rescued is None else decoded.rescued.filter(new),
+        [index for index in decoded.skipped if index not in before],
+    )
+
+
+def _gone(decoded: Decoded) -> set[int]:
+    """The indexes of the events that are no rows."""
+    return {one.index for one in decoded.refused} | set(decoded.skipped)
+
+
+def _kept(number: int, gone: set[int]) -> Sequence[int]:
+    """The indexes of the events that became rows."""
+    if not gone:
+        return range(number)
+    mask = np.ones(number, np.bool_)
+    mask[list(gone)] = False
+    kept: list[int] = np.flatnonzero(mask).tolist()
+    return kept
