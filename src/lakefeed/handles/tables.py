@@ -319,7 +319,7 @@ class TableHandle:
             return missing_columns(table.schema, wanted)
         except OtherType as error:
             declared = self.spec.declared if self.spec else None
-            raise error.told_of(self.name, self.path, declared, self.file) from error
+            raise error.with_remedy(self.name, self.path, declared, self.file) from error
         except TableError as error:
             raise TableError(f"table {self.name}: {self.path}: {error}") from error
 

@@ -11,7 +11,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
 from lakefeed.tables.positions import feeders_of, marks_of
 from lakefeed.tables.verify.finding import Finding
-from lakefeed.tables.verify.verify import Proof
+from lakefeed.tables.verify.verify import VerifiedLog
 from lakefeed.text import counted
 
 Feeder = tuple[str, str]
@@ -43,12 +43,12 @@ class Copied:
         )
 
 
-def pipelines_of(proof: Proof) -> list[str]:
+def pipelines_of(proof: VerifiedLog) -> list[str]:
     """The names of all pipelines that have positions in a table."""
     return sorted({pipeline for pipeline, _ in feeders_of(proof.snapshot.transactions)})
 
 
-def copied(pipeline: Pipeline, handle: TableHandle, proof: Proof) -> list[Copied]:
+def copied(pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog) -> list[Copied]:
     """What two pipelines have both read, or a source under its old and its new name.
 
     Two sources that the file itself lets feed the table are meant to. Topics that only share their name have

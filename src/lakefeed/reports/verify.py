@@ -16,7 +16,7 @@ from lakefeed.tables.positions import application_id, replay_id
 from lakefeed.tables.verify.chain import Chain
 from lakefeed.tables.verify.duplicates import OF_LETTERS, OF_ROWS, Origin, Repeated, Scan, scan
 from lakefeed.tables.verify.finding import Finding
-from lakefeed.tables.verify.verify import Proof, prove
+from lakefeed.tables.verify.verify import VerifiedLog, verify_log
 from lakefeed.text import counted
 
 
@@ -102,23 +102,25 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
     return VerifiedPipeline(pipeline.name, sound, verified, dead_letters)
 
 
-def _only_runs(*proofs: Proof) -> bool:
+def _only_runs(*proofs: VerifiedLog) -> bool:
     return all(proof.untouched and proof.first == 0 and not proof.missing for proof in proofs)
 
 
 def _proof(
     handle: TableHandle, *, dead_letters: bool = False
-) -> tuple[Proof | None, Log | LakefeedError | None]:
+) -> tuple[VerifiedLog | None, Log | LakefeedError | None]:
     try:
         log = Log.open(handle.store)
-        return (prove(log, letters=dead_letters) if log else None), log
+        return (verify_log(log, letters=dead_letters) if log else None), log
     except LakefeedError as error:
         if error.retryable:
             raise
         return None, error
 
 
-def _verified(handle: TableHandle, proof: Proof | None, log: Log | LakefeedError | None) -> VerifiedTable:
+def _verified(
+    handle: TableHandle, proof: VerifiedLog | None, log: Log | LakefeedError | None
+) -> VerifiedTable:
     verified = VerifiedTable(handle.name, handle.path)
     if isinstance(log, LakefeedError):
         verified.findings.append(Finding("log", str(log)))
@@ -141,7 +143,7 @@ def _verified(handle: TableHandle, proof: Proof | None, log: Log | LakefeedError
 
 
 def _dead_letters_present(
-    pipeline: Pipeline, handle: TableHandle, proof: Proof, dead_letters: Proof | None
+    pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog, dead_letters: VerifiedLog | None
 ) -> list[Finding]:
     """The dead letters that the table counts are there, and none waits for a replay that was cut short."""
     held = dead_letters.snapshot.transactions if dead_letters else {}
@@ -149,8 +151,8 @@ def _dead_letters_present(
     for source in handle.spec.from_ if handle.spec else ():
         for name, chain in _chains(proof, pipeline.name, source):
             known = held.get(application_id(*name, dead_letters_of=handle.name))
-            if chain.lettered and (known is None or known < chain.lettered[0]):
-                start, end = chain.lettered
+            if chain.dead_lettered and (known is None or known < chain.dead_lettered[0]):
+                start, end = chain.dead_lettered
                 text = f"{chain.partition}: the dead letters of offsets {start} to {end - 1} are missing"
                 found.append(Finding("letters", text, proof.version, chain.partition, start, end))
     ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
@@ -163,7 +165,7 @@ def _dead_letters_present(
     return found
 
 
-def _chains(proof: Proof, pipeline: str, source: str) -> list[tuple[tuple[str, str, str], Chain]]:
+def _chains(proof: VerifiedLog, pipeline: str, source: str) -> list[tuple[tuple[str, str, str], Chain]]:
     head = f"{pipeline}/{source}/"
     return [
         ((pipeline, source, name.removeprefix(head)), chain)
@@ -185,7 +187,11 @@ def _count_what_is_left(
 
 
 def _look_deep(
-    pipeline: Pipeline, handle: TableHandle, proof: Proof, verified: VerifiedTable, copies: list[Copied]
+    pipeline: Pipeline,
+    handle: TableHandle,
+    proof: VerifiedLog,
+    verified: VerifiedTable,
+    copies: list[Copied],
 ) -> None:
     found = scan(handle.store, proof.present, OF_ROWS)
     for file in proof.present:
@@ -228,7 +234,7 @@ def _there_twice(noun: str, repeated: Repeated) -> str:
     return f"{counted(repeated.events, noun)} there {often}, the first at {repeated.first}"
 
 
-def _owners(pipeline: Pipeline, handle: TableHandle, proof: Proof) -> Callable[[Origin], Chain | None]:
+def _owners(pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog) -> Callable[[Origin], Chain | None]:
     """Return a function from topic and partition to the chain that has read them; None where unclear."""
     sources = list(handle.spec.from_) if handle.spec else []
 
@@ -274,7 +280,7 @@ def _dead_letters_of(
 
 
 def _count_dead_letters(
-    pipeline: Pipeline, handle: TableHandle, proof: Proof, dead_letters: Scan, log: Proof
+    pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog, dead_letters: Scan, log: VerifiedLog
 ) -> list[Finding]:
     """As many dead letters as the table's commits have counted; for tables that only runs have changed."""
     found = []
@@ -287,7 +293,7 @@ def _count_dead_letters(
             lowest, highest = reach.get(partition, (chain.first, -1))
             outside = lowest < chain.first or highest >= chain.next
             # Dead letters that are older than the table may be of a topic that had the name before.
-            since = log.lettered.get(application_id(*name, dead_letters_of=handle.name))
+            since = log.dead_lettered.get(application_id(*name, dead_letters_of=handle.name))
             older = since is not None and proof.created is not None and since < proof.created
             wrong = counts[partition] < chain.letters if older else counts[partition] != chain.letters
             if wrong and not outside:

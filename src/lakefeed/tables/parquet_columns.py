@@ -65,7 +65,7 @@ def _refused(store: pafs.FileSystem, path: str, what: str, remedy: str) -> Table
 
 
 def _fields(fields: Iterable[pa.Field], above: str, stored: Iterator[str]) -> Iterator[pa.Field]:
-    """The fields as a table has them; `stored` tells how the leaves of the file are stored, in its order."""
+    """The fields as a table has them; `stored` is how the leaves of the file are stored, in its order."""
     seen: dict[str, str] = {}
     for field in fields:
         path = f"{above}{field.name}"

@@ -47,7 +47,7 @@ def replay_id(pipeline: str, table: str | None = None) -> str:
     """The `txn` application id that counts what a table has left to do with its dead letters.
 
     In the table it counts replays and rewinds; in the dead-letter table, with `table`, those whose letters
-    are settled. No source is named `#replay`.
+    are replayed. No source is named `#replay`.
     """
     return f"{pipeline}/#replay/{table}" if table else f"{pipeline}/#replay"
 

@@ -27,16 +27,16 @@ class OtherType(TableError):
         self.path = path
         self.have = have
 
-    def told_of(self, table: str, place: str, declared: pa.Schema | None, file: str) -> TableError:
+    def with_remedy(self, table: str, location: str, declared: pa.Schema | None, file: str) -> TableError:
         """The same with what to run so that the table has the declared type, where that can be done."""
         new = declared.field(self.path).type if declared and self.path in declared.names else None
         # What has fields or elements becomes JSON text, and nothing else.
         if new is None or (pa.types.is_nested(self.have) and new not in (JSON, pa.string())):
-            return TableError(f"table {table}: {place}: {self}")
+            return TableError(f"table {table}: {location}: {self}")
         wanted, have = type_text(new), type_text(self.have)
         return TableError(
-            f"table {table}: {place}: column {self.path} is {have} in the table and {wanted} in the pipeline "
-            f"file.\nStop the pipeline, then `lakefeed table replace {quote(place)} --column "
+            f"table {table}: {location}: column {self.path} is {have} in the table and {wanted} in the "
+            f"pipeline file.\nStop the pipeline, then `lakefeed table replace {quote(location)} --column "
             f"{quote(f'{self.path} {wanted}')} --yes` and `lakefeed dead-letters replay {file} --table "
             f"{table} --yes`.\n"
             f"Or declare `{self.path}: {have}`."
@@ -71,7 +71,7 @@ def _missing(have: list[pa.Field], want: list[pa.Field], where: str) -> list[pa.
 
 
 def _lacking(have: pa.Field, want: pa.Field, path: str) -> pa.DataType | None:
-    """What a column lacks of another; one of another type is told with the types that people wrote."""
+    """What a column lacks of another; the error for another type names the types that people wrote."""
     try:
         return _missing_inside(have.type, want.type, path)
     except OtherType as error:

@@ -20,7 +20,7 @@ class Shape:
 
     table_id: str
     columns: str = field(repr=False)
-    """The schema as the log has it, in JSON; it tells more than Arrow can."""
+    """The schema as the log has it, in JSON; it holds more than Arrow can."""
     partition_columns: tuple[str, ...]
     reader: int
     writer: int

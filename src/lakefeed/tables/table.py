@@ -23,14 +23,14 @@ from lakefeed.tables.log.write import OWN_ENTRY, entry_path, footprint, plain_fo
 from lakefeed.tables.shape import Shape
 
 COMMIT_KEY = "lakefeed"
-"""The key in a commit's metadata under which Lakefeed keeps its own account of the commit, as JSON."""
+"""The key in a commit's metadata under which Lakefeed keeps its own commit info, as JSON."""
 
 
 class LakeTable:
     """A table that this process writes.
 
     Used by one thread at a time; holds the positions that fences rely on. The files of the table are known to
-    `delta` only, which goes through all of them to move on: so it moves when it is asked for, not before.
+    `delta` only, which goes through all of them to move on: so it moves when it is needed, not before.
     """
 
     _read_to = -1
@@ -50,7 +50,7 @@ class LakeTable:
         self._admitted: Shape | None = None
         self._digest: bytes | None = None
         with store_errors(self.path):
-            # Before it is read: what takes its place meanwhile is noticed then.
+            # Before it is read: what replaces it meanwhile is noticed then.
             self._footprint = footprint(store, self.version)
             self.transactions = read_transactions(store, self.version)
         self._read_to = self.version
@@ -194,7 +194,7 @@ class LakeTable:
     def confirm(self) -> None:
         """Make sure that the log is still the one that was read, and the table one that may be fed.
 
-        To be asked before each commit, which relies on both. Raises TableError, after which the table is left
+        Called before each commit, which relies on both. Raises TableError, after which the table is left
         alone until the next start.
         """
         self._check_ground()
@@ -210,7 +210,7 @@ class LakeTable:
     def _check_ground(self) -> dict[int, dict[str, Any]] | None:
         """Raise TableError unless the newest entry that was read is still there, or was cleaned away.
 
-        In that case the log has been read anew; answers the versions passed, as `refresh` does.
+        In that case the log has been read anew; returns the versions passed, as `refresh` does.
         """
         with store_errors(self.path):
             found = footprint(self.store, self._read_to)
@@ -228,7 +228,7 @@ class LakeTable:
         return None
 
     def refresh(self, *, grounded: bool = False) -> dict[int, dict[str, Any]]:
-        """Move to the newest version; answer the commit information of the versions passed, by version.
+        """Move to the newest version; return the commit information of the versions passed, by version.
 
         Raises TableError for a log that is another one by now; unless the caller is `grounded`, as it has
         just looked at that.
@@ -264,7 +264,7 @@ class LakeTable:
         # Counted one by one: a version whose entry could not be read must be read by the next call, or its
         # positions would never be known, and its events would be written again.
         while last is None or self._read_to < last:
-            # Before it is read, so that what takes its place meanwhile is noticed. On a store, where it is a
+            # Before it is read, so that what replaces it meanwhile is noticed. On a store, where it is a
             # request, only of the one that the next commit stands on.
             found = footprint(self.store, self._read_to + 1) if last in (None, self._read_to + 1) else None
             try:
@@ -282,7 +282,7 @@ class LakeTable:
             infos[self._read_to] = entry.info
 
     def _is_behind_a_checkpoint(self) -> bool:
-        """Whether a checkpoint tells of versions whose entries are gone, or have come since."""
+        """Whether a checkpoint stands for versions whose entries are gone, or have come since."""
         newest = last_checkpoint(self.store)
         return newest is not None and self._read_to < newest
 
@@ -315,7 +315,7 @@ class LakeTable:
 def commit_properties(
     transactions: Mapping[str, int], commit_info: Mapping[str, Any], *, blind: bool = False
 ) -> CommitProperties:
-    """What a commit carries beside its files: `txn` actions, and the account of what it holds.
+    """What a commit carries besides its files: `txn` actions, and its commit info.
 
     A `blind` append was decided without reading a file of the table.
     """
@@ -327,7 +327,7 @@ def commit_properties(
 
 
 def commit_metadata(commit_info: Mapping[str, Any]) -> dict[str, str]:
-    """The account as a commit's information has it."""
+    """Commit info as an entry stores it."""
     return {COMMIT_KEY: json.dumps(commit_info, separators=(",", ":"))}
 
 
@@ -337,11 +337,12 @@ def only_known(properties: Mapping[str, str]) -> bool:
 
 
 def commit_info_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Lakefeed's own account in a commit's information; empty for the commits of others."""
+    """Lakefeed's own commit info in that of an entry; empty for the commits of others."""
     text = info.get(COMMIT_KEY)
     if isinstance(text, str):
         return dict(json.loads(text))
     # Spark's Delta has one text in which a commit may say something about itself.
-    told = info.get("userMetadata")
-    ours = isinstance(told, str) and told.startswith(f'{{"{COMMIT_KEY}":{{')
-    return dict(json.loads(told)[COMMIT_KEY]) if ours and isinstance(told, str) else {}
+    text = info.get("userMetadata")
+    if isinstance(text, str) and text.startswith(f'{{"{COMMIT_KEY}":{{'):
+        return dict(json.loads(text)[COMMIT_KEY])
+    return {}

@@ -48,7 +48,7 @@ def advice(table: LakeTable, filters: Sequence[str] = ()) -> list[str]:
 def read_share(actions: pa.Table, column: str) -> float | None:
     """The share of files that a query for one value of a column has to read, on average over such values.
 
-    From the smallest and largest value of each file; None where files do not tell.
+    From the smallest and largest value of each file; None where files have no statistics.
     """
     low, high = f"min.{column}", f"max.{column}"
     if low not in actions.schema.names or high not in actions.schema.names:
@@ -151,9 +151,9 @@ def _clustering(table: LakeTable, files: list[DataFile], filters: Sequence[str])
             )
     poor = [name for name, share in shares.items() if share is not None and share > _READS_TOO_MUCH]
     if poor:
-        told = listed(f"{name} reads {shares[name]:.0%}" for name in poor)
+        reading = listed(f"{name} reads {shares[name]:.0%}" for name in poor)
         yield (
-            f"Of {len(files):,} files, a filter on one value of {told}. "
+            f"Of {len(files):,} files, a filter on one value of {reading}. "
             f"lakefeed table optimize {quote(table.path)} --z-order {','.join(poor)} --yes"
         )
 

@@ -23,7 +23,7 @@ class Contents:
     small_files: int
     size: int
     last_commit: float | None
-    """Seconds since 1970; None when the log does not tell."""
+    """Seconds since 1970; None when the log does not say."""
     partitions: int = 0
     """How many different values the files have in the partition columns; 0 for a table without any."""
 

@@ -28,14 +28,14 @@ from lakefeed.tables.rewrite.compact import target_of
 from lakefeed.tables.table import LakeTable, commit_info_of
 
 _COMMANDS = ("rewind", "replay", "discard")
-"""What only a command does, though a pipeline's name is in its account."""
+"""What only a command does, though a pipeline's name is in its commit info."""
 _WHOLE = ("overwrite", "rewind", "restore", "replace")
-"""What puts files in the place of others, and counts no rows in its metrics."""
+"""What replaces files by others, and counts no rows in its metrics."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One version, as its log entry tells it."""
+    """One version, as its log entry describes it."""
 
     version: int
     timestamp: str
@@ -43,7 +43,7 @@ class Commit:
     by: str
     reason: str | None
     rows_added: int | None
-    """None where the log does not tell."""
+    """None where the log does not say."""
     rows_removed: int | None
     metrics: Mapping[str, Any]
     commit_info: Mapping[str, Any]
@@ -92,16 +92,16 @@ def describe(
     """Look at the newest version; reads the log and no data."""
     with store_errors(table.path):
         files = data_files(table.delta)
-        told, protocol = table.delta.metadata(), table.delta.protocol()
+        metadata, protocol = table.delta.metadata(), table.delta.protocol()
         target = target_of(table)
         last = history(table, commits)
         return Description(
             path=table.path,
-            id=str(told.id),
-            name=told.name,
-            description=told.description,
+            id=str(metadata.id),
+            name=metadata.name,
+            description=metadata.description,
             version=table.version,
-            created=instant(told.created_time),
+            created=instant(metadata.created_time),
             schema={
                 field.name: meant_text(field) + ("" if field.nullable else " not null")
                 for field in table.schema
@@ -124,7 +124,7 @@ def describe(
 
 
 def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
-    """The last versions that the log still tells about, newest first."""
+    """The last versions whose entries are still there, newest first."""
     with store_errors(table.path):
         found = []
         for info in table.delta.history(limit):
@@ -143,8 +143,8 @@ def instant(milliseconds: int | None) -> str | None:
 
 def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None]) -> Commit:
     commit_info = commit_info_of(info)
-    told = info.get("operationMetrics")
-    metrics = told if isinstance(told, dict) else {}
+    metrics = info.get("operationMetrics")
+    metrics = metrics if isinstance(metrics, dict) else {}
     added, removed = _moved(entry, metrics)
     if removed is None and _is_whole(entry, commit_info):
         added, removed = _less_kept(_rows_of(entry.adds), gone(), metrics.get("num_added_rows"))
@@ -162,11 +162,11 @@ def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None
 
 
 def _moved(entry: Entry, metrics: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """How many rows a version added and took away, as far as its entry tells."""
+    """How many rows a version added and took away, as far as its entry says."""
     came = [file for file in entry.adds if file.data_change]
     if not any(file.data_change for file in entry.removes):
         return _rows_of(came), 0
-    # What a statement kept is written again beside what it changed, so files do not tell.
+    # What a statement kept is written again with what it changed, so the files do not show it.
     inserted, updated, deleted = (_metric(metrics, kind) for kind in ("Inserted", "Updated", "Deleted"))
     if inserted is updated is deleted is None:
         return (None, None) if came else (0, None)
@@ -184,7 +184,7 @@ def _by(info: Mapping[str, Any], commit_info: Mapping[str, Any]) -> str:
 
 
 def _is_whole(entry: Entry, commit_info: Mapping[str, Any]) -> bool:
-    """Whether the rows that came and went are those of its files: files went, or others took their place."""
+    """Whether its rows are those of its files: files were removed, or replaced by others."""
     came = any(file.data_change for file in entry.adds)
     return not came or commit_info.get("kind") in _WHOLE
 
@@ -201,7 +201,7 @@ def _less_kept(written: int | None, gone: int | None, added: int | None) -> tupl
 
 
 def _rows_gone(table: LakeTable, entry: Entry) -> int | None:
-    """How many rows the files held that a version took away; None where the log does not tell any more."""
+    """How many rows the files held that a version took away; None where the log no longer says."""
     if any(file.has_vector for file in entry.removes):
         return None
     try:

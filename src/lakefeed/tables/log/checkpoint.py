@@ -64,7 +64,7 @@ def checkpoints(names: Iterable[str]) -> dict[int, Checkpoint]:
 
 
 def last_checkpoint(store: pafs.FileSystem) -> int | None:
-    """The version of the newest checkpoint, by what its writer left beside it; None where nothing is said."""
+    """The version of the newest checkpoint, as `_last_checkpoint` has it; None without that file."""
     try:
         with store.open_input_stream(f"{LOG}/_last_checkpoint") as stream:
             return int(orjson.loads(stream.read())["version"])

@@ -1,4 +1,4 @@
-"""What lies in a table's place, told apart: its data, its log, and what is not its own."""
+"""Every file in a table's directory by what it is: its data, its log, or not its own."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def file_sizes(store: pafs.FileSystem) -> dict[str, int]:
 
 
 def companion(path: str) -> str:
-    """The checksum that Hadoop's local file system keeps beside a file."""
+    """The checksum that Hadoop's local file system keeps for a file."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
 

@@ -25,7 +25,7 @@ _LOG = "_delta_log"
 OWN_ENTRY = "lakefeed:"
 """How the engine of an entry that was written here begins."""
 UNQUOTED = "/!$&'()+,-.:;=@_~"
-"""What delta-rs leaves as it is in a path, beside letters and digits."""
+"""What delta-rs leaves as it is in a path, besides letters and digits."""
 
 
 def plain_folder(delta: DeltaTable, store: pafs.FileSystem) -> Path | None:
@@ -44,7 +44,7 @@ def entry_path(folder: Path, version: int) -> Path:
 
 
 def footprint(store: pafs.FileSystem, version: int) -> Hashable | None:
-    """What tells an entry from another that took its place; None where there is none."""
+    """By which an entry differs from another of the same version; None where there is none."""
     folder = local_folder(store)
     if folder is not None:
         try:
@@ -92,7 +92,7 @@ def commit_info(
     partition_columns: list[str], metadata: Mapping[str, Any], now: int, *, blind: bool = True
 ) -> dict[str, Any]:
     """What the entry says about itself; it stands first. A `blind` one was decided without reading files."""
-    told = {
+    parameters = {
         "mode": "Append" if blind else "Overwrite",
         "partitionBy": orjson.dumps(partition_columns).decode(),
     }
@@ -100,7 +100,7 @@ def commit_info(
         "commitInfo": {
             "timestamp": now,
             "operation": "WRITE",
-            "operationParameters": told,
+            "operationParameters": parameters,
             "isBlindAppend": blind,
             "engineInfo": f"{OWN_ENTRY}{__version__}",
             **metadata,
@@ -114,7 +114,7 @@ def write_entry(
     """Put an entry in place, whole or not at all. Raises FileExistsError where the version exists already.
 
     A `durable` one outlives a power cut: it is on the disk before it has its name, and its name before this
-    answers.
+    returns.
     """
     part = folder / _LOG / f"_commit_{uuid.uuid4()}.json.tmp"
     try:
@@ -122,10 +122,10 @@ def write_entry(
         if durable:
             sync([part])
         try:
-            # Unlike a rename, a link never takes the place of what is there.
+            # Unlike a rename, a link never replaces what is there.
             os.link(part, entry_path(folder, version))
         except FileExistsError:
-            # A disk on the network may have done it, lost its own answer, and asked for it again.
+            # A disk on the network may have done it, lost its own reply, and tried again.
             if part.stat().st_nlink < 2:
                 raise
         if durable:

@@ -26,14 +26,14 @@ _FEED = "delta.enableChangeDataFeed"
 
 @dataclass
 class Changes:
-    """The changes between two versions, both included, and the versions that could not be told."""
+    """The changes between two versions, both included, and the versions that had to be left out."""
 
     first: int
     last: int
     feed: bool
-    """Whether they come from the change data feed; else only appends are told."""
+    """Whether they come from the change data feed; else only appends are shown."""
     left_out: dict[int, str] = field(default_factory=dict)
-    """Versions that took rows away, with the operation: appends cannot tell which rows."""
+    """Versions that took rows away, with the operation: appends do not show which rows."""
     batches: Iterator[pa.RecordBatch] = field(default_factory=lambda: iter(()))
 
 
@@ -48,14 +48,14 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
     _refuse_missing(table, first, end, log.versions)
     feed = _is_on(table.properties)
     found = Changes(first, end, feed)
-    told = list(log.entries(first, end))
+    wanted = list(log.entries(first, end))
     if feed:
-        _refuse_gaps(table, told)
+        _refuse_gaps(table, wanted)
     else:
-        for entry in told:
+        for entry in wanted:
             if any(file.data_change for file in entry.removes):
                 found.left_out[entry.version] = str(entry.info.get("operation", "unknown"))
-    found.batches = _rows(table, [entry for entry in told if entry.version not in found.left_out])
+    found.batches = _rows(table, [entry for entry in wanted if entry.version not in found.left_out])
     return found
 
 
@@ -94,10 +94,10 @@ def _is_on(properties: dict[str, Any]) -> bool:
     return str(properties.get(_FEED, "")).lower() == "true"
 
 
-def _refuse_gaps(table: LakeTable, told: list[Entry]) -> None:
+def _refuse_gaps(table: LakeTable, wanted: list[Entry]) -> None:
     """Raise UsageError at a version that took rows away while the feed was off, or with deletion vectors."""
-    on = _is_on(dict(table.at(told[0].version).metadata().configuration))
-    for entry in told:
+    on = _is_on(dict(table.at(wanted[0].version).metadata().configuration))
+    for entry in wanted:
         if entry.metadata is not None:
             on = _is_on(entry.metadata.get("configuration") or {})
         changing = [file for file in (*entry.adds, *entry.removes) if file.data_change]
@@ -113,8 +113,8 @@ def _refuse_gaps(table: LakeTable, told: list[Entry]) -> None:
             )
 
 
-def _rows(table: LakeTable, told: list[Entry]) -> Iterator[pa.RecordBatch]:
-    for entry in told:
+def _rows(table: LakeTable, wanted: list[Entry]) -> Iterator[pa.RecordBatch]:
+    for entry in wanted:
         if entry.changes:
             with_type = table.schema.append(pa.field(TYPE, pa.string()))
             yield from _read(table, entry, entry.changes, None, with_type)

@@ -1,4 +1,4 @@
-"""Checkpoints of a log: one file from which a table is read, in place of many entries."""
+"""Checkpoints of a log: one file from which a table is read, instead of many entries."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class DeletePlan:
     where: str
     rows: int
     touched: Extent
-    """The files that may hold such rows, as far as statistics tell; only those are read."""
+    """The files that may hold such rows, as far as statistics show; only those are read."""
     table: Extent
     codec: str
 

@@ -1,4 +1,4 @@
-"""Dropping a table: its files and its log are deleted, and nothing else that lies in its place."""
+"""Dropping a table: its files and its log are deleted, and nothing else in its directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every operation on a table shares: its extent, its report, its account, and how it commits."""
+"""What every operation on a table shares: its report, its commit info, and how it commits."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Report:
 
 
 def operation_info(kind: str, *, by: str, reason: str | None = None, **more: Any) -> dict[str, Any]:
-    """The account of an operation: its kind, who asked for it (`command`, `upkeep`), why, and what else.
+    """The commit info of an operation: its kind, who asked for it (`command`, `upkeep`), why, and what else.
 
-    No key of it is one of a batch's account, so that nobody takes it for rows that a source has sent.
+    No key of it is one of a batch's commit info, so that nobody takes it for rows that a source has sent.
     """
     return {"kind": kind, "by": by, **({"reason": reason} if reason else {}), **more}
 
@@ -73,7 +73,7 @@ def change(
 
 
 def record(table: LakeTable, commit_info: CommitInfo) -> tuple[int, ...]:
-    """Commit an account and nothing else, for what an operation does to the store alone; its version."""
+    """Commit its commit info and nothing else, for what an operation does to the store; its version."""
 
     def commit(delta: DeltaTable, properties: CommitProperties) -> None:
         delta.create_write_transaction(

@@ -104,14 +104,14 @@ def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ())
 def run(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> Report:
     """Change the properties in one commit."""
     whole = extent(data_files(table.delta))
-    told = {**commit_info, "set": dict(plan.changed), "unset": list(plan.unset)}
+    info = {**commit_info, "set": dict(plan.changed), "unset": list(plan.unset)}
     if plan.nothing:
         return Report("properties", whole, whole)
     if _local(table) and not _lacking(table, plan):
-        return Report("properties", whole, whole, (_alter(table, plan, told),))
-    made = change(table, told, lambda delta, properties: _set(delta, plan.changed, properties))
+        return Report("properties", whole, whole, (_alter(table, plan, info),))
+    made = change(table, info, lambda delta, properties: _set(delta, plan.changed, properties))
     if plan.unset:
-        made += (_alter(table, plan, told),)
+        made += (_alter(table, plan, info),)
     return Report("properties", whole, whole, made)
 
 
@@ -168,10 +168,10 @@ def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> i
     table.refresh()
     version = table.version + 1
     with store_errors(table.path):
-        told = table.log().metadata()
-        if told is None:
+        metadata = table.log().metadata()
+        if metadata is None:
             raise TableError(f"{table.path}: its log has no metadata that could be read.")
-        kept = {name: value for name, value in told["configuration"].items() if name not in plan.unset}
+        kept = {name: value for name, value in metadata["configuration"].items() if name not in plan.unset}
         info: dict[str, Any] = {
             "timestamp": int(time.time() * 1000),
             "operation": "SET TBLPROPERTIES",
@@ -179,7 +179,7 @@ def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> i
             "isBlindAppend": False,
             COMMIT_KEY: orjson.dumps(commit_info).decode(),
         }
-        altered = {**told, "configuration": {**kept, **plan.changed}}
+        altered = {**metadata, "configuration": {**kept, **plan.changed}}
         _put(table, version, [{"commitInfo": info}, {"metaData": altered}])
     table.refresh()
     return version

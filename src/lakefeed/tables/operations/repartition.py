@@ -80,7 +80,7 @@ def run(
     other = {one.name: one for one in plan.retyped}
     schema = pa.schema([*(other.get(one.name, one) for one in table.schema), *plan.added_columns])
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
-    told = {**commit_info, "partition_by": list(plan.partition_by), "was": list(plan.was)}
+    info = {**commit_info, "partition_by": list(plan.partition_by), "was": list(plan.was)}
 
     def write(delta: DeltaTable, properties: CommitProperties) -> None:
         # Another handle reads: one that writes is locked.
@@ -98,7 +98,7 @@ def run(
             )
 
     # delta-rs keeps what was appended since, in files of the old layout: nothing may come between.
-    made = change(table, told, write, tries=1, only_next=True)
+    made = change(table, info, write, tries=1, only_next=True)
     return Report("layout", before, extent(data_files(table.delta)), made)
 
 

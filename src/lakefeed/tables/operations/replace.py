@@ -29,7 +29,7 @@ _BATCH_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that lie elsewhere, in a Delta table or in Parquet files; read anew whenever they are asked."""
+    """Rows that lie elsewhere, in a Delta table or in Parquet files; read anew each time."""
 
     path: str
     schema: pa.Schema
@@ -106,7 +106,7 @@ def run(table: LakeTable, plan: ReplacePlan, commit_info: CommitInfo) -> Report:
     """Replace in one commit. Raises TableError, and changes nothing, when a new row does not meet `where`."""
     before = extent(data_files(table.delta))
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
-    told = {**commit_info, "where": plan.where, "from": plan.source.path}
+    info = {**commit_info, "where": plan.where, "from": plan.source.path}
 
     def replace(delta: DeltaTable, properties: CommitProperties) -> None:
         schema = table.schema
@@ -129,7 +129,7 @@ def run(table: LakeTable, plan: ReplacePlan, commit_info: CommitInfo) -> Report:
                 f"column of {table.path}.\nNothing was changed; leave out such rows, or widen --where."
             ) from error
 
-    made = change(table, told, replace)
+    made = change(table, info, replace)
     return Report("replace", before, extent(data_files(table.delta)), made)
 
 

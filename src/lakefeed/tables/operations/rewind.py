@@ -47,7 +47,7 @@ class Rewind:
     transactions: dict[str, int] = field(default_factory=dict)
     """What the log must hold afterwards."""
     replays: list[dict[str, Any]] = field(default_factory=list)
-    """The accounts of the replays that are undone."""
+    """The commit info of the replays that are undone."""
     undone: list[str] = field(default_factory=list)
     """What others, or deletions on purpose, have done since, and what a rewind undoes."""
 
@@ -77,7 +77,7 @@ def plan_rewind(log: Log, to_version: int | None, to_time: dt.datetime | None) -
 
 
 def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], commit_info: Any) -> int:
-    """Bring the files and the positions back, in one commit. Answers its version.
+    """Bring the files and the positions back, in one commit; returns its version.
 
     Raises TableError, with nothing changed, when anybody has committed since the plan was made.
     """

@@ -56,7 +56,7 @@ def plan(
 
     Raises TableError when that is shorter than the table's own retention, or than seven days, unless
     `allow_short` is given: a reader that is at work, or a time travel, may still need what would be deleted.
-    `now` takes the place of the machine's clock, for a caller that knows better.
+    `now` replaces the machine's clock, for a caller that knows better.
     """
     refuse_unkept(table, "vacuum")
     own = retention(table.properties, DELETED_FILES)
@@ -85,7 +85,7 @@ def run(
 ) -> Report:
     """Delete the files of the plan, except those that have come to be needed since.
 
-    The commit that tells of it comes first, so that whatever is deleted is accounted for.
+    The commit that records it comes first, so that the log knows of whatever is deleted.
     """
     table.refresh()
     live = extent(data_files(table.delta))
@@ -95,8 +95,8 @@ def run(
     before = live + Extent(len(files), sum(file.size for file in files))
     if not files:
         return Report("vacuum", before, live)
-    told = {**commit_info, "files": len(files), "bytes": before.bytes - live.bytes, "retain": plan.retain}
-    made = record(table, told)
+    info = {**commit_info, "files": len(files), "bytes": before.bytes - live.bytes, "retain": plan.retain}
+    made = record(table, info)
     with store_errors(table.path):
         for file in files:
             _delete(table.store, file.path)
@@ -141,7 +141,7 @@ def _delete(store: pafs.FileSystem, path: str) -> None:
 
 
 def _refuse_absolute(table: LakeTable) -> None:
-    """What the log names by an absolute path cannot be told from what it does not name."""
+    """What the log names by an absolute path looks like a path that it does not name."""
     paths = [file.path for file in data_files(table.delta)]
     absolute = [path for path in paths if path.startswith("/") or "://" in path]
     if absolute:

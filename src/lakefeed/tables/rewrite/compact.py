@@ -19,7 +19,7 @@ _TARGET_PROPERTY = "delta.targetFileSize"
 
 @dataclass(frozen=True)
 class CompactStep(Step):
-    """The small files of one partition, and the number of files that is expected to take their place."""
+    """The small files of one partition, and the number of files that is expected to replace them."""
 
     expected_files: int
 
@@ -32,7 +32,7 @@ class CompactPlan(RewritePlan[CompactStep]):
 
     @property
     def expected_files(self) -> int:
-        """How many files are expected to take their place."""
+        """How many files are expected to replace them."""
         return sum(step.expected_files for step in self.steps)
 
     def run_step(self, table: LakeTable, step: CompactStep, commit_info: CommitInfo, writers: Writers) -> int:

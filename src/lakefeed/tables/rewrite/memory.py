@@ -49,7 +49,7 @@ def memory_needed(table: LakeTable, files: Sequence[DataFile]) -> int:
     if batch is None or not batch.num_rows:
         return 0
     per_row = batch.nbytes / batch.num_rows
-    # A file that does not tell how many rows it has is taken to be like the largest.
+    # A file that does not say how many rows it has is taken to be like the largest.
     rows = sum(file.rows or rows_there * file.size // max(1, largest.size) for file in files)
     return int(rows * per_row * _COPIES)
 

@@ -124,7 +124,7 @@ def rewrite(
     writer: FileWriter,
     commit_info: CommitInfo,
 ) -> int:
-    """Write the rows into new files and put these in the place of the old ones, in one commit; its version.
+    """Write the rows into new files and replace the old ones by them, in one commit; its version.
 
     The rows must be those of the old files. Appends that land meanwhile are no conflict. Raises Conflict, and
     leaves nothing behind, when an old file is no longer in the table.

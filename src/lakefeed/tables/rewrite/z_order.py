@@ -59,7 +59,7 @@ def plan(
 
     So a second run has nothing to do. Which files a clustering wrote is in the log; once the log is cleaned
     past it, the partition is rewritten again. A caller that remembers what was clustered need not have all of
-    a long log read: entries before `first_entry` are not asked.
+    a long log read: entries before `first_entry` are not read.
     """
     _check_columns(table, columns)
     files = files_to_rewrite(table, "cluster", where)

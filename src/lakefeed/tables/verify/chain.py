@@ -27,7 +27,7 @@ class Chain:
     partition: str
     first: int
     links: list[Link] = field(default_factory=list)
-    lettered: tuple[int, int] | None = None
+    dead_lettered: tuple[int, int] | None = None
     """The last range with dead letters."""
     anew: bool = False
     """Whether offsets began anew at the source, so that the same offset stands for several events."""
@@ -58,7 +58,7 @@ class Chain:
         return self.links[found - 1].next if found else None
 
     def read_range(self, version: int, span: Sequence[int], jump: Sequence[int] | None) -> list[Finding]:
-        """Add a range `[start, end, read, dead letters]`; answers what is wrong with it.
+        """Add a range `[start, end, read, dead letters]`; returns what is wrong with it.
 
         `jump` are the offset that was wanted and the one from which reading went on, where the source had
         lost events: what lies between is no gap.
@@ -85,11 +85,11 @@ class Chain:
             found.append(self._finding("count", version, text, start, end))
         self.links.append(Link(version, end, self.read + read, self.letters + letters))
         if letters:
-            self.lettered = (start, end)
+            self.dead_lettered = (start, end)
         return found
 
     def set_position(self, version: int, at: int) -> list[Finding]:
-        """Note a position that a version sets without a range; answers what is wrong with that."""
+        """Note a position that a version sets without a range; returns what is wrong with that."""
         before = self.next
         if at == before:
             return []
@@ -107,8 +107,8 @@ class Chain:
         kept = [link for link in self.links if link.version <= to_version]
         last = kept[-1] if kept else Link(to_version, at)
         self.links.append(Link(version, at, last.read, last.letters))
-        if self.lettered and self.lettered[0] >= at:
-            self.lettered = None
+        if self.dead_lettered and self.dead_lettered[0] >= at:
+            self.dead_lettered = None
 
     def missing_after_restore(self, version: int, to_version: int) -> list[Finding]:
         """What a restore that left the position where it was has taken away."""

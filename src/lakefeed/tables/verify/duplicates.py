@@ -148,14 +148,14 @@ def _empty_block() -> npt.NDArray[np.uint8]:
 
 
 def _bits(block: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    places = offsets & ((1 << _BLOCK_BITS) - 1)
-    found: npt.NDArray[np.bool_] = (block[places >> 3] >> (places & 7).astype(np.uint8)) & 1 == 1
+    bits = offsets & ((1 << _BLOCK_BITS) - 1)
+    found: npt.NDArray[np.bool_] = (block[bits >> 3] >> (bits & 7).astype(np.uint8)) & 1 == 1
     return found
 
 
 def _set(block: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
-    places = offsets & ((1 << _BLOCK_BITS) - 1)
-    np.bitwise_or.at(block, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
+    bits = offsets & ((1 << _BLOCK_BITS) - 1)
+    np.bitwise_or.at(block, bits >> 3, np.left_shift(1, bits & 7).astype(np.uint8))
 
 
 def _batches(

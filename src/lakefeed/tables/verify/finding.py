@@ -1,4 +1,4 @@
-"""What a proof found: something wrong in a table, with the version and the offsets that it is about."""
+"""What verify found: something wrong in a table, with the version and the offsets that it is about."""
 
 from __future__ import annotations
 

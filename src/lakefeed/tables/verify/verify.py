@@ -1,4 +1,4 @@
-"""The proof of a table: its log read version by version, and everything in it that does not add up."""
+"""Verification of one table: its log is read version by version, and what does not add up is found."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from lakefeed.tables.verify.finding import Finding
 from lakefeed.text import counted
 
 _APPENDS = ("rows", "position", "replay", "letters")
-"""Kinds of commits that add the rows that they account for, and remove none."""
+"""Kinds of commits that add as many rows as their commit info says, and remove none."""
 
 _ABOUT_ROWS = ("count", "foreign", "restore")
 """Kinds of findings about rows that are there: void when all rows are replaced."""
 
 _LEFT_OUT = ("filtered", "skipped", "dropped")
-"""Keys of an account under which it counts events that became neither rows nor dead letters, on purpose."""
+"""Keys of commit info for events that became neither rows nor dead letters, on purpose."""
 
 _MOST_NAMED = 20
 """So many missing files are named one by one."""
 
 
 @dataclass
-class Proof:
-    """What the log of one table proves, and what it does not.
+class VerifiedLog:
+    """What the log of one table shows, and what could not be checked.
 
     `first` is the first version that was checked: after a clean-up of the log, that is not 0.
     """
@@ -50,8 +50,8 @@ class Proof:
     untouched: bool = True
     """Whether nothing but runs has changed the table: no rewind, no replay, no discard, no stranger."""
     created: int | None = None
-    """When the table was made, in milliseconds; None where the log does not tell."""
-    lettered: dict[str, int] = field(default_factory=dict)
+    """When the table was made, in milliseconds; None where the log no longer says."""
+    dead_lettered: dict[str, int] = field(default_factory=dict)
     """Of dead letters: when the first came, by application id."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     missing: set[str] = field(default_factory=set)
@@ -63,58 +63,62 @@ class Proof:
         return [file for file in self.snapshot.files.values() if file.path not in self.missing]
 
 
-def prove(log: Log, *, letters: bool = False) -> Proof:
+def verify_log(log: Log, *, letters: bool = False) -> VerifiedLog:
     """Walk through the log of a table, or of the dead letters, and compare it with the files."""
     walk = _Walk(log, letters)
     walk.run()
-    _check_files(log, walk.proof)
-    return walk.proof
+    _check_files(log, walk.verified)
+    return walk.verified
 
 
 class _Walk:
-    """One way through a log, from the oldest state that it tells to the newest version."""
+    """One way through a log, from the oldest version that it can rebuild to the newest."""
 
     def __init__(self, log: Log, letters: bool) -> None:
         self._log = log
         self._letters = letters
-        self.proof = Proof()
+        self.verified = VerifiedLog()
         self._uncounted: list[int] = []
-        """Versions that changed rows and do not tell how many."""
+        """Versions that changed rows and do not say how many."""
         self._follows: dict[int, int] = {}
-        """The version whose rows a rewind went on from; elsewhere it is the one before."""
+        """The version whose rows a rewind continued from; elsewhere it is the one before."""
 
     def run(self) -> None:
-        proof = self.proof
+        verified = self.verified
         holes = self._log.holes
         if holes:
             text = f"{counted(len(holes), 'version')} missing in the log, the first is {holes[0]}"
-            proof.findings.append(Finding("log", text, holes[0]))
+            verified.findings.append(Finding("log", text, holes[0]))
         try:
             state = self._log.beginning()
         except (ValueError, OSError) as error:
-            proof.findings.append(Finding("log", f"the checkpoint cannot be read: {_gist(error)}"))
+            verified.findings.append(Finding("log", f"the checkpoint cannot be read: {_gist(error)}"))
             state = None
         if state is None:
-            proof.unchecked.append("no version can be rebuilt from the log, so nothing else was checked")
+            verified.unchecked.append("no version can be rebuilt from the log, so nothing else was checked")
             return
-        proof.first = state.version + 1
+        verified.first = state.version + 1
         if state.version >= 0:
-            proof.unchecked.append(
-                f"the log begins with version {proof.first}: the history of the rows and positions of "
+            verified.unchecked.append(
+                f"the log begins with version {verified.first}: the history of the rows and positions of "
                 f"version {state.version} is no longer known"
             )
         self._go_on(state)
-        state = proof.snapshot
+        state = verified.snapshot
         self._forget_what_was_rewound()
-        proof.version, proof.rows, proof.files = state.version, state.rows, len(state.files)
-        uncounted = [version for version in self._uncounted if version >= proof.first]
-        if uncounted or proof.rows is None:
-            proof.complete = False
+        verified.version, verified.rows, verified.files = (
+            state.version,
+            state.rows,
+            len(state.files),
+        )
+        uncounted = [version for version in self._uncounted if version >= verified.first]
+        if uncounted or verified.rows is None:
+            verified.complete = False
             first = f"; the first such version is {uncounted[0]}" if uncounted else ""
-            proof.unchecked.append(f"some files have no statistics, so rows could not be counted{first}")
+            verified.unchecked.append(f"some files have no statistics, so rows could not be counted{first}")
 
     def _go_on(self, state: Snapshot) -> None:
-        self.proof.snapshot = state
+        self.verified.snapshot = state
         self._begin_chains(state)
         for version in range(state.version + 1, self._log.newest + 1):
             try:
@@ -127,28 +131,28 @@ class _Walk:
 
     def _forget_what_was_rewound(self) -> None:
         """What was wrong with versions whose rows are no longer there is wrong no more."""
-        alive, version = set(), self.proof.snapshot.version
-        while version >= self.proof.first:
+        alive, version = set(), self.verified.snapshot.version
+        while version >= self.verified.first:
             alive.add(version)
             version = self._follows.get(version, version - 1)
-        self.proof.findings = [
-            one for one in self.proof.findings if one.kind == "log" or one.version in alive
+        self.verified.findings = [
+            one for one in self.verified.findings if one.kind == "log" or one.version in alive
         ]
 
     def _unreadable(self, version: int, error: DamagedEntry) -> None:
         """Name a torn version, and go on behind it where a checkpoint allows it."""
-        self.proof.findings.append(Finding("log", f"cannot be read: {error.reason[:120]}", version))
+        self.verified.findings.append(Finding("log", f"cannot be read: {error.reason[:120]}", version))
         later = self._log.after(version)
         if later is None:
-            self.proof.unchecked.append(f"nothing from version {version} on could be checked")
+            self.verified.unchecked.append(f"nothing from version {version} on could be checked")
             return
-        self.proof.unchecked.append(f"versions {version} to {later.version} could not be checked")
+        self.verified.unchecked.append(f"versions {version} to {later.version} could not be checked")
         self._go_on(later)
 
     def _begin_chains(self, state: Snapshot) -> None:
         for name, last in state.transactions.items():
             if not self._letters and (partition := named_partition(name)):
-                self.proof.chains[name] = Chain.begun(partition, state.version, last + 1)
+                self.verified.chains[name] = Chain.begun(partition, state.version, last + 1)
 
     def _check(self, entry: Entry, state: Snapshot) -> None:
         try:
@@ -158,17 +162,19 @@ class _Walk:
         kind = str(commit_info.get("kind", ""))
         at = entry.info.get("timestamp")
         if entry.version == 0:
-            self.proof.created = at
+            self.verified.created = at
         if self._letters and kind == "letters" and at is not None:
-            self.proof.lettered = dict.fromkeys(commit_info.get("letters") or (), at) | self.proof.lettered
+            self.verified.dead_lettered = (
+                dict.fromkeys(commit_info.get("letters") or (), at) | self.verified.dead_lettered
+            )
         if kind in ("rewind", "replay", "replayed", "discard", "returned"):
-            self.proof.untouched = False
+            self.verified.untouched = False
         if not self._letters:
             self._check_positions(entry, commit_info, kind)
         self._check_counts(entry, state, commit_info, kind)
 
     def _check_positions(self, entry: Entry, commit_info: Mapping[str, Any], kind: str) -> None:
-        proof, version = self.proof, entry.version
+        verified, version = self.verified, entry.version
         if kind == "rewind":
             self._follow_rewind(entry, commit_info)
             return
@@ -178,26 +184,26 @@ class _Walk:
         for partition, span in ranges.items():
             name = head + partition
             shown = named_partition(name) or name
-            chain = proof.chains.setdefault(name, Chain.begun(shown, version, span[0]))
-            proof.findings += chain.read_range(version, span, jumps.get(partition))
+            chain = verified.chains.setdefault(name, Chain.begun(shown, version, span[0]))
+            verified.findings += chain.read_range(version, span, jumps.get(partition))
             if partition in jumps:
                 self._note_loss(shown, version, *jumps[partition])
         for name, last in entry.transactions.items():
-            known = proof.chains.get(name)
+            known = verified.chains.get(name)
             if known is not None:
-                proof.findings += known.set_position(version, last + 1)
+                verified.findings += known.set_position(version, last + 1)
             elif begun := named_partition(name):
-                proof.chains[name] = Chain.begun(begun, version, last + 1)
+                verified.chains[name] = Chain.begun(begun, version, last + 1)
 
     def _follow_rewind(self, entry: Entry, commit_info: Mapping[str, Any]) -> None:
         """What came after the version that is back is gone."""
         target = int(commit_info.get("to", -1))
-        proof = self.proof
+        verified = self.verified
         self._follows[entry.version] = target
-        for name, chain in proof.chains.items():
+        for name, chain in verified.chains.items():
             at = entry.transactions.get(name)
             chain.go_back(entry.version, target, chain.next if at is None else at + 1)
-        proof.notes.append(f"version {entry.version}: rewound to version {target}")
+        verified.notes.append(f"version {entry.version}: rewound to version {target}")
 
     def _note_loss(self, partition: str, version: int, wanted: int, going_on: int) -> None:
         what = (
@@ -206,7 +212,7 @@ class _Walk:
             else f"the source started again from the beginning: the next expected offset was {wanted}, "
             f"reading continued at {going_on}"
         )
-        self.proof.notes.append(f"version {version}: {partition}: {what} (`on_data_loss: skip`)")
+        self.verified.notes.append(f"version {version}: {partition}: {what} (`on_data_loss: skip`)")
 
     def _check_counts(self, entry: Entry, state: Snapshot, commit_info: Mapping[str, Any], kind: str) -> None:
         removes = {file.path for file in entry.removes}
@@ -250,66 +256,69 @@ class _Walk:
         files_left: int,
     ) -> None:
         """All rows of before are gone, as many as the commit says."""
-        self.proof.findings = [one for one in self.proof.findings if one.kind not in _ABOUT_ROWS]
+        self.verified.findings = [one for one in self.verified.findings if one.kind not in _ABOUT_ROWS]
         self._uncounted.clear()
-        told = (commit_info.get("removed") or {}).get("rows")
-        if told is not None and removed is not None and told != removed:
-            self._wrong(entry, f"the commit reports {told:,} removed rows, it removed {removed:,}")
+        reported = (commit_info.get("removed") or {}).get("rows")
+        if reported is not None and removed is not None and reported != removed:
+            self._wrong(entry, f"the commit reports {reported:,} removed rows, it removed {removed:,}")
         if files_left:
             self._wrong(entry, f"it replaces all rows, and {counted(files_left, 'file')} of before are left")
         self._check_added(entry, commit_info, "rows", added)
 
     def _check_added(self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int) -> None:
         """The rows are as many as the commit says, and as many as the events that it has read allow."""
-        told = commit_info.get("rows")
-        if told is not None and told != added:
-            self._wrong(entry, f"the commit reports {told:,} rows, its files have {added:,}")
+        reported = commit_info.get("rows")
+        if reported is not None and reported != added:
+            self._wrong(entry, f"the commit reports {reported:,} rows, its files have {added:,}")
         # In a table of a route, events that are not its rows are rows of the others.
-        if kind == "rows" and told is not None and not commit_info.get("routed"):
+        if kind == "rows" and reported is not None and not commit_info.get("routed"):
             ranges = list((commit_info.get("ranges") or {}).values())
             left = sum(span[2] - span[3] - sum(span[4:]) for span in ranges)
             left -= sum(_total(commit_info.get(key)) for key in _LEFT_OUT)
-            if left != told:
+            if left != reported:
                 read, letters = (sum(span[at] for span in ranges) for at in (2, 3))
                 self._wrong(
-                    entry, f"{read:,} events read and {letters:,} dead letters do not add up to {told:,} rows"
+                    entry,
+                    f"{read:,} events read and {letters:,} dead letters do not add up to {reported:,} rows",
                 )
 
     def _check_restore(self, entry: Entry, commit_info: Mapping[str, Any], added: int, removed: int) -> None:
-        self.proof.untouched = False
+        self.verified.untouched = False
         target = (entry.info.get("operationParameters") or {}).get("version")
         if target is None or not str(target).lstrip("-").isdigit():
             self._name_stranger(entry, added, removed)
             return
-        for chain in self.proof.chains.values():
+        for chain in self.verified.chains.values():
             if not commit_info.get("ranges"):
-                self.proof.findings += chain.missing_after_restore(entry.version, int(target))
-        self.proof.notes.append(f"version {entry.version}: restored to version {target}")
+                self.verified.findings += chain.missing_after_restore(entry.version, int(target))
+        self.verified.notes.append(f"version {entry.version}: restored to version {target}")
 
     def _check_removal(
         self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int, removed: int
     ) -> None:
         """Letters that were replayed or discarded, or whatever else Lakefeed has done with a purpose."""
         if kind in ("replayed", "discard", "returned"):
-            told, real = int(commit_info.get("letters", 0)), abs(removed - added)
-            if told != real:
-                self._wrong(entry, f"the commit reports {told:,} dead letters ({kind}), it moved {real:,}")
+            reported, real = int(commit_info.get("letters", 0)), abs(removed - added)
+            if reported != real:
+                self._wrong(
+                    entry, f"the commit reports {reported:,} dead letters ({kind}), it moved {real:,}"
+                )
             return
         if commit_info.get("ranges"):
             # It reads events and changes rows with them: a merge has its own arithmetic.
             return
-        self.proof.untouched = False
-        self.proof.notes.append(
+        self.verified.untouched = False
+        self.verified.notes.append(
             f"version {entry.version}: {kind or _operation(entry)}: {counted(added, 'row')} added, "
             f"{removed:,} removed"
         )
 
     def _name_stranger(self, entry: Entry, added: int, removed: int) -> None:
-        self.proof.untouched = False
+        self.verified.untouched = False
         what = f"{counted(added, 'row')} added" + (f", {removed:,} removed" if removed else "")
         who = entry.info.get("engineInfo") or entry.info.get("clientVersion") or "an unknown engine"
         text = f"{what} by {_operation(entry)} of {who}, not by Lakefeed"
-        self.proof.findings.append(Finding("foreign", text, entry.version))
+        self.verified.findings.append(Finding("foreign", text, entry.version))
 
     def _check_removed_once(self, entry: Entry, state: Snapshot) -> None:
         unknown = [file.path for file in entry.removes if file.path not in state.files]
@@ -318,34 +327,34 @@ class _Walk:
             self._wrong(entry, text)
 
     def _wrong(self, entry: Entry, text: str) -> None:
-        self.proof.findings.append(Finding("count", text, entry.version))
+        self.verified.findings.append(Finding("count", text, entry.version))
 
 
-def _check_files(log: Log, proof: Proof) -> None:
+def _check_files(log: Log, verified: VerifiedLog) -> None:
     """Every file of the newest version is there, as large as the log says."""
     sizes = file_sizes(log.store)
     absent, other = [], []
     elsewhere = 0
-    for file in proof.snapshot.files.values():
+    for file in verified.snapshot.files.values():
         if "://" in file.path or file.path.startswith("/"):
             elsewhere += 1
         elif file.path not in sizes:
             absent.append(file)
         elif sizes[file.path] != file.size:
             other.append(file)
-    proof.missing = {file.path for file in absent}
+    verified.missing = {file.path for file in absent}
     for file in absent[:_MOST_NAMED]:
         rows = "" if file.rows is None else f" with {counted(file.rows, 'row')}"
-        proof.findings.append(Finding("file", f"{file.path}{rows} is missing", proof.version))
+        verified.findings.append(Finding("file", f"{file.path}{rows} is missing", verified.version))
     for file in other[:_MOST_NAMED]:
         text = f"{file.path} has {sizes[file.path]:,} bytes, the log says {file.size:,}"
-        proof.findings.append(Finding("file", text, proof.version))
+        verified.findings.append(Finding("file", text, verified.version))
     more = sum(max(0, len(found) - _MOST_NAMED) for found in (absent, other))
     if more:
-        proof.findings.append(Finding("file", f"and {counted(more, 'file')} more", proof.version))
+        verified.findings.append(Finding("file", f"and {counted(more, 'file')} more", verified.version))
     if elsewhere:
-        proof.complete = False
-        proof.unchecked.append(
+        verified.complete = False
+        verified.unchecked.append(
             f"{counted(elsewhere, 'file')} lie outside of the table and were not looked at"
         )
 

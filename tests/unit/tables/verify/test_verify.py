@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed.files import WrittenFile
 from lakefeed.stores import open_store
 from lakefeed.tables.log.log import Log
-from lakefeed.tables.verify.verify import Proof, prove
+from lakefeed.tables.verify.verify import VerifiedLog, verify_log
 from lakefeed.tables.write.append import Append, append
 from support.fed_table import IDS, entry_file, make_table
 
@@ -64,13 +64,13 @@ class Table:
         self.log(version).write_text("\n".join(json.dumps(action) for action in actions))
         self.table.refresh()
 
-    def prove(self) -> Proof:
+    def verify_log(self) -> VerifiedLog:
         log = Log.open(open_store(str(self.path), {}))
         assert log is not None
-        return prove(log)
+        return verify_log(log)
 
     def findings(self) -> list[str]:
-        return [str(finding) for finding in self.prove().findings]
+        return [str(finding) for finding in self.verify_log().findings]
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def test_table_that_only_runs_have_written_is_sound(table: Table) -> None:
     table.read(10, 20, letters=3)
     table.read(20, 25, letters=5)
 
-    proof = table.prove()
+    verified = table.verify_log()
 
-    (chain,) = proof.chains.values()
-    assert proof.findings == []
-    assert proof.unchecked == []
-    assert (proof.first, proof.version, proof.rows, proof.files) == (0, 3, 17, 2)
+    (chain,) = verified.chains.values()
+    assert verified.findings == []
+    assert verified.unchecked == []
+    assert (verified.first, verified.version, verified.rows, verified.files) == (0, 3, 17, 2)
     assert (chain.partition, chain.first, chain.next, chain.read, chain.letters) == ("clicks/0", 0, 25, 25, 8)
 
 
@@ -96,9 +96,9 @@ def test_gap_is_named_with_version_and_offsets(table: Table) -> None:
     table.read(0, 10)
     table.read(15, 20)
 
-    proof = table.prove()
+    verified = table.verify_log()
 
-    (finding,) = proof.findings
+    (finding,) = verified.findings
     assert str(finding) == (
         "gap: version 2: clicks/0: offsets 10 to 14 are missing: "
         "the next expected offset was 10, the commit starts at 15"
@@ -139,10 +139,10 @@ def test_events_that_the_source_had_lost_are_a_note_and_no_gap(table: Table) -> 
     table.read(15, 20, lost={"0": [10, 15]})
     table.read(0, 5, lost={"0": [20, 0]})
 
-    proof = table.prove()
+    verified = table.verify_log()
 
-    assert proof.findings == []
-    assert proof.notes == [
+    assert verified.findings == []
+    assert verified.notes == [
         "version 2: clicks/0: offsets 10 to 14 were gone at the source (`on_data_loss: skip`)",
         "version 3: clicks/0: the source started again from the beginning: "
         "the next expected offset was 20, reading continued at 0 "
@@ -232,10 +232,10 @@ def test_deletion_that_lakefeed_made_on_purpose_is_a_note(table: Table) -> None:
     commit_info = {"pipeline": "shop", "kind": "delete"}
     DeltaTable(table.path).delete("id < 5", commit_properties=commit_properties({}, commit_info))
 
-    proof = table.prove()
+    verified = table.verify_log()
 
-    assert proof.findings == []
-    assert proof.notes == ["version 2: delete: 5 rows added, 10 removed"]
+    assert verified.findings == []
+    assert verified.notes == ["version 2: delete: 5 rows added, 10 removed"]
 
 
 def test_compaction_and_vacuum_leave_the_proof_as_it_was(table: Table) -> None:
@@ -245,10 +245,10 @@ def test_compaction_and_vacuum_leave_the_proof_as_it_was(table: Table) -> None:
     delta.optimize.compact()
     delta.vacuum(0, dry_run=False, enforce_retention_duration=False)
 
-    proof = table.prove()
+    verified = table.verify_log()
 
-    assert [str(one) for one in proof.findings] == []
-    assert (proof.rows, proof.files) == (50, 1)
+    assert [str(one) for one in verified.findings] == []
+    assert (verified.rows, verified.files) == (50, 1)
     assert not (table.path / "0-10-0.parquet").exists()
 
 
@@ -297,13 +297,13 @@ def test_after_a_clean_up_of_the_log_the_rest_is_proved_and_the_beginning_is_tol
     for version in range(3):
         table.log(version).unlink()
 
-    proof = table.prove()
+    verified = table.verify_log()
     table.read(35, 40)
     damaged = table.findings()
 
-    assert proof.findings == []
-    assert (proof.first, proof.rows) == (3, 30)
-    assert proof.unchecked == [
+    assert verified.findings == []
+    assert (verified.first, verified.rows) == (3, 30)
+    assert verified.unchecked == [
         "the log begins with version 3: the history of the rows and positions of version 2 is no longer known"
     ]
     assert damaged == [
@@ -318,10 +318,10 @@ def test_torn_version_is_named_and_what_cannot_be_checked_behind_it(table: Table
     text = table.log(2).read_text()
     table.log(2).write_text(text[: len(text) // 2])
 
-    proof = table.prove()
+    verified = table.verify_log()
 
-    assert [str(one).partition(" cannot be read")[0] for one in proof.findings] == ["log: version 2:"]
-    assert proof.unchecked == ["nothing from version 2 on could be checked"]
+    assert [str(one).partition(" cannot be read")[0] for one in verified.findings] == ["log: version 2:"]
+    assert verified.unchecked == ["nothing from version 2 on could be checked"]
 
 
 def test_version_that_is_missing_in_the_middle_is_named_and_the_proof_goes_on_behind_a_checkpoint(
@@ -333,12 +333,12 @@ def test_version_that_is_missing_in_the_middle_is_named_and_the_proof_goes_on_be
     table.read(40, 50)
     table.log(2).unlink()
 
-    proof = table.prove()
+    verified = table.verify_log()
 
-    assert [str(one) for one in proof.findings] == [
+    assert [str(one) for one in verified.findings] == [
         "log: version 2: 1 version missing in the log, the first is 2"
     ]
-    assert (proof.first, proof.rows) == (5, 50)
+    assert (verified.first, verified.rows) == (5, 50)
 
 
 def test_unreadable_checkpoint_is_named(table: Table) -> None:
@@ -349,10 +349,10 @@ def test_unreadable_checkpoint_is_named(table: Table) -> None:
         table.log(version).unlink()
     (table.path / "_delta_log" / f"{1:020d}.checkpoint.parquet").write_bytes(b"torn")
 
-    proof = table.prove()
+    verified = table.verify_log()
 
-    assert proof.findings[0].text.startswith("the checkpoint cannot be read")
-    assert proof.unchecked == ["no version can be rebuilt from the log, so nothing else was checked"]
+    assert verified.findings[0].text.startswith("the checkpoint cannot be read")
+    assert verified.unchecked == ["no version can be rebuilt from the log, so nothing else was checked"]
 
 
 def test_state_from_a_checkpoint_is_the_state_from_the_versions(table: Table) -> None:
