@@ -69,11 +69,12 @@ class RunState:
     def _new_source(self, name: str) -> SourceState:
         window = self._window(name)
         kind = str(getattr(self._pipeline.sources[name], "type", ""))
-        return SourceState(name, kind, Rate(window, self._began), Rate(window, self._began))
+        rate, dead_letter_rate = Rate(window, self._began), Rate(window, self._began)
+        return SourceState(name=name, kind=kind, rate=rate, dead_letter_rate=dead_letter_rate)
 
     def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableState:
         rates = {source: Rate(self._window(source), self._began) for source in sources}
-        return TableState(name, mask_urls(path), sources, rates)
+        return TableState(name=name, path=mask_urls(path), sources=sources, rates=rates)
 
     def _window(self, source: str) -> float:
         """Rates go over some batches, or they would jump between nothing and much."""

@@ -3,95 +3,50 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from lakefeed.engine.run_events import Committed, FilesCounted, UpkeepDone
 from lakefeed.watch.series import Rate, Series
-from lakefeed.watch.view import CommitView, PartitionView, SourceView, TableView
+from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
 
 _COMMITS_KEPT = 8
 
 
-@dataclass
-class SourceState:
+@dataclass(kw_only=True)
+class SourceState(SourceFacts):
     """One source. Changed by the state of the run only, under its lock."""
 
-    name: str
-    kind: str
     rate: Rate
     dead_letter_rate: Rate
-    read: int = 0
-    dead_letters: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     behind: int = 0
-    seen_at: float | None = None
-    trouble: str = ""
-    trouble_since: float = 0.0
-    stopped: str = ""
-    stopped_at: float = 0.0
     lag: Series = field(default_factory=lambda: Series(level=True))
-
-    @property
-    def answers(self) -> bool:
-        """Whether what it said last is still true: it has answered, and has not fallen silent since."""
-        return self.seen_at is not None and not (self.trouble or self.stopped)
 
     def view(self, now: float, began: float, span: float, lags: dict[str, int], together: int) -> SourceView:
         """The source as it is now."""
         return SourceView(
-            name=self.name,
-            kind=self.kind,
-            read=self.read,
+            **_facts(self, SourceFacts),
             rate=self.rate.now(now),
             lags=lags,
             lag_together=together if self.answers else None,
-            seen_at=self.seen_at,
-            answers=self.answers,
-            trouble=self.trouble,
-            trouble_since=self.trouble_since,
-            stopped=self.stopped,
-            stopped_at=self.stopped_at,
-            dead_letters=self.dead_letters,
             dead_letter_rate=self.dead_letter_rate.now(now),
             lag_points=self.lag.points(now, began, span),
         )
 
 
-@dataclass
-class TableState:
+@dataclass(kw_only=True)
+class TableState(TableFacts):
     """One table. Changed by the state of the run only, under its lock."""
 
-    name: str
-    path: str
-    sources: tuple[str, ...]
     rates: dict[str, Rate]
-    version: int | None = None
-    rows: int = 0
-    files: int = 0
-    small_files: int = 0
-    size: int = 0
-    last_commit: float | None = None
-    newest: float | None = None
-    written: int = 0
-    commits: int = 0
-    first_version: int | None = None
-    commit_seconds: float = 0.0
-    dead_letters: int = 0
     codes: dict[str, int] = field(default_factory=dict)
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
     apart: set[str] = field(default_factory=set)
     """Sources of which it catches up, while the other tables go on."""
-    columns: tuple[tuple[str, str], ...] = ()
-    partition_by: tuple[str, ...] = ()
-    partition_values: int = 0
     history: deque[CommitView] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
-    trouble: str = ""
-    trouble_since: float = 0.0
-    stopped: str = ""
-    stopped_at: float = 0.0
     refusing: dict[str, str] = field(default_factory=dict)
     """By source: the share of events that became dead letters, and why."""
-    refusing_since: float = 0.0
     rows_hour: Series = field(default_factory=Series)
 
     def add(self, event: Committed, now: float) -> None:
@@ -142,34 +97,16 @@ class TableState:
             for partition, at in sorted(positions.items())
         )
         return TableView(
-            name=self.name,
-            path=self.path,
-            sources=self.sources,
-            version=self.version,
-            rows=self.rows,
-            files=self.files,
-            small_files=self.small_files,
-            size=self.size,
-            last_commit=self.last_commit,
-            newest=self.newest,
-            written=self.written,
-            commits=self.commits,
-            first_version=self.first_version,
-            commit_seconds=self.commit_seconds,
-            dead_letters=self.dead_letters,
+            **_facts(self, TableFacts),
             rate=sum(rate.now(now) for rate in self.rates.values()),
             codes=dict(self.codes),
             points=self.rows_hour.points(now, began, span),
-            columns=self.columns,
-            partition_by=self.partition_by,
-            partition_values=self.partition_values,
             partitions=partitions,
-            catching_up=tuple(sorted(self.apart)),
             history=tuple(self.history),
-            trouble=self.trouble,
-            trouble_since=self.trouble_since,
-            stopped=self.stopped,
-            stopped_at=self.stopped_at,
+            catching_up=tuple(sorted(self.apart)),
             refusing="; ".join(self.refusing.values()),
-            refusing_since=self.refusing_since,
         )
+
+
+def _facts(state: SourceFacts | TableFacts, kind: type[SourceFacts] | type[TableFacts]) -> dict[str, Any]:
+    return {one.name: getattr(state, one.name) for one in fields(kind)}

@@ -84,26 +84,35 @@ class Happening:
     text: str
 
 
-@dataclass(frozen=True)
-class SourceView:
-    """A source: what has come from it, and what keeps it from going on."""
+@dataclass(kw_only=True)
+class SourceFacts:
+    """What is known of a source: what has come from it, and what keeps it from going on."""
 
     name: str
     kind: str
-    read: int
+    read: int = 0
+    dead_letters: int = 0
+    seen_at: float | None = None
+    trouble: str = ""
+    trouble_since: float = 0.0
+    stopped: str = ""
+    stopped_at: float = 0.0
+
+    @property
+    def answers(self) -> bool:
+        """Whether what it said last is still true: it has answered, and has not fallen silent since."""
+        return self.seen_at is not None and not (self.trouble or self.stopped)
+
+
+@dataclass(kw_only=True)
+class SourceView(SourceFacts):
+    """A source at one moment."""
+
     rate: float
     lags: dict[str, int]
     """Events that wait by partition, for the slowest table that is still fed."""
     lag_together: int | None
     """Events that wait, tables that catch up by themselves left out."""
-    seen_at: float | None
-    answers: bool
-    """Whether what it said last is still true: it has answered, and has not fallen silent since."""
-    trouble: str
-    trouble_since: float
-    stopped: str
-    stopped_at: float
-    dead_letters: int
     dead_letter_rate: float
     lag_points: list[float]
 
@@ -113,48 +122,54 @@ class SourceView:
         return sum(self.lags.values()) if self.answers else None
 
 
-@dataclass(frozen=True)
-class TableView:
-    """A table: what it holds, what came in this run, and what keeps it from going on."""
+@dataclass(kw_only=True)
+class TableFacts:
+    """What is known of a table: what it holds, what came in this run, and what keeps it from going on."""
 
     name: str
     path: str
     sources: tuple[str, ...]
-    version: int | None
-    rows: int
-    files: int
-    small_files: int
-    size: int
-    last_commit: float | None
-    newest: float | None
-    written: int
-    commits: int
-    first_version: int | None
+    version: int | None = None
+    rows: int = 0
+    files: int = 0
+    small_files: int = 0
+    size: int = 0
+    last_commit: float | None = None
+    newest: float | None = None
+    written: int = 0
+    commits: int = 0
+    first_version: int | None = None
     """The first version that this run has made."""
-    commit_seconds: float
+    commit_seconds: float = 0.0
     """How long the commits of this run took, all together."""
-    dead_letters: int
+    dead_letters: int = 0
+    columns: tuple[tuple[str, str], ...] = ()
+    """The names of its columns, each with its type as text; empty before they were counted."""
+    partition_by: tuple[str, ...] = ()
+    partition_values: int = 0
+    """How many different values its files have in the columns that it is partitioned by."""
+    trouble: str = ""
+    """What is being retried for this table while the others of its source go on."""
+    trouble_since: float = 0.0
+    stopped: str = ""
+    stopped_at: float = 0.0
+    refusing_since: float = 0.0
+
+
+@dataclass(kw_only=True)
+class TableView(TableFacts):
+    """A table at one moment."""
+
     rate: float
     codes: dict[str, int]
     """Dead letters of this run by code."""
     points: list[float]
-    columns: tuple[tuple[str, str], ...]
-    """The names of its columns, each with its type as text; empty before they were counted."""
-    partition_by: tuple[str, ...]
-    partition_values: int
-    """How many different values its files have in the columns that it is partitioned by."""
     partitions: tuple[PartitionView, ...]
     history: tuple[CommitView, ...]
-    trouble: str
-    """What is being retried for this table while the others of its source go on."""
-    trouble_since: float
-    stopped: str
-    stopped_at: float
-    catching_up: tuple[str, ...] = ()
+    catching_up: tuple[str, ...]
     """Sources of which it is far behind the other tables, and is fed apart from them."""
-    refusing: str = ""
+    refusing: str
     """Which share of the last events became dead letters, and why, when that is more than 5%."""
-    refusing_since: float = 0.0
 
     @property
     def state(self) -> str:
