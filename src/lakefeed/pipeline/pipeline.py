@@ -15,7 +15,8 @@ from lakefeed.columns.names import PartName, PipelineName
 from lakefeed.pipeline.connectors import SourceField
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
-from lakefeed.pipeline.loading.checks import Outline, consistency_problems
+from lakefeed.pipeline.loading.checks import consistency_problems
+from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import LocalPath, Location, sibling
 from lakefeed.pipeline.section import Section

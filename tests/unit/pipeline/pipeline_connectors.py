@@ -32,3 +32,6 @@ class QueueSource(Connector):
     format: FormatField = Field("lines", validate_default=True, description="How to decode.")
     options: Options = Field({}, description="Passed to the client.")
     flush: Flush | None = Field(None, description="When a batch ends.")
+
+    def known_streams(self) -> tuple[str, ...] | None:
+        return self.topics or None

@@ -214,3 +214,11 @@ def test_two_names_of_one_directory_are_one_place(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
 
     assert is_inside(str(tmp_path / "link" / "t"), str(tmp_path / "real" / "t"))
+
+
+def test_a_stream_that_a_source_built_in_code_does_not_have_is_refused() -> None:
+    with pytest.raises(PipelineFileError, match=r"tables\.clicks\.streams\.0: no stream of source 'clicks'"):
+        _pipeline(
+            sources={"clicks": QueueSource(brokers="here", topics=("orders",))},
+            tables={"clicks": Table(path="/lake/clicks", from_=("clicks",), streams=("visits",))},
+        )

@@ -11,10 +11,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lakefeed.errors import PipelineFileError, Problem
-from lakefeed.pipeline.loading.checks import FieldProblem, Outline, consistency_problems, dotted
+from lakefeed.pipeline.loading.checks import FieldProblem, consistency_problems, dotted
 from lakefeed.pipeline.loading.companion import add_tests, companion_of
 from lakefeed.pipeline.loading.document import Document, Unset, read_document, scalars
 from lakefeed.pipeline.loading.messages import field_problems, scrubbed
+from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.loading.overrides import apply_override
 from lakefeed.pipeline.options.paths import FileContext
 from lakefeed.pipeline.pipeline import Pipeline

@@ -1,0 +1,154 @@
+"""The outline of a pipeline: what its parts need to know of each other, as far as it is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from lakefeed.columns.column_types import column
+from lakefeed.columns.names import PipelineName
+from lakefeed.pipeline.connectors import Connector, SourceField
+from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline
+from lakefeed.pipeline.options.evolve import Evolve, EvolveField
+from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
+from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
+from lakefeed.pipeline.options.paths import FileContext, Location, sibling
+from lakefeed.pipeline.options.route import Route, RouteText
+from lakefeed.pipeline.table import ColumnText, From, Streams
+
+if TYPE_CHECKING:
+    from lakefeed.pipeline.pipeline import Pipeline
+
+_LOCATION: TypeAdapter[str] = TypeAdapter(Location)
+_NAME: TypeAdapter[str] = TypeAdapter(PipelineName)
+_FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
+_STREAMS: TypeAdapter[tuple[str, ...]] = TypeAdapter(Streams)
+_SOURCE: TypeAdapter[Connector] = TypeAdapter(SourceField)
+_COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
+_ROUTE: TypeAdapter[str] = TypeAdapter(RouteText)
+_METADATA: TypeAdapter[Any] = TypeAdapter(MetadataField)
+_EVOLVE: TypeAdapter[Evolve] = TypeAdapter(EvolveField)
+
+
+@dataclass(frozen=True)
+class TableOutline:
+    """The parts of a table that others depend on; None for what is missing or broken."""
+
+    path: str | None
+    route: Route | None
+    sources: tuple[str, ...] | None
+    streams: tuple[str, ...]
+    columns: dict[str, pa.Field | None] | None
+    partition_by: tuple[PartitionField | None, ...]
+    metadata: MetadataColumns
+    rescues: bool
+    drop: tuple[str, ...]
+    rename: Mapping[str, str]
+    keys: frozenset[str]
+    """The keys that have a value, sound or not."""
+    upkeep: UpkeepOutline
+    mode: str = "append"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The parts of a pipeline that depend on each other; None for what is missing or broken."""
+
+    sources: tuple[str, ...] | None
+    tables: dict[str, TableOutline]
+    dead_letters: str | None
+    tests: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+    """The sources and the tables that each test names."""
+    streams: dict[str, tuple[str, ...] | None]
+    """The streams of each source; None where the file does not name them."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Outline:
+        """The outline of a sound pipeline: of what it was given, as a file would hold it."""
+        data = pipeline.model_dump(by_alias=True, exclude_unset=True)
+        # A dump has no tests, and not the type of each source.
+        tests = {name: vars(one) for name, one in pipeline.tests.items()}
+        return cls.of_data(data | {"tests": tests, "sources": dict(pipeline.sources)})
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any], context: FileContext | None = None) -> Outline:
+        """The outline of what the file holds, as far as it can be read."""
+        tables = {
+            name: _table_outline(name, table, data.get("upkeep"), context)
+            for name, table in _mapping(data.get("tables")).items()
+        }
+        sources = data.get("sources")
+        name = _valid(_NAME, data.get("name"))
+        given = _mapping(data.get("dead_letters")).get("path")
+        dead_letters = _valid(_LOCATION, given, context)
+        first = next(iter(tables.values()), None)
+        if given is None and name and first and (first.path or first.route):
+            neighbour = f"{first.route.base}/any" if first.route else first.path or ""
+            dead_letters = sibling(neighbour, f"{name}_dead_letters")
+        tests = {
+            name: (
+                tuple(_mapping(_mapping(case).get("events"))),
+                tuple(_mapping(_mapping(case).get("tables"))),
+            )
+            for name, case in _mapping(data.get("tests")).items()
+        }
+        streams = {name: _streams(value, context) for name, value in _mapping(sources).items()}
+        named = tuple(sources) if isinstance(sources, dict) else None
+        return cls(named, tables, dead_letters, tests, streams)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _sequence(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _valid(adapter: TypeAdapter[Any], value: object, context: FileContext | None = None) -> Any:
+    try:
+        return None if value is None else adapter.validate_python(value, context=context)
+    except ValidationError:
+        return None
+
+
+def _table_outline(name: str, value: object, upkeep: object, context: FileContext | None) -> TableOutline:
+    table = _mapping(value)
+    columns = table.get("schema")
+    entries = table.get("partition_by")
+    route = _valid(_ROUTE, table.get("route"), context)
+    return TableOutline(
+        _valid(_LOCATION, table.get("path"), context),
+        Route(route) if route else None,
+        _valid(_FROM, table.get("from")),
+        _valid(_STREAMS, table.get("streams")) or (),
+        {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
+        tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
+        metadata_columns(_valid(_METADATA, table.get("metadata")) or False),
+        (_valid(_EVOLVE, table.get("evolve")) or Evolve()).rescues,
+        tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
+        {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
+        frozenset(key for key, given in table.items() if given not in (None, "", False)),
+        UpkeepOutline.of_data(name, table, upkeep),
+        str(table.get("mode", "append")),
+    )
+
+
+def _streams(source: object, context: FileContext | None) -> tuple[str, ...] | None:
+    model = _valid(_SOURCE, source, context)
+    return None if model is None else model.known_streams()
+
+
+def _column(name: str, text: object) -> pa.Field | None:
+    return column(name, text) if isinstance(text, str) and _valid(_COLUMN, text) is not None else None
+
+
+def _partition_field(entry: object) -> PartitionField | None:
+    try:
+        return parse_partition_field(entry) if isinstance(entry, str) else None
+    except ValueError:
+        return None
