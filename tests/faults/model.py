@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from faults.meddling import MEDDLING
 from faults.world import TABLES, World
-from lakefeed.engine.faultpoints import POINTS
+from lakefeed.engine.faultpoints import END_POINT, POINTS
 from support.drivers import Drivers
 
 MOST_PARTITIONS = 4
@@ -67,6 +67,10 @@ class Model(RuleBasedStateMachine):
     def crash_while_the_schema_changes(self, count: int, point: str, nth: int) -> None:
         self.world.widen_events(count)
         self.world.crash(self.drivers, point, nth)
+
+    @rule(count=counts, point=st.sampled_from([*POINTS, END_POINT]), nth=st.integers(1, 3))
+    def replace(self, count: int, point: str, nth: int) -> None:
+        self.world.replace(self.drivers, count, point, nth)
 
     @rule(count=counts)
     def run_twice_at_once(self, count: int) -> None:

@@ -16,7 +16,8 @@ from lakefeed.errors import TableError
 from lakefeed.files import WrittenFile
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write import append as commit
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.fed_table import PARTITION, entry_file, make_table, open_table
 from support.ledger import assert_each_once, assert_ranges_contiguous, table_ids
 
@@ -41,7 +42,7 @@ def read_ten(table: LakeTable, path: Path) -> int:
     commit_info = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
     commit_info |= {"ranges": {"0": [start, start + 10, 10, 0]}}
     return append(
-        table, Append([file], {PARTITION: start + 9}, {PARTITION: start - 1}, commit_info), retries=1
+        table, Change([file], {PARTITION: start + 9}, {PARTITION: start - 1}, commit_info), retries=1
     )
 
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from faults.world import World
 from lakefeed import Fenced, Pipeline
-from lakefeed.engine.faultpoints import JOIN_POINTS, POINTS
+from lakefeed.engine.faultpoints import END_POINT, JOIN_POINTS, POINTS
 from support.drivers import Drivers
 from support.kafka import Broker
 from support.lakefeed import run, start
@@ -44,6 +44,17 @@ def test_restart_after_a_kill_loses_and_repeats_nothing(point: str, world: World
     assert ended.code == (0 if point.startswith("task_") else -9), ended.said
     assert at_the_crash["one"] == 290 if ended.code == 0 else at_the_crash["one"] < 290
     world.check()
+
+
+@pytest.mark.parametrize(("point", "nth"), [("files_written", 2), ("table_committed", 1), (END_POINT, 1)])
+def test_restart_after_a_kill_replaces_a_table_with_one_whole_run(
+    point: str, nth: int, world: World, drivers: Drivers
+) -> None:
+    world.produce(200)
+
+    ended = world.replace(drivers, 300, point, nth)
+
+    assert ended.code == -9, ended.said
 
 
 @pytest.mark.parametrize("point", JOIN_POINTS)

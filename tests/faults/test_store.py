@@ -16,7 +16,8 @@ from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.processes import wait_until
 from support.s3 import S3Server
@@ -57,7 +58,7 @@ class Tables:
         files = writer.close()
         commit_info = {"pipeline": "shop", "source": "clicks", "kind": "rows", "rows": 10}
         commit_info |= {"ranges": {"0": [start, start + 10, 10, 0]}}
-        change = Append(files, {PARTITION: start + 9}, {PARTITION: start - 1}, commit_info)
+        change = Change(files, {PARTITION: start + 9}, {PARTITION: start - 1}, commit_info)
         return append(self.table, change, retries=retries, sleep=lambda seconds: None)
 
     def ids(self) -> list[int]:

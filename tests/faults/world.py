@@ -108,6 +108,35 @@ give_up_after: 60s
         self.drained = ended.code == 0
         return ended
 
+    def replace(self, drivers: Drivers, count: int, point: str, nth: int) -> Ended:
+        """A table whose content each run replaces is killed in the middle of a run, and started again.
+
+        It holds the events of that run then, all of them and no others.
+        """
+        self._note("kill -9 of a run that replaces a table")
+        file = self.folder / "last.yaml"
+        file.write_text(
+            f"""\
+name: last
+sources:
+  clicks: {{type: kafka, brokers: "{self.broker.address}", topics: [{self.topic}], on_data_loss: skip}}
+tables:
+  last: {{path: last, from: clicks, mode: overwrite, schema: {{event_id: long not null}}, evolve: ignore}}
+flush: {{rows: 100}}
+"""
+        )
+        pipeline = Pipeline.from_file(file)
+        pipeline.run(once=True)
+        before = self._dead("last", self.folder / "last_dead_letters")
+        self.produce(count)
+        ended = drivers.run(file, kill_at=f"{point}:{nth}:{self.folder / f'killed-{uuid4().hex}'}")
+        pipeline.run(once=True)
+        dead = [one for one in self._dead("last", self.folder / "last_dead_letters") if one not in before]
+        if len(dead) < count:
+            assert_each_once(self.produced[-count:], table_ids(self.folder / "last"), dead)
+        assert verify(pipeline).sound, verify(pipeline)
+        return ended
+
     def run_twice_at_once(self, drivers: Drivers) -> None:
         """Two instances that do not know of each other; the tables must fence one off, or both."""
         self._note("second instance")
@@ -283,9 +312,9 @@ give_up_after: 60s
 
         wait_until(over, 120, lambda: f"not within 120 s:\n{driver.said[-3000:]}")
 
-    def _dead(self, table: str) -> list[int]:
+    def _dead(self, table: str, letters: Path | None = None) -> list[int]:
         """The numbers of a table's dead letters."""
-        found = (one["payload"] for one in dead_letters(self.letters) if one["table"] == table)
+        found = (one["payload"] for one in dead_letters(letters or self.letters) if one["table"] == table)
         return [int(match[0]) for payload in found if (match := re.search(rb"\d+", payload))]
 
     def _settled(self, table: str) -> bool:

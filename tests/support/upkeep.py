@@ -22,7 +22,8 @@ from lakefeed import Pipeline
 from lakefeed.engine.run_events import RunEvent, UpkeepDone
 from lakefeed.files import WrittenFile
 from lakefeed.handles.tables import TableHandle, Tables
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from lakefeed.upkeep.jobs import UpkeepJob, jobs_of
 from lakefeed.upkeep.schedule import Schedule
 from lakefeed.upkeep.scheduler import Scheduler, SteadyClock
@@ -106,7 +107,7 @@ upkeep: {upkeep}
             )
             key = "shop/clicks/0"
             with self.handle.lock:
-                append(self.handle.table, Append([file], {key: at + 9}, {key: at - 1}, {}), retries=5)
+                append(self.handle.table, Change([file], {key: at + 9}, {key: at - 1}, {}), retries=5)
 
     def perform(self, operation: str) -> list[UpkeepDone]:
         """Do an operation now; answer its steps."""

@@ -25,7 +25,8 @@ from lakefeed.stores import store_errors
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.positions import replay_id
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 
 _ATTEMPTS = 5
 
@@ -155,7 +156,7 @@ def remove(
     """
     if not count:
         expected = {name: dead_letters.transactions.get(name) for name in transactions}
-        append(dead_letters, Append([], transactions, expected, commit_info), retries=_ATTEMPTS)
+        append(dead_letters, Change([], transactions, expected, commit_info), retries=_ATTEMPTS)
         return True
     try:
         with store_errors(dead_letters.path):
@@ -190,7 +191,7 @@ def _return(
             count += kept.num_rows
     files = writer.close()
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
-    change = Append(files, transactions, expected, commit_info | {"kind": "returned", "letters": count})
+    change = Change(files, transactions, expected, commit_info | {"kind": "returned", "letters": count})
     append(dead_letters, change, retries=_ATTEMPTS)
     return True
 

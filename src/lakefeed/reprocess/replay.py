@@ -37,7 +37,8 @@ from lakefeed.sources import source_of
 from lakefeed.tables.positions import positions_of, replay_id
 from lakefeed.tables.schema import missing_columns
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 
 _MOST_LETTERS = 5_000
 _MOST_BYTES = 32 * 2**20
@@ -272,7 +273,7 @@ class _Replay:
             "letters": to_commit_info(grouped(identities(good.select(IDENTITY_COLUMNS)))),
             "letters_version": self._version,
         }
-        change = Append(result.files, {key: number}, {key: before}, commit_info, self._shape)
+        change = Change(result.files, {key: number}, {key: before}, commit_info, self._shape)
         try:
             with handle.lock:
                 version = append(handle.table, change, retries=_ATTEMPTS)

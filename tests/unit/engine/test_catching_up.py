@@ -94,10 +94,10 @@ class Shop:
         )
         monkeypatch.setattr(inline, "run_task", self._run_task)
 
-    def _run_task(self, plan: FlowPlan, ranges: Any) -> Manifest:
+    def _run_task(self, plan: FlowPlan, ranges: Any, **more: Any) -> Manifest:
         if self.slow & {table.name for table in plan.tables}:
             assert self.held.wait(60)
-        return run_task(plan, ranges)
+        return run_task(plan, ranges, **more)
 
     def write(self, *tables: str, give_up_after: str = "10m") -> None:
         named = "\n".join(

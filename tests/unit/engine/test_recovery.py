@@ -26,7 +26,8 @@ from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 
 
 def shop(folder: Path) -> Pipeline:
@@ -58,7 +59,7 @@ class Overtaken(GenerateClient):
             columns = handle.columns()
             assert columns is not None
             table = handle.create(columns, {"shop/clicks/0": -1}, {})
-            append(table, Append([], {"shop/clicks/0": 9}, {"shop/clicks/0": -1}, {}), retries=0)
+            append(table, Change([], {"shop/clicks/0": 9}, {"shop/clicks/0": -1}, {}), retries=0)
         return super().start()
 
 

@@ -11,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed.reports.plan import PlannedTable, plan_run
 from lakefeed.reports.warnings import Warnings
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from lakefeed.units import parse_duration
 from support.shop import Shop
 
@@ -183,7 +184,7 @@ def test_names_that_others_use_are_warned_of(shop: PlannedShop) -> None:
 
     table = LakeTable.open("events", pipeline.tables["events"].path, {}, open_store(str(shop.table), {}))
     assert table is not None
-    append(table, Append([], {"other/views/0": 5, "shop/renamed/0": 7}, {}, {}), retries=0)
+    append(table, Change([], {"other/views/0": 5, "shop/renamed/0": 7}, {}, {}), retries=0)
 
     found = shop.plan().warnings
     shop.write("schema: {event_id: long}", name="third")

@@ -14,7 +14,8 @@ from lakefeed.reprocess import retype
 from lakefeed.stores import open_store
 from lakefeed.tables.detail.detail import describe
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 
 
 def table(folder: Path, values: list[object], kind: pa.DataType | None = None) -> LakeTable:
@@ -43,7 +44,7 @@ def test_values_that_fit_keep_their_meaning(
     tmp_path: Path, values: list[object], kind: str, made: list[object]
 ) -> None:
     old = table(tmp_path / "t", values)
-    append(old, Append([], {"shop/clicks/0": 9}, {}, {}), retries=0)
+    append(old, Change([], {"shop/clicks/0": 9}, {}, {}), retries=0)
 
     plan = retype.plan(old, {"v": kind})
     retype.run(old, plan, {"kind": "replace"})

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lakefeed.errors import TableError
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.fed_table import entry_file, open_table
 
 ID = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
@@ -169,7 +170,7 @@ def test_a_table_whose_features_ask_nothing_of_an_append_is_fed(
         monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
     write(tmp_path, 0, *FED[name])
 
-    version = append(open_table(tmp_path), Append([], {"a/b/0": 1}, {"a/b/0": None}, {}), retries=0)
+    version = append(open_table(tmp_path), Change([], {"a/b/0": 1}, {"a/b/0": None}, {}), retries=0)
 
     assert version == 1
     assert open_table(tmp_path).transactions == {"a/b/0": 1}
@@ -188,7 +189,7 @@ def test_a_table_that_asks_more_while_it_is_fed_is_refused_at_the_next_commit(
     write(tmp_path, 1, *actions)
 
     with pytest.raises(TableError) as refused:
-        append(table, Append([], {"a/b/0": 1}, {"a/b/0": None}, {}), retries=2, sleep=lambda _: None)
+        append(table, Change([], {"a/b/0": 1}, {"a/b/0": None}, {}), retries=2, sleep=lambda _: None)
 
     assert words in str(refused.value)
     assert not refused.value.retryable

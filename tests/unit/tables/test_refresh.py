@@ -10,16 +10,17 @@ from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.files import WrittenFile
 from lakefeed.tables import table as tables
 from lakefeed.tables.log.entry import Entry, read_entry
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.fed_table import make_table
 
 
-def rows(path: Path, first: int, last: int) -> Append:
+def rows(path: Path, first: int, last: int) -> Change:
     (path / f"{first}.parquet").write_bytes(b"x" * 100)
     file = WrittenFile(
         f"{first}.parquet", 100, {}, json.dumps({"numRecords": last - first + 1}), last - first + 1
     )
-    return Append([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {})
+    return Change([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {})
 
 
 def test_position_is_known_although_the_log_could_not_be_read_right_after_the_commit(

@@ -16,7 +16,8 @@ from lakefeed.errors import BatchFailed, Fenced, LakefeedError, TableError
 from lakefeed.files import WrittenFile
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.fed_table import entry_file, make_cities, open_table
 
 
@@ -28,12 +29,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def event(path: Path, offset: int, shape: Shape | None = None) -> Append:
+def event(path: Path, offset: int, shape: Shape | None = None) -> Change:
     """The change that adds the event at an offset."""
     name = f"{offset}.parquet"
     (path / name).write_bytes(b"x")
     file = WrittenFile(name, 1, {"city": None}, '{"numRecords":1}', 1)
-    return Append([file], {"shop/clicks/0": offset}, {"shop/clicks/0": offset - 1}, {"rows": 1}, shape)
+    return Change([file], {"shop/clicks/0": offset}, {"shop/clicks/0": offset - 1}, {"rows": 1}, shape)
 
 
 def reshape(path: Path, **change: Any) -> None:
@@ -95,7 +96,7 @@ def test_properties_of_the_log_change_without_a_batch_that_runs_again(way: str, 
 
 def test_a_position_lands_in_a_table_of_another_shape_as_it_brings_no_files(way: str, tmp_path: Path) -> None:
     table = make_cities(tmp_path)
-    planned = Append([], {"shop/clicks/0": 5}, {"shop/clicks/0": -1}, {}, table.shape)
+    planned = Change([], {"shop/clicks/0": 5}, {"shop/clicks/0": -1}, {}, table.shape)
     DeltaTable(tmp_path).alter.add_columns([Field("more", "long")])
 
     assert append(table, planned, retries=3, sleep=lambda _: None) == 2
@@ -103,7 +104,7 @@ def test_a_position_lands_in_a_table_of_another_shape_as_it_brings_no_files(way:
 
 def clean(path: Path, others: LakeTable) -> None:
     """Let a stranger commit, write a checkpoint, and delete every entry before his."""
-    append(others, Append([], {"other/source/0": 1}, {}, {}), retries=3)
+    append(others, Change([], {"other/source/0": 1}, {}, {}), retries=3)
     others.delta.create_checkpoint()
     for version in range(others.version):
         entry_file(path, version).unlink(missing_ok=True)
@@ -184,7 +185,7 @@ def drop_and_create(path: Path, versions: int) -> None:
     shutil.rmtree(path / "_delta_log")
     table = make_cities(path)
     for number in range(versions):
-        append(table, Append([], {"other/source/0": number}, {}, {}), retries=0)
+        append(table, Change([], {"other/source/0": number}, {}, {}), retries=0)
 
 
 def write_over(path: Path, version: int) -> None:
@@ -213,7 +214,7 @@ def test_a_log_that_is_another_one_stops_the_table_before_the_next_commit(
     REPLACED[how](tmp_path)
     before = {path.name for path in (tmp_path / "_delta_log").glob("*.json")}
 
-    for change in (event(tmp_path, 3), Append([], {"shop/clicks/0": 3}, {"shop/clicks/0": 2}, {})):
+    for change in (event(tmp_path, 3), Change([], {"shop/clicks/0": 3}, {"shop/clicks/0": 2}, {})):
         with pytest.raises(TableError, match="version 3 of its log is not the one that was read") as stopped:
             append(table, change, retries=3, sleep=lambda _: None)
         assert not stopped.value.retryable

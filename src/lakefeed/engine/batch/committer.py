@@ -43,8 +43,8 @@ from lakefeed.handles.tables import TableHandle, Tables
 from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append
 from lakefeed.tables.write.commit import commit
+from lakefeed.tables.write.mode import Change
 from lakefeed.text import counted
 
 
@@ -216,7 +216,7 @@ class Committer:
         }
         handle = self._tables.dead_letters
         with handle.lock:
-            change = Append(files, transactions, expected, commit_info)
+            change = Change(files, transactions, expected, commit_info)
             self._append(
                 handle, self._tables.open_dead_letters(), change, rows=sum(file.rows for file in files)
             )
@@ -277,7 +277,7 @@ class Committer:
         try:
             with progress.handle.lock:
                 table = progress.handle.table
-                change = Append(result.files, transactions, expected, commit_info, progress.shape)
+                change = Change(result.files, transactions, expected, commit_info, progress.shape)
                 self._append(progress.handle, table, change, result.rows, progress.refused, result.newest)
         except LakefeedError as error:
             # The dead letters of the batch are committed already.
@@ -294,7 +294,7 @@ class Committer:
         self,
         handle: TableHandle,
         table: LakeTable,
-        change: Append,
+        change: Change,
         rows: int,
         dead_letters: int = 0,
         newest: float | None = None,

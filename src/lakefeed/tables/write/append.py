@@ -10,10 +10,6 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.commit import commit
 from lakefeed.tables.write.mode import Change, NewEntry
 
-__all__ = ["Append", "AppendMode", "append"]
-
-Append = Change
-
 
 class AppendMode:
     """Adds files and removes none, so nothing of the table needs to be read."""

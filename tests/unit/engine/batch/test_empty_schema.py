@@ -139,10 +139,10 @@ tables: {both: {path: both, from: [a, b], metadata: true}}
     }
     waiting, made = threading.Event(), threading.Event()
 
-    def task(plan: FlowPlan, ranges: Any) -> Manifest:
+    def task(plan: FlowPlan, ranges: Any, **more: Any) -> Manifest:
         if plan.source_name == "b":
             assert waiting.wait(30)
-        return run_task(plan, ranges)
+        return run_task(plan, ranges, **more)
 
     class Between:
         def __call__(self, event: RunEvent) -> None:

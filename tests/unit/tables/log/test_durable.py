@@ -14,7 +14,8 @@ from lakefeed.errors import BatchFailed
 from lakefeed.files import WrittenFile
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.fed_table import entry_file, make_table
 
 Steps = list[tuple[str, str]]
@@ -44,8 +45,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return seen
 
 
-def position(number: int) -> Append:
-    return Append([], {"shop/clicks/0": number}, {"shop/clicks/0": number - 1}, {})
+def position(number: int) -> Change:
+    return Change([], {"shop/clicks/0": number}, {"shop/clicks/0": number - 1}, {})
 
 
 def entry(path: Path, version: int) -> str:
@@ -166,7 +167,7 @@ def test_no_entry_names_a_file_that_is_not_there_as_it_was_written(
     if there is not None:
         (tmp_path / "t" / "a.parquet").write_bytes(there)
     file = WrittenFile("a.parquet", 7, {}, '{"numRecords":1}', 1)
-    change = Append([file], {"shop/clicks/0": 0}, {"shop/clicks/0": -1}, {})
+    change = Change([file], {"shop/clicks/0": 0}, {"shop/clicks/0": -1}, {})
 
     with pytest.raises(
         BatchFailed, match=r"a.parquet was written with 7 bytes, and (none|0|21) are there"

@@ -12,7 +12,8 @@ from deltalake import DeltaTable, Field
 
 from lakefeed.errors import BatchFailed, Fenced, TableError
 from lakefeed.files import WrittenFile
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.fed_table import entry_file, make_cities, open_table
 
 STRANGE = ["a b", "100%", "a#b?c", "Zürich", "東京", "it's", "x=y&z", "a+b", "~tilde", "[b]{c}|\\^`", "a:b"]
@@ -24,11 +25,11 @@ def put(path: Path, files: Iterable[WrittenFile]) -> None:
         (path / file.path).write_bytes(b"x" * file.size)
 
 
-def event(path: Path, offset: int, name: str = "") -> Append:
+def event(path: Path, offset: int, name: str = "") -> Change:
     """The change that adds the event at an offset; of its file, only the size is looked at."""
     file = WrittenFile(name or f"{offset}.parquet", 1, {"city": None}, '{"numRecords":1}', 1)
     put(path, [file])
-    return Append([file], {"shop/clicks/0": offset}, {"shop/clicks/0": offset - 1}, {"rows": 1})
+    return Change([file], {"shop/clicks/0": offset}, {"shop/clicks/0": offset - 1}, {"rows": 1})
 
 
 def actions(path: Path, version: int) -> dict[str, list[Any]]:
@@ -56,7 +57,7 @@ def test_an_entry_says_what_delta_rs_would_say(tmp_path: Path, monkeypatch: pyte
         )
         for name in STRANGE
     ]
-    change = Append(
+    change = Change(
         [*files, WrittenFile("none.parquet", 1, {"city": None}, "{}", 1)],
         {"shop/clicks/0": 9, "shop/clicks/#Zürich": 2**62},
         {"shop/clicks/0": -1},
@@ -148,7 +149,7 @@ def test_an_append_behind_a_cleaned_log_lands_at_its_end(tmp_path: Path) -> None
     stranger = make_cities(tmp_path)
     table = open_table(tmp_path)
     for number in range(5):
-        append(stranger, Append([], {"other/source/0": number}, {}, {}), retries=0)
+        append(stranger, Change([], {"other/source/0": number}, {}, {}), retries=0)
     stranger.delta.create_checkpoint()
     forget_entries(tmp_path, 1, 4)
 
@@ -189,7 +190,7 @@ def test_a_table_made_anew_at_the_same_path_is_not_written_behind_its_end(tmp_pa
 def test_a_commit_that_others_overtake_again_and_again_lands_without_a_wait(tmp_path: Path) -> None:
     table, other = make_cities(tmp_path), open_table(tmp_path)
     for number in range(30):
-        append(other, Append([], {"other/source/0": number}, {}, {}), retries=0)
+        append(other, Change([], {"other/source/0": number}, {}, {}), retries=0)
     waits: list[float] = []
 
     version = append(table, event(tmp_path, 0), retries=0, sleep=waits.append)

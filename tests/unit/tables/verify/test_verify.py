@@ -16,7 +16,8 @@ from lakefeed.files import WrittenFile
 from lakefeed.stores import open_store
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.verify.verify import VerifiedLog, verify_log
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.fed_table import IDS, entry_file, make_table
 
 HEAD = "shop/clicks/"
@@ -46,7 +47,7 @@ class Table:
         }
         transactions = told.pop("transactions", {f"{HEAD}0": end - 1})
         files = [self.file(start, end - letters)] if rows else []
-        return append(self.table, Append(files, transactions, {}, commit_info | told), retries=0)
+        return append(self.table, Change(files, transactions, {}, commit_info | told), retries=0)
 
     def file(self, start: int, end: int) -> WrittenFile:
         name = f"{start}-{end}-{self.table.version}.parquet"

@@ -13,18 +13,19 @@ from deltalake import DeltaTable
 
 from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.files import WrittenFile
-from lakefeed.tables.write.append import Append, append
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 from support.fed_table import IDS, entry_file, make_table, open_table
 
 
-def rows(path: Path, first: int, last: int) -> Append:
+def rows(path: Path, first: int, last: int) -> Change:
     """The change that adds the ids `first` to `last`, as the events at these offsets."""
     name = f"{first}-{last}.parquet"
     pq.write_table(pa.table({"id": list(range(first, last + 1))}, schema=IDS), path / name)
     file = WrittenFile(
         name, (path / name).stat().st_size, {}, json.dumps({"numRecords": last - first + 1}), last - first + 1
     )
-    return Append([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {"rows": last - first + 1})
+    return Change([file], {"shop/clicks/0": last}, {"shop/clicks/0": first - 1}, {"rows": last - first + 1})
 
 
 def ids(path: Path) -> list[int]:
@@ -59,7 +60,7 @@ def test_second_instance_is_fenced_also_after_a_stranger_has_committed_in_betwee
     first = make_table(tmp_path)
     second = open_table(tmp_path)
     append(first, rows(tmp_path, 0, 9), retries=5)
-    append(second, Append([], {"other/source/0": 1}, {"other/source/0": None}, {}), retries=5)
+    append(second, Change([], {"other/source/0": 1}, {"other/source/0": None}, {}), retries=5)
 
     with pytest.raises(Fenced):
         append(second, rows(tmp_path, 0, 4), retries=5)
@@ -132,7 +133,7 @@ def test_two_pipelines_that_append_at_once_both_land(tmp_path: Path, way: str) -
         table = open_table(tmp_path)
         for number in range(20):
             name = f"{pipeline}/source/0"
-            append(table, Append([], {name: number}, {name: number - 1 if number else None}, {}), retries=5)
+            append(table, Change([], {name: number}, {name: number - 1 if number else None}, {}), retries=5)
 
     threads = [threading.Thread(target=fill, args=(name,)) for name in ("one", "two")]
     for thread in threads:
@@ -147,9 +148,9 @@ def test_two_pipelines_that_append_at_once_both_land(tmp_path: Path, way: str) -
 def test_positions_are_found_behind_checkpoints_of_the_log(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     for number in range(3):
-        append(table, Append([], {f"shop/clicks/{number + 1}": number}, {}, {}), retries=0)
+        append(table, Change([], {f"shop/clicks/{number + 1}": number}, {}, {}), retries=0)
     table.delta.create_checkpoint()
-    append(table, Append([], {"shop/clicks/9": 9}, {}, {}), retries=0)
+    append(table, Change([], {"shop/clicks/9": 9}, {}, {}), retries=0)
     for version in range(3):
         entry_file(tmp_path, version).unlink()
 
