@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from support.kafka import Broker
 from support.lakefeed import Process, run, start
 from support.ledger import assert_each_once, table_ids
+from support.shop import Shop
 
 SILENCE = 2.0
 """Longer than the second after which Spark is told that there is nothing new, and many flush intervals."""
@@ -29,11 +30,12 @@ def own_broker() -> Iterator[Broker]:
         yield broker
 
 
-class Shop:
+class Topics(Shop):
     """A pipeline of some topics, each into a table of the same name, and what was sent to them."""
 
     def __init__(self, broker: Broker, folder: Path, sources: dict[str, str]) -> None:
-        self.broker, self.folder, self.file = broker, folder, folder / "shop.yaml"
+        super().__init__(folder)
+        self.broker = broker
         self.sent: dict[str, list[int]] = {name: [] for name in sources}
         listed = "\n".join(
             f'  {name}: {{type: kafka, brokers: "{broker.address}", {topics}, format: json}}'
@@ -95,7 +97,7 @@ def test_days_of_a_pipeline_that_was_started_before_the_first_event(
 ) -> None:
     own_broker.create_topic("quiet")
     own_broker.create_topic("busy", partitions=2)
-    shop = Shop(
+    shop = Topics(
         own_broker,
         tmp_path,
         {"quiet": "topics: [quiet]", "busy": "topics: [busy]", "late": 'topic_pattern: "late-.*"'},
@@ -154,7 +156,7 @@ def test_days_of_a_pipeline_that_was_started_before_the_first_event(
 def test_days_of_a_pipeline_whose_topic_is_missing_then_empty_then_drained(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    shop = Shop(own_broker, tmp_path, {"orders": "topics: [orders]"})
+    shop = Topics(own_broker, tmp_path, {"orders": "topics: [orders]"})
 
     code, _, said = run("run", str(shop.file))
     assert code == 1

@@ -4,17 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from support.command_line import Lakefeed, in_process
 from support.dead_shop import write
 from support.offline import drain
 from support.secret_shop import CANARIES
-
-
-@pytest.fixture
-def lakefeed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lakefeed:
-    """The command line inside of this process: exit code, standard output, standard error."""
-    monkeypatch.setenv("COLUMNS", "200")
-    return in_process(capsys, monkeypatch)
 
 
 @pytest.fixture

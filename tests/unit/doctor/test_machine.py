@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 import pytest
 
 from lakefeed.doctor.machine import java, memory, open_files, packages, state
+from support.command_line import Lakefeed
 
 
 def installed(folder: Path, name: str, version: str, *requires: str) -> Distribution:
@@ -79,20 +77,19 @@ def test_missing_java_fails_with_what_to_install(tmp_path: Path, monkeypatch: py
     assert found.remedy.startswith("Install it, for example with `apt-get install openjdk-17-jre-headless`")
 
 
-def test_command_exits_with_3_when_something_fails_and_tells_programs_the_same(tmp_path: Path) -> None:
-    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "lakefeed", "doctor"]
+def test_command_exits_with_3_when_something_fails_and_tells_programs_the_same(
+    tmp_path: Path, lakefeed: Lakefeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    words, told = (
-        subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, env=environment)
-        for more in ([], ["--json"])
-    )
+    code, words, _ = lakefeed("doctor")
+    code_of_json, told, _ = lakefeed("doctor", "--json")
 
-    assert (words.returncode, told.returncode) == (3, 3)
-    assert words.stdout.splitlines()[0] == "fail  Java: Java 17 or newer is needed and was not found"
-    assert words.stdout.splitlines()[1].startswith("      Install it, for example with")
-    assert json.loads(told.stdout)[0]["state"] == "fail"
-    assert {each["check"] for each in json.loads(told.stdout)} == {
+    assert (code, code_of_json) == (3, 3)
+    assert words.splitlines()[0] == "fail  Java: Java 17 or newer is needed and was not found"
+    assert words.splitlines()[1].startswith("      Install it, for example with")
+    assert json.loads(told)[0]["state"] == "fail"
+    assert {each["check"] for each in json.loads(told)} == {
         "Java",
         "Python",
         "packages",

@@ -73,7 +73,7 @@ class Ears:
                 self.stops.append(f"table {table}")
 
 
-class Shop:
+class ThreadedShop:
     """A pipeline that runs in a thread of the test, over a source that is as long as the test says."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,13 +171,13 @@ give_up_after: {give_up_after}
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    shop = Shop(tmp_path, monkeypatch)
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedShop]:
+    shop = ThreadedShop(tmp_path, monkeypatch)
     yield shop
     shop.stop()
 
 
-def away(shop: Shop, monkeypatch: pytest.MonkeyPatch, table: str) -> threading.Event:
+def away(shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch, table: str) -> threading.Event:
     """Until the event is set, nothing can be committed to a table."""
     back, link = threading.Event(), os.link
 
@@ -191,7 +191,9 @@ def away(shop: Shop, monkeypatch: pytest.MonkeyPatch, table: str) -> threading.E
     return back
 
 
-def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_joins_them(shop: Shop) -> None:
+def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_joins_them(
+    shop: ThreadedShop,
+) -> None:
     shop.rows = 1000
     shop.write("old")
     shop.drain()
@@ -223,7 +225,7 @@ def test_new_table_catches_up_beside_the_others_which_go_on_meanwhile_and_then_j
 
 
 def test_source_that_stops_ends_the_tables_that_catch_up_with_it_too(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.rows = 1000
     shop.write("old")
@@ -255,7 +257,7 @@ def test_source_that_stops_ends_the_tables_that_catch_up_with_it_too(
     assert verify(Pipeline.from_file(shop.file), deep=True).sound
 
 
-def test_table_that_is_little_behind_stays_with_the_others(shop: Shop) -> None:
+def test_table_that_is_little_behind_stays_with_the_others(shop: ThreadedShop) -> None:
     shop.rows = 300
     shop.write("old")
     shop.drain()
@@ -267,7 +269,7 @@ def test_table_that_is_little_behind_stays_with_the_others(shop: Shop) -> None:
     shop.check("old", "late")
 
 
-def test_run_that_ends_by_itself_drains_a_table_that_is_far_behind_too(shop: Shop) -> None:
+def test_run_that_ends_by_itself_drains_a_table_that_is_far_behind_too(shop: ThreadedShop) -> None:
     shop.rows = 1000
     shop.write("old")
     shop.drain()
@@ -281,7 +283,7 @@ def test_run_that_ends_by_itself_drains_a_table_that_is_far_behind_too(shop: Sho
 
 
 def test_table_without_columns_waits_for_them_apart_from_the_others(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.rows = 1000
     shop.write("old")
@@ -308,7 +310,7 @@ def test_table_without_columns_waits_for_them_apart_from_the_others(
     assert len(shop.flows) == 2
 
 
-def test_tables_at_several_distances_each_catch_up_and_come_together(shop: Shop) -> None:
+def test_tables_at_several_distances_each_catch_up_and_come_together(shop: ThreadedShop) -> None:
     shop.write("a")
     shop.rows = 2000
     shop.drain()
@@ -328,7 +330,7 @@ def test_tables_at_several_distances_each_catch_up_and_come_together(shop: Shop)
 
 
 def test_store_that_is_away_for_one_table_does_not_hold_up_the_others(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.write("here", "there")
     shop.rows = 100
@@ -360,7 +362,7 @@ def test_store_that_is_away_for_one_table_does_not_hold_up_the_others(
 
 
 def test_table_whose_store_stays_away_stops_alone_and_holds_back_what_is_acknowledged(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.write("here", "there", give_up_after="1s")
     shop.rows = 100
@@ -380,7 +382,7 @@ def test_table_whose_store_stays_away_stops_alone_and_holds_back_what_is_acknowl
 
 
 def test_table_without_rows_whose_store_stays_away_stops_too(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.write("here", "there", give_up_after="1s")
     text = shop.file.read_text()
@@ -406,7 +408,7 @@ def test_table_without_rows_whose_store_stays_away_stops_too(
     assert isinstance(shop.error, GaveUp)
 
 
-def test_table_that_failed_holds_back_what_is_acknowledged(shop: Shop) -> None:
+def test_table_that_failed_holds_back_what_is_acknowledged(shop: ThreadedShop) -> None:
     shop.write("good", "bad")
     shop.rows = 100
     shop.drain()
@@ -427,7 +429,7 @@ def test_table_that_failed_holds_back_what_is_acknowledged(shop: Shop) -> None:
 
 
 def test_schema_change_that_fails_for_good_ends_within_give_up_after(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.write("here", "there", give_up_after="1s")
     shop.rows = 100
@@ -447,7 +449,7 @@ def test_schema_change_that_fails_for_good_ends_within_give_up_after(
 
 
 def test_events_that_ask_for_the_same_column_again_and_again_stop_their_table(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.write("here")
     shop.rows = 100
@@ -461,7 +463,7 @@ def test_events_that_ask_for_the_same_column_again_and_again_stop_their_table(
 
 
 def test_route_that_one_task_failed_for_is_left_to_its_own_flow_whatever_other_tasks_propose(
-    shop: Shop,
+    shop: ThreadedShop,
 ) -> None:
     shop.write("here")
     text = shop.file.read_text().replace(
@@ -484,7 +486,7 @@ def test_route_that_one_task_failed_for_is_left_to_its_own_flow_whatever_other_t
     assert not (shop.folder / "kinds").exists()
 
 
-def test_idle_table_records_its_position_ever_less_often(shop: Shop) -> None:
+def test_idle_table_records_its_position_ever_less_often(shop: ThreadedShop) -> None:
     shop.write("quiet")
     shop.drain()
     pipeline = Pipeline.from_file(shop.file)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.command_line import Lakefeed
+
 PIPELINE = """\
 name: shop
 sources: {clicks: {type: generate, format: json}}
@@ -23,13 +25,6 @@ tests:
 """
 
 
-def lakefeed(*arguments: str | Path) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "lakefeed", *map(str, arguments)], capture_output=True, text=True, timeout=60
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
 def written(folder: Path, pipeline: str, tests: str | None = None) -> Path:
     (folder / "shop.yaml").write_text(pipeline)
     if tests is not None:
@@ -37,7 +32,7 @@ def written(folder: Path, pipeline: str, tests: str | None = None) -> Path:
     return folder / "shop.yaml"
 
 
-def test_difference_is_shown_side_by_side_and_ends_with_3(tmp_path: Path) -> None:
+def test_difference_is_shown_side_by_side_and_ends_with_3(tmp_path: Path, lakefeed: Lakefeed) -> None:
     file = written(tmp_path, PIPELINE, TESTS)
 
     code, out, said = lakefeed("test", file)
@@ -52,7 +47,7 @@ def test_difference_is_shown_side_by_side_and_ends_with_3(tmp_path: Path) -> Non
     ]
 
 
-def test_json_tells_the_same_to_programs(tmp_path: Path) -> None:
+def test_json_tells_the_same_to_programs(tmp_path: Path, lakefeed: Lakefeed) -> None:
     file = written(tmp_path, PIPELINE, TESTS)
 
     code, out, said = lakefeed("test", file, "--json")
@@ -79,7 +74,7 @@ def test_tests_that_pass_end_with_0_and_start_neither_spark_nor_a_client(tmp_pat
     assert done.stdout.splitlines() == ["ok      kept", "1 passed, 0 failed", "0", "end"]
 
 
-def test_file_without_tests_says_where_to_write_them(tmp_path: Path) -> None:
+def test_file_without_tests_says_where_to_write_them(tmp_path: Path, lakefeed: Lakefeed) -> None:
     file = written(tmp_path, PIPELINE)
 
     code, out, said = lakefeed("test", file)
@@ -89,7 +84,9 @@ def test_file_without_tests_says_where_to_write_them(tmp_path: Path) -> None:
     assert said == f"{file}: there are no tests.\nAdd some under `tests` in the file, or in {beside}.\n"
 
 
-def test_mistakes_in_the_file_of_tests_are_told_with_its_name_and_lines(tmp_path: Path) -> None:
+def test_mistakes_in_the_file_of_tests_are_told_with_its_name_and_lines(
+    tmp_path: Path, lakefeed: Lakefeed
+) -> None:
     twice = written(tmp_path, PIPELINE + TESTS, TESTS.replace("  wrong:", "  another:"))
 
     code, _, said = lakefeed("test", twice)
