@@ -112,7 +112,7 @@ def _handles(tables: Tables) -> dict[str, TableHandle]:
 
 
 def _path(handle: TableHandle) -> str:
-    return handle.spec.route or handle.path if handle.spec and "/" not in handle.name else handle.path
+    return handle.spec.route or handle.path if handle.spec and not handle.id.key else handle.path
 
 
 def _ask(
@@ -143,7 +143,8 @@ def _ask(
             for partition, at in sorted(start.items())
         }
     _warn_of_retention(client.retention(), source, {name: handles[name] for name in starts}, warnings)
-    for names in _alike(starts):
+    # Which of its tables an event of a route belongs to is not known here.
+    for names in _alike({name: at for name, at in starts.items() if not handles[name].id.key}):
         payloads = read_sample(spec, client, lowest(starts[name] for name in names), ends)
         for name in names:
             with _refusing(plans[name]):
@@ -159,14 +160,10 @@ def _warn_of_retention(
 
 
 def _alike(starts: dict[str, Offsets]) -> list[list[str]]:
-    """Tables that take the same partitions, and so the same sample.
-
-    Which of its tables an event of a route belongs to is not known here.
-    """
+    """Tables that take the same partitions, and so the same sample."""
     found: dict[frozenset[str], list[str]] = {}
     for name, start in starts.items():
-        if "/" not in name:
-            found.setdefault(frozenset(start), []).append(name)
+        found.setdefault(frozenset(start), []).append(name)
     return list(found.values())
 
 
