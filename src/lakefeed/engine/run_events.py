@@ -10,7 +10,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lakefeed.sources import dense
+
 _log = logging.getLogger("lakefeed")
+
+RowsBetween = Callable[[dict[str, int], dict[str, int]], dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class SourceSeen:
 
     source: str
     ends: Mapping[str, int]
+    rows_between: RowsBetween = dense.rows_between
+    """How many events wait in each partition between positions and ends: only the source knows."""
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,9 @@ class RunState:
 
     def _watch_source(self, source: SourceState, event: RunEvent) -> None:
         match event:
-            case SourceSeen(ends=ends):
+            case SourceSeen(ends=ends, rows_between=rows_between):
                 source.ends, source.seen_at = dict(ends), self._clock()
+                source.rows_between = rows_between
                 source.behind = sum(self._lags(source).values())
                 source.lag.add(source.seen_at, source.behind)
                 self._lag.add(source.seen_at, sum(one.behind for one in self._sources.values()))
@@ -197,7 +198,7 @@ class RunState:
         """What the run looks like now, its charts over the last `span` seconds; the caller may keep it."""
         with self._lock:
             now, began = self._clock(), self._began
-            ends = {name: one.ends for name, one in self._sources.items() if one.answers}
+            answering = {name: one for name, one in self._sources.items() if one.answers}
             return RunView(
                 pipeline=self._pipeline.name,
                 now=now,
@@ -207,7 +208,7 @@ class RunState:
                     one.view(now, began, span, self._lags(one), self._lag_together(one))
                     for one in self._sources.values()
                 ),
-                tables=tuple(one.view(now, began, span, ends) for one in self._tables.values()),
+                tables=tuple(one.view(now, began, span, answering) for one in self._tables.values()),
                 dead_letter_table=self._dead_letters.view(now, began, span, {}),
                 flows=tuple(self._flows(now)),
                 dead_letter_groups=self._groups.view(),
@@ -240,7 +241,8 @@ class RunState:
             for name, table in self._tables.items()
             if source.name in table.positions and not table.stopped and name not in left_out
         ]
-        return {
-            partition: max(0, end - min((at.get(partition, end) for at in fed), default=end))
+        slowest = {
+            partition: min((at.get(partition, end) for at in fed), default=end)
             for partition, end in source.ends.items()
         }
+        return source.rows_between(slowest, source.ends)

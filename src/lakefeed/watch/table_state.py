@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lakefeed.engine.run_events import Committed, FilesCounted, UpkeepDone
+from lakefeed.engine.run_events import Committed, FilesCounted, RowsBetween, UpkeepDone
+from lakefeed.sources import dense
 from lakefeed.watch.series import Rate, Series
 from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
 
@@ -20,6 +22,7 @@ class SourceState(SourceFacts):
     rate: Rate
     dead_letter_rate: Rate
     ends: dict[str, int] = field(default_factory=dict)
+    rows_between: RowsBetween = dense.rows_between
     behind: int = 0
     lag: Series = field(default_factory=lambda: Series(level=True))
 
@@ -89,12 +92,12 @@ class TableState(TableFacts):
         self.small_files = min(self.small_files, self.files)
         self.size = max(0, self.size + event.bytes_after - event.bytes_before)
 
-    def view(self, now: float, began: float, span: float, ends: dict[str, dict[str, int]]) -> TableView:
-        """The table as it is now."""
+    def view(self, now: float, began: float, span: float, answering: Mapping[str, SourceState]) -> TableView:
+        """The table as it is now; `answering` are the sources whose ends are known."""
         partitions = tuple(
-            PartitionView(source, partition, at, ends.get(source, {}).get(partition))
+            view
             for source, positions in self.positions.items()
-            for partition, at in sorted(positions.items())
+            for view in _partitions(source, positions, answering.get(source))
         )
         return TableView(
             **_facts(self, TableFacts),
@@ -110,3 +113,13 @@ class TableState(TableFacts):
 
 def _facts(state: SourceFacts | TableFacts, kind: type[SourceFacts] | type[TableFacts]) -> dict[str, Any]:
     return {one.name: getattr(state, one.name) for one in fields(kind)}
+
+
+def _partitions(name: str, positions: dict[str, int], source: SourceState | None) -> list[PartitionView]:
+    ends = source.ends if source else {}
+    known = {partition: at for partition, at in positions.items() if partition in ends}
+    lags = source.rows_between(known, ends) if source else {}
+    return [
+        PartitionView(name, partition, at, ends.get(partition), lags.get(partition))
+        for partition, at in sorted(positions.items())
+    ]

@@ -28,11 +28,8 @@ class PartitionView:
     partition: str
     next: int
     end: int | None
-
-    @property
-    def lag(self) -> int | None:
-        """Events that wait, None when nobody knows."""
-        return None if self.end is None else max(0, self.end - self.next)
+    lag: int | None
+    """Events that wait, None when nobody knows."""
 
 
 @dataclass(frozen=True)

@@ -153,3 +153,17 @@ def test_reasons_without_end_do_not_fill_the_memory() -> None:
 
     assert len(groups) == 200
     assert {"rule_499", "rule_300"} <= {one.code for one in groups}
+
+
+def test_lag_is_what_the_source_counts_between_positions() -> None:
+    def tens(position: dict[str, int], ends: dict[str, int]) -> dict[str, int]:
+        return {name: (ends[name] - at) // 10 for name, at in position.items()}
+
+    run = WatchedRun()
+    run.tell(SourceSeen("clicks", {"0": 100, "1": 100}, tens))
+    run.tell(TableReached("clicks", "clicks", {"0": 50, "1": 80}))
+
+    view = run.state.view()
+
+    assert view.sources[0].lags == {"0": 5, "1": 2}
+    assert [one.lag for one in view.tables[0].partitions] == [5, 2]
