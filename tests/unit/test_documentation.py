@@ -144,7 +144,7 @@ def test_every_connector_has_a_page_from_the_template(room: str) -> None:
 
 def test_the_map_of_the_house_names_every_folder() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
-    map_ = page.partition("src/lakefeed/")[2].partition("```")[0].split()
+    map_ = page.partition("```\nsrc/lakefeed/")[2].partition("```")[0].split()
 
     rooms = [file.parent for file in (ROOT / "src" / "lakefeed").rglob("*.py")]
 
