@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline, TableError
 from lakefeed.columns.column_types import type_text
 from lakefeed.engine.inline import run_inline
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 from lakefeed.pipeline.test_file import Sample
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource

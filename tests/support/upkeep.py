@@ -21,7 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed import Pipeline
 from lakefeed.engine.run_events import RunEvent, UpkeepDone
 from lakefeed.files import WrittenFile
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.tables.write.append import append
 from lakefeed.tables.write.mode import Change
 from lakefeed.upkeep.jobs import UpkeepJob, jobs_of

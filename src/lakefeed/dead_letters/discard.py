@@ -8,7 +8,8 @@ from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_lett
 from lakefeed.dead_letters.reconcile import reconcile, remove
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets, lowest
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
 from lakefeed.tables.positions import positions_of, replay_id

@@ -19,7 +19,8 @@ from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.stores import store_errors
 from lakefeed.tables.log.entry import read_entry

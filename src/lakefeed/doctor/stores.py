@@ -21,7 +21,8 @@ from lakefeed.doctor.machine import LEAST_SPACE, nearest_directory
 from lakefeed.errors import LakefeedError
 from lakefeed.figures import readable_size
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.stores import open_store, store_errors
 from lakefeed.tables.table import LakeTable, commit_properties

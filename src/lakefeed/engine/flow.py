@@ -12,23 +12,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from lakefeed.columns.column_types import type_text
-from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.engine.assignment import Assignment, Assignments
 from lakefeed.engine.batch.committer import Committer, Outcome
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.plan import FlowPlan, format_of
+from lakefeed.engine.evolution import Evolution
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.flow_run import FlowRun, spark_errors
 from lakefeed.engine.run_events import (
-    SchemaInferred,
-    TableChanged,
     TableDelayed,
     TableMoved,
     TableStopped,
@@ -38,19 +34,13 @@ from lakefeed.engine.spark.session import has_ended
 from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import BatchFailed, LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets, lowest
-from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.progress import TableProgress
-from lakefeed.handles.table_plan import RoutedTable, TableId, TablePlan
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.table_plan import RoutedTable, TablePlan
+from lakefeed.handles.tables import Tables
 from lakefeed.sources import SourceClient, source_of
-from lakefeed.tables.schema import additions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-_MOST_ASKED = 3
-"""How often events may ask for the same columns while no batch is committed: another writer may interfere."""
 
 
 class Flow:
@@ -91,8 +81,7 @@ class Flow:
         self._routes = self._assignments.routes
         self._refusals = self._assignments.refusals
         self._fed: list[str] = []
-        self._asked: dict[TableId, list[pa.Schema]] = {}
-        self._asked_at = 0
+        self._evolution = Evolution(tables, self._assignments, self._start_positions, watch)
 
     @property
     def once(self) -> bool:
@@ -126,26 +115,22 @@ class Flow:
 
     def run(self) -> bool:
         """Run until there is nothing more to do; False when a new run must take over at once."""
+        spec, assignment = source_of(self._pipeline, self.source), self.assignment
         try:
-            with spark_errors():
-                return self._feed()
+            with (
+                spark_errors(),
+                closing(spec.client(self._pipeline.name, self.source)) as client,
+                self._assignments.feeding(assignment.number) as self._fed,
+            ):
+                outcome = self._run_once(client)
+                done = self._apply(outcome, client)
         except BatchFailed:
             self._limits.shrink()
             raise
-
-    def _feed(self) -> bool:
-        spec = source_of(self._pipeline, self.source)
-        client = spec.client(self._pipeline.name, self.source)
-        try:
-            with self._assignments.feeding(self.assignment.number) as self._fed:
-                outcome = self._run_once(client)
-                done = self._apply(outcome, client)
-        finally:
-            client.close()
-        if outcome and outcome.over and not self.assignment.is_main:
+        if outcome and outcome.over and not assignment.is_main:
             return self._give_back()
         # Tables may have come while it ended.
-        return done and (self.stop.is_set() or self._assignments.end(self.assignment.number, self._fed))
+        return done and (self.stop.is_set() or self._assignments.end(assignment.number, self._fed))
 
     def _run_once(self, client: SourceClient) -> Outcome | None:
         """One run, with the tables that can be opened and are not far behind the others."""
@@ -322,75 +307,11 @@ class Flow:
             if table.table in outcome.failures:
                 continue
             try:
-                self._refuse_to_be_asked_again(table, proposal)
-                if table.table in self._routes:
-                    self._evolve_route(table, proposal, client, outcome.start)
-                else:
-                    self._evolve(self._tables.handles[table.table], proposal, client)
+                self._evolution.apply(table, proposal, client, outcome.start, self.batches)
             except TableError as error:
                 failures[table.table] = error
-            else:
-                self._asked.setdefault(table, []).append(proposal)
         self._bear(failures)
         return False
-
-    def _refuse_to_be_asked_again(self, table: TableId, proposal: pa.Schema) -> None:
-        """Raise TableError when a table was changed, and events ask for the same again and again.
-
-        A column that the table never gets would be added for ever.
-        """
-        if self._asked_at != self.batches:
-            self._asked, self._asked_at = {}, self.batches
-        if self._asked.get(table, []).count(proposal) >= _MOST_ASKED:
-            columns = ", ".join(f"{field.name!r} {type_text(field.type)}" for field in list(proposal)[:3])
-            raise TableError(
-                f"table {table}: the same new columns were needed {_MOST_ASKED} times, although they were "
-                f"added each time: "
-                f"{columns}.\nName them in `drop` or declare them in `schema`, then start again."
-            )
-
-    def _evolve_route(
-        self, table: TableId, proposal: pa.Schema, client: SourceClient, start: Offsets
-    ) -> None:
-        """Make a table of a route or give it columns; or remember columns until it shows whose they are."""
-        route = self._routes[table.table]
-        if not table.key:
-            refuse_too_wide(table.table, route.columns(), proposal)
-            route.learn(proposal)
-            self._refusals.inferred(table.table, proposal)
-            return self._tell_inferred(route.front, proposal)
-        handle = route.handle(table.key)
-        if handle is None:
-            return None
-        if not handle.exists and handle.open(self._pipeline.name) is None:
-            self._start_positions.create(handle, route.columns_for(proposal), start, client.marks())
-        else:
-            self._add(handle, route.without_made(proposal))
-        return None
-
-    def _evolve(self, handle: TableHandle, proposal: pa.Schema, client: SourceClient) -> None:
-        refuse_too_wide(handle.name, handle.columns(), proposal)
-        if not handle.exists:
-            self._start_positions.create(
-                handle, proposal, self._start_positions.begin(client, handle), client.marks()
-            )
-            self._refusals.inferred(handle.name, proposal)
-            self._tell_inferred(handle, proposal)
-            return
-        refuse_new_columns(handle, proposal)
-        self._add(handle, proposal)
-
-    def _add(self, handle: TableHandle, proposal: pa.Schema) -> None:
-        commit_info = {"pipeline": self._pipeline.name, "source": self.source, "kind": "evolve"}
-        before = handle.table.schema
-        for text in additions(before, handle.add(proposal, commit_info)):
-            self._watch(TableChanged(handle.name, text))
-        self._tell_inferred(handle, proposal)
-
-    def _tell_inferred(self, handle: TableHandle, proposal: pa.Schema) -> None:
-        assert handle.spec is not None
-        if lines := inferred_lines(proposal, handle.spec.evolve.type_change):
-            self._watch(SchemaInferred(handle.name, lines, events_seen(proposal)))
 
     def _folder(self) -> Path:
         """A checkpoint directory for one run.

@@ -13,10 +13,11 @@ from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.run_events import TableChanged, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import Offsets, lowest
+from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.sharing import refuse_second_copy
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.tables import Tables
 from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable

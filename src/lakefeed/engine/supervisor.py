@@ -44,12 +44,12 @@ class Supervisor:
         errors = [*self._errors, *(error for flow in self._flows for error in flow.failures.values())]
         if errors:
             # What was shown when it happened must not hide what nobody has seen yet.
-            raise min(errors, key=lambda error: getattr(error, "told", False))
+            raise min(errors, key=lambda error: getattr(error, "reported", False))
 
     def _end_runs(self) -> None:
         """Tell tables for which the run has read all that it was to read."""
         cut_short = self._stop.is_set() and any(flow.once for flow in self._flows)
-        fatal = any(not getattr(error, "told", False) for error in self._errors)
+        fatal = any(not getattr(error, "reported", False) for error in self._errors)
         if cut_short or fatal or self._running():
             return
         failed = {name for flow in self._flows for name in flow.failures}
@@ -97,15 +97,26 @@ class Supervisor:
             )
 
     def _run_flow(self, flow: Flow) -> None:
+        """Run after run until one ends well, with back-off between those that fail."""
+        retries = Retries(self._pipeline, flow, flow.assignment.failing_since)
         try:
-            self._run_again(flow)
+            if flow.assignment.failing_since is not None:
+                flow.stop.wait(retries.wait())
+            while not flow.stop.is_set():
+                try:
+                    if flow.run():
+                        return
+                    retries.renew()
+                except Exception as error:
+                    if self._has_given_up(flow, retries, error):
+                        return
         except BaseException as error:
             self._end(flow, error)
         finally:
             flow.assignment.leave()
 
     def _end(self, flow: Flow, error: BaseException) -> None:
-        """Decide whom an error ends: the tables beside, their source, or all, as without Spark."""
+        """Decide whom an error ends: the tables of an extra flow, their source, or all, as without Spark."""
         if isinstance(error, SourceError | Defect | GaveUp) and not flow.has_lost_spark:
             if flow.source in self._stopped:
                 return
@@ -130,33 +141,19 @@ class Supervisor:
                 if flow.source == source:
                     flow.stop.set()
 
-    def _run_again(self, flow: Flow) -> None:
-        """Life after life until one ends well, with back-off between those that fail."""
-        retries = Retries(self._pipeline, flow, flow.assignment.failing_since)
-        if flow.assignment.failing_since is not None:
-            flow.stop.wait(retries.wait())
-        while not flow.stop.is_set():
-            try:
-                if flow.run():
-                    return
-                retries.renew()
-            except Exception as error:
-                known = error if isinstance(error, LakefeedError) else defect_of(error)
-                if not known.retryable:
-                    raise
-                if isinstance(known, Defect):
-                    known = kept(self._pipeline, flow.source, known)
-                if self._has_given_up(flow, retries, known):
-                    return
-
-    def _has_given_up(self, flow: Flow, retries: Retries, error: LakefeedError) -> bool:
+    def _has_given_up(self, flow: Flow, retries: Retries, error: Exception) -> bool:
         """Wait for the next try; or go on without the tables of a flow, if the others need not care."""
+        known = error if isinstance(error, LakefeedError) else defect_of(error)
+        if not known.retryable:
+            raise error
+        if isinstance(known, Defect):
+            known = kept(self._pipeline, flow.source, known)
         try:
-            wait = retries.after(error)
+            wait = retries.after(known)
         except (GaveUp, Defect) as gave_up:
-            if flow.has_lost_spark or not (isinstance(error, TableError) or flow.assignment.is_extra):
+            if flow.has_lost_spark or not (isinstance(known, TableError) or flow.assignment.is_extra):
                 raise
             return flow.give_up(gave_up)
-        flow.assignment.trouble(str(error))
+        flow.assignment.trouble(str(known))
         flow.stop.wait(wait)
         return False

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.errors import TableError
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 
 _MOST_COLUMNS = 2_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakefeed.events import OffsetRange, Offsets
+from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.table_plan import Stamp
-from lakefeed.handles.tables import TableHandle
 from lakefeed.tables.shape import Shape
 
 _LONGEST_PAUSE = 15

@@ -10,7 +10,8 @@ from lakefeed.columns.column_types import stored_type, type_text
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import TableError
 from lakefeed.handles.growth import refuse_new_columns
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
 

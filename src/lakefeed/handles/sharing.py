@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from lakefeed.errors import TableError
 from lakefeed.events import identities
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
 from lakefeed.tables.positions import feeders_of, marks_of

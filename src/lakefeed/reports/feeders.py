@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from lakefeed.events import identities
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
 from lakefeed.tables.positions import feeders_of, marks_of

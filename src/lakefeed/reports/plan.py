@@ -15,8 +15,9 @@ from lakefeed.dead_letters.pending import foreseen
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.sharing import refuse_second_copy
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named

@@ -14,7 +14,7 @@ from lakefeed.engine.batch.decoding import EventDecoder
 from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.errors import TableError
 from lakefeed.events import Events, Offsets, Refused
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.sources import Allowance, Source, SourceClient

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from lakefeed.errors import LakefeedError
 from lakefeed.events import Offsets
 from lakefeed.figures import iso
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
 from lakefeed.sources import SourceClient, StreamsClient, source_of, taken

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import Copied, copied, pipelines_of, told_of_copies
 from lakefeed.sources import source_of

@@ -8,7 +8,7 @@ from shlex import quote
 
 from lakefeed.columns.inferred import mixed
 from lakefeed.events import Offsets
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 from lakefeed.reports.sample import SampleOutcome
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice

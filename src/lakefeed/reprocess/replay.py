@@ -30,7 +30,8 @@ from lakefeed.engine.faultpoints import passing
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import OffsetRange
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import source_of

@@ -12,7 +12,8 @@ from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.instance import only_instance, running
 from lakefeed.errors import DataLoss, TableError, UsageError
 from lakefeed.events import Offsets, identities
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Source, source_of, taken
 from lakefeed.tables.log.log import Log

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.engine.run_events import FilesCounted, Watcher
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.tables.detail.contents import contents_of
 
 _EVERY = 60.0

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Upkeep, Vacuum
 from lakefeed.tables.rewrite.compact import TARGET_FILE_SIZE
 from lakefeed.upkeep.rewriter import DeltaRewriter, Rewriter

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakefeed.errors import Conflict, TableError
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import TableWriter
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 from lakefeed.stores import open_store
 from lakefeed.tables.log.data_file import partition_text
 from lakefeed.tables.log.entry import read_entry

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakefeed.engine.flow_run import spark_errors
 from lakefeed.engine.spark.delta import require_delta
 from lakefeed.errors import Conflict, TableError
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 from lakefeed.tables.operations import vacuum
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction

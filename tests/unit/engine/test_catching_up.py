@@ -439,7 +439,7 @@ def test_schema_change_that_fails_for_good_ends_within_give_up_after(
     def refuse(*args: Any) -> bool:
         return False
 
-    monkeypatch.setattr("lakefeed.handles.tables.add_columns", refuse)
+    monkeypatch.setattr("lakefeed.handles.handle.add_columns", refuse)
     shop.start()
     shop.rows = 200
     shop.wait_for(lambda: shop.error is not None)
@@ -455,7 +455,7 @@ def test_events_that_ask_for_the_same_column_again_and_again_stop_their_table(
     shop.rows = 100
     shop.drain()
     shop.widen()
-    monkeypatch.setattr("lakefeed.handles.tables.add_columns", lambda *_: True)
+    monkeypatch.setattr("lakefeed.handles.handle.add_columns", lambda *_: True)
     shop.rows = 200
 
     with pytest.raises(TableError, match="same new columns were needed 3 times, although they were added"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakefeed.engine.run_events import TableChanged, Watcher
 from lakefeed.errors import LakefeedError, TableError
-from lakefeed.handles.tables import TableHandle
+from lakefeed.handles.handle import TableHandle
 from lakefeed.text import counted
 
 

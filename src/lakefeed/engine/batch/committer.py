@@ -37,9 +37,10 @@ from lakefeed.engine.run_events import (
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files import WrittenFile
+from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.table_plan import TableId, is_missing
-from lakefeed.handles.tables import TableHandle, Tables
+from lakefeed.handles.tables import Tables
 from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable

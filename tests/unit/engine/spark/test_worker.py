@@ -11,6 +11,7 @@ from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.spark import worker
 from lakefeed.engine.spark.source import Task, data_source
 from lakefeed.events import OffsetRange
+from lakefeed.files.names import Serial
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ def test_what_a_worker_has_loaded_is_not_searched_for_garbage_after_every_task(
     plan: Any = "the plan"
     source: Any = data_source("clicks", "no address", {}, plan)
     reader = source(options={}).streamReader(None)
-    split = Task((OffsetRange("clicks-0", 0, 10),))
-    monkeypatch.setattr(task, "run_task", lambda *_: Manifest())
+    split = Task((OffsetRange("clicks-0", 0, 10),), Serial(0, 0))
+    monkeypatch.setattr(task, "run_task", lambda *_, **more: Manifest())
 
     list(reader.read(split))
     after_one = gc.get_freeze_count()

@@ -1,0 +1,110 @@
+"""Changes of tables that events ask for: a first schema, new columns, a new table of a route."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import type_text
+from lakefeed.columns.inferred import events_seen, inferred_lines
+from lakefeed.engine.assignment import Assignments
+from lakefeed.engine.run_events import (
+    SchemaInferred,
+    TableChanged,
+    Watcher,
+)
+from lakefeed.engine.start_positions import StartPositions
+from lakefeed.errors import TableError
+from lakefeed.events import Offsets
+from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.table_plan import TableId
+from lakefeed.handles.tables import Tables
+from lakefeed.sources import SourceClient
+from lakefeed.tables.schema import additions
+
+_MOST_ASKED = 3
+"""How often events may ask for the same columns while no batch is committed: another writer may interfere."""
+
+
+class Evolution:
+    """Makes and alters the tables of one flow as its batches propose."""
+
+    def __init__(
+        self, tables: Tables, assignments: Assignments, start_positions: StartPositions, watch: Watcher
+    ) -> None:
+        self._tables = tables
+        self._assignments = assignments
+        self._source = assignments.source
+        self._start_positions = start_positions
+        self._watch = watch
+        self._asked: dict[TableId, list[pa.Schema]] = {}
+        self._asked_at = 0
+
+    def apply(
+        self, table: TableId, proposal: pa.Schema, client: SourceClient, start: Offsets, batches: int
+    ) -> None:
+        """Change one table; `start` is where the batch began, `batches` how many were committed so far."""
+        self._refuse_to_be_asked_again(table, proposal, batches)
+        if table.table in self._assignments.routes:
+            self._evolve_route(table, proposal, client, start)
+        else:
+            self._evolve(self._tables.handles[table.table], proposal, client)
+        self._asked.setdefault(table, []).append(proposal)
+
+    def _refuse_to_be_asked_again(self, table: TableId, proposal: pa.Schema, batches: int) -> None:
+        """Raise TableError when a table was changed, and events ask for the same again and again.
+
+        A column that the table never gets would be added for ever.
+        """
+        if self._asked_at != batches:
+            self._asked, self._asked_at = {}, batches
+        if self._asked.get(table, []).count(proposal) >= _MOST_ASKED:
+            columns = ", ".join(f"{field.name!r} {type_text(field.type)}" for field in list(proposal)[:3])
+            raise TableError(
+                f"table {table}: the same new columns were needed {_MOST_ASKED} times, although they were "
+                f"added each time: "
+                f"{columns}.\nName them in `drop` or declare them in `schema`, then start again."
+            )
+
+    def _evolve_route(
+        self, table: TableId, proposal: pa.Schema, client: SourceClient, start: Offsets
+    ) -> None:
+        """Make a table of a route or give it columns; or remember columns until it shows whose they are."""
+        route = self._assignments.routes[table.table]
+        if not table.key:
+            refuse_too_wide(table.table, route.columns(), proposal)
+            route.learn(proposal)
+            self._assignments.refusals.inferred(table.table, proposal)
+            return self._tell_inferred(route.front, proposal)
+        handle = route.handle(table.key)
+        if handle is None:
+            return None
+        if not handle.exists and handle.open(self._tables.pipeline.name) is None:
+            self._start_positions.create(handle, route.columns_for(proposal), start, client.marks())
+        else:
+            self._add(handle, route.without_made(proposal))
+        return None
+
+    def _evolve(self, handle: TableHandle, proposal: pa.Schema, client: SourceClient) -> None:
+        refuse_too_wide(handle.name, handle.columns(), proposal)
+        if not handle.exists:
+            self._start_positions.create(
+                handle, proposal, self._start_positions.begin(client, handle), client.marks()
+            )
+            self._assignments.refusals.inferred(handle.name, proposal)
+            self._tell_inferred(handle, proposal)
+            return
+        refuse_new_columns(handle, proposal)
+        self._add(handle, proposal)
+
+    def _add(self, handle: TableHandle, proposal: pa.Schema) -> None:
+        commit_info = {"pipeline": self._tables.pipeline.name, "source": self._source, "kind": "evolve"}
+        before = handle.table.schema
+        for text in additions(before, handle.add(proposal, commit_info)):
+            self._watch(TableChanged(handle.name, text))
+        self._tell_inferred(handle, proposal)
+
+    def _tell_inferred(self, handle: TableHandle, proposal: pa.Schema) -> None:
+        assert handle.spec is not None
+        if lines := inferred_lines(proposal, handle.spec.evolve.type_change):
+            self._watch(SchemaInferred(handle.name, lines, events_seen(proposal)))

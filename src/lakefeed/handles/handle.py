@@ -1,0 +1,338 @@
+"""The handle of one table: what the pipeline file says about it, and the table itself once it exists."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import meant, stored, type_text
+from lakefeed.errors import StoreUnavailable, TableError
+from lakefeed.events import Offsets
+from lakefeed.files.parquet import FileTarget
+from lakefeed.formats import Rules
+from lakefeed.handles.table_plan import Stamp, TableId, TablePlan
+from lakefeed.pipeline.options.evolve import RESCUED
+from lakefeed.pipeline.options.metadata import MetadataColumns
+from lakefeed.pipeline.options.partition_by import PartitionField, check_partitioning
+from lakefeed.pipeline.options.route import Key
+from lakefeed.pipeline.options.sort_by import check_order
+from lakefeed.pipeline.pipeline import Table
+from lakefeed.pipeline.upkeep import Upkeep
+from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.stores import open_store
+from lakefeed.tables.schema import OtherType, add_columns, keep_properties, missing_columns
+from lakefeed.tables.shape import Shape
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import AppendMode
+from lakefeed.tables.write.mode import WriteMode
+
+_ALTER_ATTEMPTS = 10
+
+
+class TableHandle:
+    """What the file says about a table, and the table itself once it exists."""
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        storage: Mapping[str, str],
+        spec: Table | None,
+        upkeep: Upkeep | None = None,
+        *,
+        sync: bool = True,
+        file: str = "FILE",
+        mode: WriteMode | None = None,
+        key: Key = (),
+    ) -> None:
+        self.id = TableId(name, key)
+        self.name = str(self.id)
+        self.mode = mode or AppendMode()
+        """How a batch becomes a commit."""
+        self.file = file
+        self.sync = sync
+        self.path = path
+        self.storage = dict(storage)
+        self.spec = spec
+        self.upkeep = upkeep
+        self.lock = threading.RLock()
+        self.store = open_store(path, self.storage)
+        self._table: LakeTable | None = None
+
+    @property
+    def table(self) -> LakeTable:
+        """The table, which must exist."""
+        assert self._table is not None, f"{self.name} has not been opened"
+        return self._table
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """The entries of `partition_by`."""
+        return self.spec.partition_fields if self.spec else ()
+
+    @property
+    def metadata(self) -> MetadataColumns:
+        """The columns that say where events came from."""
+        return self.spec.metadata_columns if self.spec else MetadataColumns()
+
+    def rules(self, columns: pa.Schema | None) -> Rules:
+        """What becomes of events that do not fit; while columns are inferred, every field is welcome."""
+        assert self.spec is not None
+        evolve, rename = self.spec.evolve, self.spec.rename
+        filled = {new for new in rename.values() if new not in rename}
+        return Rules(
+            new_column="add" if columns is None else evolve.new_column,
+            type_change=evolve.type_change,
+            dropped=frozenset(self.spec.drop),
+            taken=frozenset(name.lower() for name in {*self.made, *filled}),
+            renamed=frozenset(rename),
+        )
+
+    @property
+    def rescues(self) -> bool:
+        """Whether the table keeps what does not fit."""
+        return self.spec is not None and self.spec.evolve.rescues
+
+    @property
+    def rename(self) -> Mapping[str, str]:
+        """Fields of the events that have another name in the table."""
+        return self.spec.rename if self.spec else {}
+
+    @property
+    def made(self) -> dict[str, str]:
+        """Columns that no event has, and the key of the pipeline file that makes them."""
+        made = dict.fromkeys(self.metadata.schema.names, "metadata")
+        made |= {field.name: "partition_by" for field in self.partition_fields if field.derived}
+        return made | ({RESCUED: "evolve"} if self.rescues else {})
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties that the file asks for, those of its log among them."""
+        log = self.upkeep.log.properties if self.upkeep else {}
+        return {**(self.spec.properties if self.spec else {}), **log}
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table has been opened or created."""
+        return self._table is not None
+
+    def delete(self, path: str) -> None:
+        """Delete a file that no version refers to; a file that cannot be deleted stays for vacuum."""
+        with suppress(Exception):
+            self.store.delete_file(path)
+
+    def open(self, pipeline: str) -> LakeTable | None:
+        """Open the table, or look again at what others have done to it, and make it what the file says."""
+        with self.lock:
+            if self._table is None:
+                self._table = LakeTable.open(
+                    self.name, self.path, self.storage, self.store, durable=self.sync
+                )
+            else:
+                self._table.refresh()
+                self._table.confirm()
+            if self._table is None:
+                self._refuse_if_not_to_be_created()
+            else:
+                self._conform(self._table, pipeline)
+            return self._table
+
+    def look(self) -> LakeTable | None:
+        """Open the table as it is, and leave it so; None where there is none."""
+        with self.lock:
+            if self._table is None:
+                self._table = LakeTable.open(
+                    self.name, self.path, self.storage, self.store, durable=self.sync
+                )
+            return self._table
+
+    def create(
+        self, columns: pa.Schema, transactions: Mapping[str, int], commit_info: Mapping[str, Any]
+    ) -> LakeTable:
+        """Create the table for these declared columns, with its first positions, unless another flow has."""
+        with self.lock:
+            if self._table is not None:
+                return self._table
+            fields = self.partition_fields
+            check_partitioning(fields, columns)
+            schema = self.table_schema(columns)
+            self._check_order(schema)
+            self._table = LakeTable.create(
+                self.name,
+                self.path,
+                self.storage,
+                self.store,
+                schema=schema,
+                partition_by=[field.name for field in fields],
+                properties=self.properties,
+                transactions=transactions,
+                commit_info=commit_info,
+                durable=self.sync,
+            )
+            return self._table
+
+    def add(self, proposal: pa.Schema, commit_info: Mapping[str, Any]) -> list[pa.Field]:
+        """Add the proposed columns that the table lacks; somebody else may have added them meanwhile."""
+        with self.lock:
+            self.table.refresh()
+            self.table.confirm()
+            return self._add_missing(self.table, stored(proposal), commit_info)
+
+    def _add_missing(
+        self, table: LakeTable, wanted: pa.Schema, commit_info: Mapping[str, Any]
+    ) -> list[pa.Field]:
+        """Add what the table lacks, looking again whenever another writer was faster."""
+        for _ in range(_ALTER_ATTEMPTS):
+            columns = self._missing(table, wanted)
+            if not columns:
+                return []
+            named = {field.name: type_text(field.type) for field in columns}
+            if add_columns(table, columns, {**commit_info, "columns": named}):
+                return columns
+        raise StoreUnavailable(
+            f"table {self.name}: other writers changed {self.path} {_ALTER_ATTEMPTS} times while columns "
+            f"were added."
+        )
+
+    @property
+    def shape(self) -> Shape | None:
+        """What the table is now; None while there is none."""
+        with self.lock:
+            return self._table.shape if self._table else None
+
+    def columns(self) -> pa.Schema | None:
+        """The columns to decode, in declared types; None while they are to be inferred."""
+        return self._columns(self.shape)
+
+    def _columns(self, shape: Shape | None) -> pa.Schema | None:
+        declared = self.spec.declared if self.spec else None
+        if shape is None:
+            return declared
+        known = {field.name: field for field in declared or ()}
+        have = [meant(field) for field in shape.schema if field.name not in self.made]
+        return pa.schema([_declared(field, known.get(field.name)) for field in have])
+
+    def plan(
+        self, shape: Shape | None, rows_from: Offsets, pending: Mapping[str, frozenset[Stamp]]
+    ) -> TablePlan:
+        """How tasks write to a table of this shape; None where there is no table yet."""
+        columns = self._columns(shape)
+        return TablePlan(
+            name=self.name,
+            path=self.path,
+            storage=self.storage,
+            columns=columns,
+            target=self.target(shape) if shape else None,
+            partition_by=self.partition_fields,
+            metadata=self.metadata,
+            rows_from=rows_from,
+            pending=pending,
+            rules=self.rules(columns),
+            rescues=self.rescues,
+            rename=self.rename,
+            shuffles=self.spec is not None and self.spec.shuffle_by_partition,
+        )
+
+    def target(self, shape: Shape) -> FileTarget:
+        """How files of a table of this shape are written."""
+        assert self.spec is not None
+        return FileTarget(
+            shape.schema,
+            partition_columns=shape.partition_columns,
+            compression=self.spec.compression,
+            target_file_size=self.spec.target_file_size,
+            max_rows_per_file=self.spec.max_rows_per_file,
+            properties=shape.properties,
+            sync=self.sync,
+            sort_by=tuple(name for name in self.spec.sort_by if name in shape.schema.names),
+            prefix=self.spec.file_name.prefix,
+            naming=self.spec.file_name.strategy,
+        )
+
+    def table_schema(self, columns: pa.Schema) -> pa.Schema:
+        """What the table has when events have these declared columns: further columns are made."""
+        if self.spec is None:
+            return DEAD_LETTER_SCHEMA
+        made = [
+            pa.field(field.name, field.arrow_type(stored(columns).field(field.column).type))
+            for field in self.spec.partition_fields
+            if field.derived
+        ]
+        return pa.schema([*stored(columns), *made, *self._added_columns()])
+
+    def _added_columns(self) -> list[pa.Field]:
+        """The columns that hold what is not in the columns of the events."""
+        rescued = [pa.field(RESCUED, pa.string())] if self.rescues else []
+        return [*rescued, *self.metadata.schema]
+
+    def changes(self, table: LakeTable) -> list[pa.Field]:
+        """Columns that the table lacks by the pipeline file. Raises TableError where the two do not fit."""
+        if self.spec is None:
+            if table.partition_columns or self._missing(table, DEAD_LETTER_SCHEMA):
+                raise TableError(
+                    f"{self.path} is not a table of dead letters.\nChoose another path for `dead_letters`."
+                )
+            return []
+        wanted = [field.name for field in self.spec.partition_fields]
+        if table.partition_columns != wanted:
+            raise TableError(
+                f"table {self.name}: {self.path} is partitioned by "
+                f"{table.partition_columns or 'nothing'}, the pipeline file says {wanted or 'nothing'}.\n"
+                "Change `partition_by` or choose another path."
+            )
+        self.mode.check(table.shape, self.path)
+        missing = self._missing(table, self._wanted())
+        self._check_order(pa.schema([*table.schema, *missing]))
+        return missing
+
+    def _check_order(self, schema: pa.Schema) -> None:
+        """Raise TableError where rows cannot be sorted as the file says.
+
+        Tables of a route have the columns of their own events: what one lacks, its rows are not sorted by.
+        """
+        if self.spec is None:
+            return
+        names = [name for name in self.spec.sort_by if name in schema.names or not self.spec.route]
+        check_order(names, schema, [field.name for field in self.partition_fields])
+
+    def _wanted(self) -> pa.Schema:
+        """The columns that the pipeline file asks for, derived ones aside."""
+        assert self.spec is not None
+        return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._added_columns()])
+
+    def _conform(self, table: LakeTable, pipeline: str) -> None:
+        commit_info = {"pipeline": pipeline, "kind": "alter"}
+        if self.changes(table):
+            self._add_missing(table, self._wanted(), commit_info)
+        keep_properties(table, self.properties, commit_info)
+
+    def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
+        try:
+            return missing_columns(table.schema, wanted)
+        except OtherType as error:
+            declared = self.spec.declared if self.spec else None
+            raise error.with_remedy(self.name, self.path, declared, self.file) from error
+        except TableError as error:
+            raise TableError(f"table {self.name}: {self.path}: {error}") from error
+
+    def _refuse_if_not_to_be_created(self) -> None:
+        if self.spec is not None and not self.spec.create:
+            raise TableError(
+                f"table {self.name}: there is no Delta table at {self.path} and `create` is false.\n"
+                "Create the table, correct `path`, or set `create: true`."
+            )
+
+
+def _declared(have: pa.Field, declared: pa.Field | None) -> pa.Field:
+    """The table's column with the declared type, which also says how the payload writes it."""
+    if declared is None:
+        return have
+    if pa.types.is_struct(have.type) and pa.types.is_struct(declared.type):
+        known = {field.name: field for field in declared.type}
+        kind = pa.struct([_declared(field, known.get(field.name)) for field in have.type])
+        return pa.field(have.name, kind, have.nullable)
+    return pa.field(have.name, declared.type, have.nullable)
