@@ -21,7 +21,8 @@ LONGER = {
 FULLER = {
     "commands": "a file for each command",
     "commands/table": "a file for each command",
-    "tables/operations": "a file for each operation",
+    "engine/batch": "a file for each step of a batch",
+    "pipeline/loading": "a file for each step from text to model, and for each kind of check",
     "formats/protobuf": "Protobuf brings a language of its own: tokens, files, messages, the wire",
     "formats/fit": "a file for each kind of value that is fitted",
 }
