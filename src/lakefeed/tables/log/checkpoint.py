@@ -115,5 +115,7 @@ def _read(store: pafs.FileSystem, path: str, kinds: Iterable[str]) -> Iterator[t
     with store.open_input_file(path) as stream:
         for batch in pq.ParquetFile(stream).iter_batches(columns=columns):
             for kind in batch.schema.names:
-                for action in batch.column(kind).drop_null().to_pylist(maps_as_pydicts="lossy"):
+                # Maps as dictionaries take ten times as long, which only the one with properties is worth.
+                maps = "lossy" if kind == "metaData" else None
+                for action in batch.column(kind).drop_null().to_pylist(maps_as_pydicts=maps):
                     yield kind, action

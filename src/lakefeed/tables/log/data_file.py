@@ -43,7 +43,7 @@ class DataFile:
             action["path"],
             action.get("size") or 0,
             orjson.loads(stats).get("numRecords") if stats else None,
-            tuple((action.get("partitionValues") or {}).items()),
+            tuple(dict(action.get("partitionValues") or ()).items()),
             action.get("modificationTime") or action.get("deletionTimestamp") or 0,
             action.get("dataChange", True),
             bool(action.get("deletionVector")),
