@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.pipeline import connectors
-from lakefeed.reports.plan import forecast
+from lakefeed.reports.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reprocess.replay import replay
 from support.folder_source import SHIFT
@@ -91,7 +91,7 @@ def test_dead_letter_of_columns_is_replayed_from_the_json_that_it_holds(folder: 
 
 def test_lag_is_what_the_source_says_and_not_the_distance_of_positions(folder: SourceCase) -> None:
     file = folder.file
-    (foreseen,) = forecast(Pipeline.from_file(file)).tables
+    (foreseen,) = plan_run(Pipeline.from_file(file)).tables
     run(file)
     folder.grow()
     (told,) = status(Pipeline.from_file(folder.file)).tables
