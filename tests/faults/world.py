@@ -119,7 +119,8 @@ give_up_after: 60s
             f"""\
 name: last
 sources:
-  clicks: {{type: kafka, brokers: "{self.broker.address}", topics: [{self.topic}], on_data_loss: skip}}
+  clicks:
+   {{type: kafka, brokers: "{self.broker.address}", topics: [{self.topic}], format: json, on_data_loss: skip}}
 tables:
   last: {{path: last, from: clicks, mode: overwrite, schema: {{event_id: long not null}}, evolve: ignore}}
 flush: {{rows: 100}}
