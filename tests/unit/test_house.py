@@ -13,7 +13,6 @@ FILE, FUNCTION, FOLDER = 400, 50, 12
 """The most lines of a file, lines of a function, and modules of a folder."""
 
 LONGER = {
-    "engine/batch/committer.py:commit": "to be split",
     "engine/spark/source.py:data_source": "the classes that it makes hold the plan of one flow",
 }
 """Files and functions that may be longer, with the reason."""

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from lakefeed.engine.batch.event_counter import EventCounter
 from lakefeed.engine.batch.refusals import Refusals
-from lakefeed.engine.event_counter import EventCounter
 from lakefeed.engine.run_events import SourceTrouble, TableDelayed, Watcher
 from lakefeed.errors import LakefeedError
 from lakefeed.events import Offsets, lowest

@@ -127,13 +127,7 @@ class Committer:
         except LakefeedError as error:
             self._drop_after(error, accepted.values())
             raise
-        for table, progress in self._progress.items():
-            if TableId(table.table) in accepted:
-                # Dead letters are those of the route, and no table of it counts them.
-                own = TableManifest(table) if progress.is_routed else accepted[table]
-                self._extend(progress, spans, read, own)
-                progress.refused += sum(own.refusals.values())
-                self.awaiting_schema.add(progress.handle, own.without_columns)
+        self._note_read(spans, read, accepted)
         failed = self._commit_tables(result for result in accepted.values() if result.files)
         outcome.failures |= _by_name(failed)
         for table in accepted.keys() - failed.keys():
@@ -142,6 +136,18 @@ class Committer:
                 self._watch(told)
         self.tell_positions()
         return outcome
+
+    def _note_read(
+        self, spans: list[OffsetRange], read: dict[str, int], accepted: Mapping[TableId, TableManifest]
+    ) -> None:
+        """Let every table that takes the batch know what was read for it."""
+        for table, progress in self._progress.items():
+            if TableId(table.table) in accepted:
+                # Dead letters are those of the route, and no table of it counts them.
+                own = TableManifest(table) if progress.is_routed else accepted[table]
+                self._extend(progress, spans, read, own)
+                progress.refused += sum(own.refusals.values())
+                self.awaiting_schema.add(progress.handle, own.without_columns)
 
     def tell_positions(self) -> None:
         """Tell those who watch how far each table has come."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lakefeed import Pipeline
-from lakefeed.engine.event_counter import EventCounter
+from lakefeed.engine.batch.event_counter import EventCounter
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.run_events import BatchDone, RunEvent
 from lakefeed.events import OffsetRange

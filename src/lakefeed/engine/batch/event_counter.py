@@ -1,4 +1,4 @@
-"""The tally of a source: counts each event once, however often its batch is read, and by whichever flow."""
+"""The counter of a source: counts each event once, however often its batch is read, and by whichever flow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EventCounter:
         self._lock = threading.Lock()
 
     def begin(self, marks: Mapping[str, int]) -> None:
-        """Start a life of a flow; with other `marks` than before, offsets stand for other events."""
+        """Start a run of a flow; with other `marks` than before, offsets stand for other events."""
         with self._lock:
             if identities(marks) != self._marks:
                 self._marks, self._counted = identities(marks), {}
