@@ -167,7 +167,7 @@ def test_jvm_that_is_killed_ends_the_run_at_once_and_the_next_start_goes_on(worl
         java.kill()
 
         assert process.wait(60) == 1, process.stderr
-        assert "Spark's JVM has ended" in process.stderr
+        assert "Spark's JVM has exited" in process.stderr
         assert "The same batch failed" not in process.stderr
         assert "Traceback" not in process.stderr
     world.produce(300)

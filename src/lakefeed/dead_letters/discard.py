@@ -82,7 +82,7 @@ def discard(
 
 
 def _reconcile(tables: Tables, opened: dict[str, TableHandle], wanted: DeadLetterFilter) -> dict[str, int]:
-    """Settle what can be settled; for the one table that is named, answer the number that cannot."""
+    """Reconcile what can be; for the one table that is named, return the number that cannot."""
     given_up = {}
     for name, handle in opened.items():
         try:

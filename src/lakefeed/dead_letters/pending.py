@@ -1,4 +1,4 @@
-"""Standing letters: events that a table has yet to read and that are its dead letters already.
+"""Pending dead letters: events that a table has yet to read and that are its dead letters already.
 
 After a crash between the two commits of a batch there are some, and after a table was moved: a new table
 reads everything from `start`, while the dead letters of the old one stand. Nobody makes rows of them but a
@@ -21,7 +21,7 @@ Pending = Mapping[str, frozenset[Stamp]]
 def pending_dead_letters(
     tables: Tables, source: str, table: str, held: Offsets, rows_from: Offsets, dead_letters: Offsets
 ) -> dict[str, frozenset[Stamp]]:
-    """The standing letters of a table, by partition; never any after offsets began anew.
+    """The pending dead letters of a table, by partition; never any after offsets began anew.
 
     `held` are the positions of the table, `rows_from` those that it goes on from, `letters` those up to
     which its dead letters are in place.

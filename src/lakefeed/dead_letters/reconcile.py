@@ -1,7 +1,7 @@
-"""Settling: the dead-letter table follows what a replay or a rewind has done to a table.
+"""Reconciling: the dead-letter table follows what a replay or a rewind has done to a table.
 
 Rows and letters are in two tables, and one commit cannot change both. So the table commits first: its commit
-increments a number in its log, and its account says what is left to do with the letters. The commit of the
+increments a number in its log, and its commit info says what is left to do with letters. The commit of the
 dead letters does that and sets the same number in its log. If the number is higher in the table than in the
 letters, a process was killed between the two commits; the next one does the rest, once.
 """
@@ -41,7 +41,7 @@ IDENTITY_COLUMNS = ["source", "topic", "partition", "dead_at", "offset"]
 
 @dataclass(frozen=True)
 class DeadLetterGroup:
-    """Dead letters of one partition that one task wrote, as an account lists them."""
+    """Dead letters of one partition that one task wrote, as commit info lists them."""
 
     source: str
     topic: str | None
@@ -69,7 +69,7 @@ def identities(rows: pa.RecordBatch) -> list[Identity]:
 
 
 def grouped(dead_letters: Iterable[Identity]) -> list[DeadLetterGroup]:
-    """Letters as an account lists them."""
+    """Letters as commit info lists them."""
     groups: dict[tuple[str, str | None, int, int], list[int]] = {}
     for source, topic, partition, dead_at, offset in dead_letters:
         groups.setdefault((source, topic, partition, dead_at), []).append(offset)
@@ -213,7 +213,7 @@ def _condition(tables: Tables, table: str, groups: list[DeadLetterGroup]) -> str
 
 
 def _order(handle: TableHandle, pipeline: str, number: int) -> dict[str, Any]:
-    """The account of the commit that set this number."""
+    """The commit info of the commit that set this number."""
     for version in range(handle.table.version, -1, -1):
         try:
             entry = read_entry(handle.store, version, positions_only=True)

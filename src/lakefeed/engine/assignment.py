@@ -247,7 +247,7 @@ class Assignment:
         }
 
     def is_over(self, client: SourceClient, position: Offsets, ends: Offsets, kept: bool = True) -> bool:
-        """Whether a life should end, at these positions, so that tables come together.
+        """Whether a run should end, at these positions, so that tables come together.
 
         A table whose store was away has to land something first, and one that has not been made yet would
         begin anew: its positions are not `kept` anywhere.

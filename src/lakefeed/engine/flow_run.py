@@ -1,4 +1,4 @@
-"""One life of a flow: a Structured Streaming query that reads batch after batch until something changes."""
+"""One run of a flow: a Structured Streaming query that reads batch after batch until something changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _log = logging.getLogger("lakefeed")
 _RECORD_EVERY = 120.0
 """Seconds after which the positions of tables without rows are recorded; ever more while they get none."""
 _WORTH_RECORDING = 10_000
-"""Events that a table has read without getting rows, from which on it says so before a life ends."""
+"""Events that a table has read without getting rows, from which on it says so before a run ends."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class FlowRun:
     assignment: Assignment
     counter: EventCounter = field(default_factory=EventCounter)
     after_failure: bool = False
-    """Whether the life before this one was lost with a batch in hand: then only a batch that lands tells
+    """Whether the run before this one was lost with a batch in hand: then only a batch that lands tells
     that the trouble is over."""
     channel: OffsetChannel = field(init=False)
     query: StreamingQuery | None = None
@@ -77,7 +77,7 @@ class FlowRun:
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
-        # Imports Spark, which a life that runs its tasks itself does not need.
+        # Imports Spark, which a run that runs its tasks itself does not need.
         from lakefeed.engine.spark.source import data_source
 
         # Spark folds case in names, and pipelines of one program share its session.
@@ -91,7 +91,7 @@ class FlowRun:
         self.query = writer.queryName(title).start()
 
     def run(self) -> Outcome | None:
-        """Run until stopped or drained; an Outcome says which tables must change before the next life."""
+        """Run until stopped or drained; an Outcome says which tables must change before the next run."""
         while not self.stop.is_set():
             seen = self.client.latest() if self.until is None else self.until
             ends = self.assignment.ends(seen) if self.until is None else self.until
@@ -105,7 +105,7 @@ class FlowRun:
                 break
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
             if outcome.failures or outcome.proposals or outcome.overfull:
-                # The next life reads again what no log holds.
+                # The next run reads again what no log holds.
                 outcome.failures |= self.committer.record_positions(_WORTH_RECORDING)
                 return outcome
         failures = self._record()
@@ -135,9 +135,9 @@ class FlowRun:
         return Outcome(failures=failures, over=not failures)
 
     def _record(self) -> dict[str, LakefeedError]:
-        """Record all positions at the end of a life.
+        """Record all positions at the end of a run.
 
-        What no log says, the next life reads again: then the batches of this one were no progress, and the
+        What no log says, the next run reads again: then the batches of this one were no progress, and the
         patience with the store goes on to run out.
         """
         failures = self.committer.record_positions()

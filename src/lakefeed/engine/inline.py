@@ -41,7 +41,7 @@ def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
 
 
 class InlineFlowRun(FlowRun):
-    """A life whose batches run as soon as the gate opens, in the thread that opens it."""
+    """A run whose batches run as soon as the gate opens, in the thread that opens it."""
 
     def begin(self, spark: SparkSession | None, checkpoint: Path) -> None:
         """Take the place of Spark behind the gate."""

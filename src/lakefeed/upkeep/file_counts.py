@@ -1,4 +1,4 @@
-"""The census: counts the files of a run's tables now and then, so that nobody has to replay a log for it."""
+"""File counts: counts the files of a run's tables now and then, so that nobody has to replay a log for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _log = logging.getLogger("lakefeed")
 def count_files(tables: Tables, watch: Watcher, every: float = _EVERY) -> Iterator[None]:
     """Count in a thread of its own while the run lasts; commits tell what changes in between."""
     over = threading.Event()
-    thread = threading.Thread(target=_count_on, args=(tables, watch, every, over), name="census", daemon=True)
+    thread = threading.Thread(
+        target=_count_on, args=(tables, watch, every, over), name="file counts", daemon=True
+    )
     thread.start()
     try:
         yield

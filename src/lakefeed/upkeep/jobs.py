@@ -1,4 +1,4 @@
-"""The charges of upkeep: which tables of a run it looks after, how, and with which engine."""
+"""The jobs of upkeep: which tables of a run it looks after, how, and with which engine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def jobs_of(
 
 
 class UpkeepJobs:
-    """The charges of a run; tables that a route has made since the last look are among them."""
+    """The jobs of a run; tables that a route has made since the last look are among them."""
 
     def __init__(
         self, tables: Tables, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False

@@ -1,4 +1,4 @@
-"""The agenda of upkeep: when each operation was last done for each table, kept over restarts."""
+"""The schedule of upkeep: when each operation was last done for each table, kept over restarts."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ class Scheduler:
     def _marks(
         self, job: UpkeepJob, plan: z_order.ZOrderPlan, known: dict[str, float] | None
     ) -> dict[str, float]:
-        """Up to when each partition that there still is is in order, by the agenda or else by the log."""
+        """Up to when each partition that there still is is in order, by the schedule or else by the log."""
         there = {partition_text(partition): at for partition, (_, at) in self._files(job).items()}
         if known is not None:
             return {key: at for key, at in known.items() if key in there}
