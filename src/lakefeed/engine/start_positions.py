@@ -174,9 +174,7 @@ class StartPositions:
         try:
             if reconcile(self._tables, handle):
                 self._watch(
-                    TableChanged(
-                        handle.name, "dead dead_letters reconciled after a replay or rewind was cut short"
-                    )
+                    TableChanged(handle.name, "dead letters settled after a replay or rewind was cut short")
                 )
         except TableError as error:
             if error.retryable:

@@ -46,7 +46,8 @@ class Commit:
     """None where the log does not say."""
     rows_removed: int | None
     metrics: Mapping[str, Any]
-    commit_info: Mapping[str, Any]
+    account: Mapping[str, Any]
+    """The commit info of Lakefeed, under the name that `--json` has for it; empty for commits of others."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None
         rows_added=added,
         rows_removed=removed,
         metrics=metrics,
-        commit_info=commit_info,
+        account=commit_info,
     )
 
 
@@ -230,5 +231,5 @@ def _largest(files: list[DataFile], count: int) -> list[PartitionSize]:
 def _owners(table: LakeTable, last: list[Commit]) -> list[str]:
     feeds = {tuple(name.split("/")[:2]) for name in table.transactions if name.count("/") > 1}
     pipelines = [f"pipeline {pipeline}, source {source}" for pipeline, source in sorted(feeds)]
-    engines = list(dict.fromkeys(commit.by for commit in last if not commit.commit_info))
+    engines = list(dict.fromkeys(commit.by for commit in last if not commit.account))
     return [*pipelines, *engines]

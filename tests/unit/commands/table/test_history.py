@@ -29,6 +29,7 @@ def test_history_and_files_tell_who_why_and_how_large(run: Lakefeed, tmp_path: P
     assert files.count("day=2026-11-02/") == 3 and "3 of 3 files" in files
     assert (len(limited["files"]), limited["total"]) == (1, 4)
     assert (newest["operation"], newest["reason"]) == ("compact", "too many")
+    assert (newest["account"]["kind"], newest["account"]["by"]) == ("compact", "command")
 
 
 def test_history_tells_how_many_rows_came_and_went(run: Lakefeed, tmp_path: Path) -> None:
