@@ -18,7 +18,7 @@ from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.sharing import refuse_second_copy
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
+from lakefeed.sources import SourceClient, StreamsClient, source_of, taken, taken_marks
 from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 
@@ -71,7 +71,9 @@ class StartPositions:
     ) -> LakeTable:
         """Create a table with its first positions; another instance may be faster."""
         name, source = self._tables.pipeline.name, self._source
+        assert handle.spec is not None
         start = self._taken(handle, start)
+        marks = taken_marks(source_of(self._tables.pipeline, source), handle.spec, marks)
         transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
         transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
         table = handle.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})

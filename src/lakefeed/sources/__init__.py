@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from lakefeed.events import Events, OffsetRange, Offsets, Split
+from lakefeed.events import EPOCH, Events, OffsetRange, Offsets, Split
 from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.pipeline import Pipeline
@@ -100,7 +100,10 @@ class SourceClient(ABC):
         """
 
     def marks(self) -> dict[str, int]:
-        """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log."""
+        """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log.
+
+        By the name of a stream, or by that of a partition with `EPOCH` behind it.
+        """
         return {}
 
     def retention(self) -> dict[str, float]:
@@ -161,8 +164,8 @@ class StreamsClient(SourceClient):
         return self._taken(self._client.check(self._taken(positions), marks))
 
     def marks(self) -> dict[str, int]:
-        """Those of all streams."""
-        return self._client.marks()
+        """Those of the streams that the table takes."""
+        return taken_marks(self._source, self._table, self._client.marks())
 
     def _taken(self, offsets: Offsets) -> Offsets:
         return taken(self._source, self._table, offsets)
@@ -171,6 +174,17 @@ class StreamsClient(SourceClient):
 def taken(source: Source, table: Table, offsets: Offsets) -> Offsets:
     """What is told of the partitions of those streams that a table takes."""
     return {name: at for name, at in offsets.items() if table.takes(source.stream_of(name))}
+
+
+def taken_marks(source: Source, table: Table, marks: Mapping[str, int]) -> dict[str, int]:
+    """The marks of those streams that a table takes.
+
+    Its log may hold positions of others, which belong to the marks that it has taken with them.
+    """
+    streams = {
+        name: source.stream_of(name.removesuffix(EPOCH)) if name.endswith(EPOCH) else name for name in marks
+    }
+    return {name: number for name, number in marks.items() if table.takes(streams[name])}
 
 
 def source_of(pipeline: Pipeline, name: str) -> Source:

@@ -14,7 +14,7 @@ from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import run_inline
-from lakefeed.events import Split
+from lakefeed.events import EPOCH, Split
 from lakefeed.pipeline.test_file import Sample
 from lakefeed.reports.plan import plan_run
 from lakefeed.reports.status import status
@@ -136,6 +136,25 @@ def test_a_stream_taken_again_continues_where_the_table_was(shop: Shop) -> None:
 
     assert shop.ids("orders") == [1, 2, 3, 10, 11, 12, 13]
     assert all(not one.findings for one in verify(shop.pipeline()).tables)
+
+
+def test_a_stream_made_anew_while_the_table_did_not_take_it_is_known_by_its_old_mark(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = {"orders": 1, "clicks": 1, f"orders-0{EPOCH}": 1, f"clicks-0{EPOCH}": 1}
+    monkeypatch.setattr(SampleClient, "marks", lambda client: dict(marks))
+    shop.write(orders="streams: [orders, clicks]")
+    shop.run()
+
+    marks |= {"clicks": 2, f"clicks-0{EPOCH}": 2, f"orders-0{EPOCH}": 2}
+    shop.write(orders="streams: orders")
+    shop.send("orders", 3)
+    shop.run()
+
+    transactions = DeltaTable(shop.folder / "orders").transaction_version
+    assert transactions(f"shop/shop/#orders-0{EPOCH}") == 2
+    assert transactions("shop/shop/#clicks") == 1
+    assert transactions(f"shop/shop/#clicks-0{EPOCH}") == 1
 
 
 def test_a_table_without_any_of_its_streams_yet_takes_them_when_they_come(shop: Shop) -> None:

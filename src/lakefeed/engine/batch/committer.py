@@ -41,6 +41,7 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.table_plan import TableId, is_missing
 from lakefeed.handles.tables import Tables
+from lakefeed.sources import source_of, taken_marks
 from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable
@@ -263,7 +264,8 @@ class Committer:
             key = application_id(self._pipeline, self._source, partition)
             transactions[key], expected[key] = span.end - 1, progress.logged.get(partition)
             ranges[partition] = [span.start, span.end, span.read, span.dead_letters]
-        for name, number in self._marks.items():
+        marks = self._marks_for(progress.handle)
+        for name, number in marks.items():
             if progress.marks.get(name) != number:
                 transactions[mark_id(self._pipeline, self._source, name)] = number
         commit_info: dict[str, Any] = {
@@ -291,11 +293,16 @@ class Committer:
             self._drop_after(error, [replace(result, dead_letter_files=[])])
             raise
         progress.logged |= {partition: span.end - 1 for partition, span in progress.open.items()}
-        progress.marks = dict(self._marks)
+        progress.marks |= marks
         for partition in lost:
             del progress.jumps[partition]
         progress.rest(idle=not result.files)
         passing("table_committed")
+
+    def _marks_for(self, handle: TableHandle) -> dict[str, int]:
+        """The marks of what a table takes; others would stand beside positions that they are not of."""
+        assert handle.spec is not None
+        return taken_marks(source_of(self._tables.pipeline, self._source), handle.spec, self._marks)
 
     def _append(
         self,
