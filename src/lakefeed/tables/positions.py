@@ -52,6 +52,22 @@ def replay_id(pipeline: str, table: str | None = None) -> str:
     return f"{pipeline}/#replay/{table}" if table else f"{pipeline}/#replay"
 
 
+def run_id(pipeline: str) -> str:
+    """The `txn` application id that counts the runs of a pipeline which have begun to replace a table."""
+    return f"{pipeline}/#run"
+
+
+def ended_id(pipeline: str) -> str:
+    """The `txn` application id of the last of these runs that came to its end."""
+    return f"{pipeline}/#ended"
+
+
+def counts_runs(name: str) -> bool:
+    """Whether an application id is one of these two; where a log has none of it, it stands at 0."""
+    pipeline, _, _ = name.partition("/")
+    return name in (run_id(pipeline), ended_id(pipeline))
+
+
 def feeders_of(transactions: Mapping[str, int]) -> dict[tuple[str, str], Offsets]:
     """The next offsets of everybody who has fed a table, by the names of pipeline and source."""
     found: dict[tuple[str, str], Offsets] = {}

@@ -124,6 +124,9 @@ class _Effort:
     def check(self) -> None:
         """Raise unless the table is still the one that the change was made for."""
         before = self.table.next_version
+        if self.table.version >= self.table.next_version:
+            # The files of a version are known whose positions could not be read, perhaps for another source.
+            self.table.refresh()
         self.table.confirm()
         self.blind |= self.table.next_version != before
         if self.may_have_landed():

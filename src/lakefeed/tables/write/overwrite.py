@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from lakefeed.errors import Fenced, TableError
 from lakefeed.tables.data_files import data_files
+from lakefeed.tables.positions import ended_id, run_id
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import append
@@ -21,8 +22,7 @@ class OverwriteMode:
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
-        self._run = f"{pipeline}/#run"
-        self._ended = f"{pipeline}/#ended"
+        self._run, self._ended = run_id(pipeline), ended_id(pipeline)
         self._begun: int | None = None
         """The run that this process has written rows of."""
 

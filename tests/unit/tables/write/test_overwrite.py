@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -15,13 +17,18 @@ from lakefeed.commands.plan import _table as plan_lines
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.run_events import Committed, RunEvent, TableChanged
 from lakefeed.engine.supervisor import Supervisor
+from lakefeed.files import WrittenFile
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.rewind import rewind
+from lakefeed.tables import table as tables
 from lakefeed.tables.detail.detail import history
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.commit import commit
+from lakefeed.tables.write.mode import Change
 from lakefeed.tables.write.overwrite import OverwriteMode
+from support.fed_table import IDS, make_table
 
 
 def shop(folder: Path, rows: int, more: str = "", mode: str = "overwrite") -> Pipeline:
@@ -123,6 +130,63 @@ def test_a_rewind_brings_back_which_run_the_rows_are_of(tmp_path: Path) -> None:
 
     assert ids(tmp_path) == list(range(200, 500))
     assert verify(shop(tmp_path, 500)).sound
+
+
+def test_a_rewind_into_the_first_run_opens_that_run_again(tmp_path: Path) -> None:
+    run_inline(shop(tmp_path, 200))
+    first = next(one.version for one in history(opened(shop(tmp_path, 200))) if one.operation == "overwrite")
+
+    rewind(shop(tmp_path, 200), "events", to_version=first)
+    assert ids(tmp_path) == list(range(100))
+    run_inline(shop(tmp_path, 200))
+
+    assert ids(tmp_path) == list(range(200))
+    assert verify(shop(tmp_path, 200)).sound
+
+
+def test_a_rewind_to_before_the_first_run_lets_the_next_one_replace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_inline(shop(tmp_path, 200, mode="append"))
+    before = DeltaTable(tmp_path / "events").version()
+    with monkeypatch.context() as broken:
+        broken.setattr(OverwriteMode, "end", lambda *_: None)
+        run_inline(shop(tmp_path, 300))
+
+    rewind(shop(tmp_path, 300), "events", to_version=before)
+    run_inline(shop(tmp_path, 300))
+
+    assert ids(tmp_path) == list(range(200, 300))
+
+
+def test_rows_of_one_source_stay_when_the_answer_to_their_commit_cannot_be_read(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, mode = make_table(tmp_path), OverwriteMode("shop")
+    read = tables.read_entry
+    failed: list[int] = []
+
+    def refuse_once(*args: Any, **more: Any) -> Any:
+        if not failed:
+            failed.append(1)
+            raise OSError("connection reset by peer")
+        return read(*args, **more)
+
+    monkeypatch.setattr(tables, "read_entry", refuse_once)
+
+    with pytest.raises(TableError, match="connection reset"):
+        commit(table, brings(tmp_path, "bills", 0, 9), mode, retries=0)
+    commit(table, brings(tmp_path, "orders", 10, 19), mode, retries=0)
+
+    assert sorted(DeltaTable(tmp_path).to_pyarrow_table()["id"].to_pylist()) == list(range(20))
+
+
+def brings(path: Path, source: str, first: int, last: int) -> Change:
+    name, count = f"{first}.parquet", last - first + 1
+    pq.write_table(pa.table({"id": list(range(first, last + 1))}, schema=IDS), path / name)
+    file = WrittenFile(name, (path / name).stat().st_size, {}, json.dumps({"numRecords": count}), count)
+    told = {"pipeline": "shop", "source": source, "ranges": {"0": [first, last + 1, count, 0]}, "rows": count}
+    return Change([file], {f"shop/{source}/0": last}, {f"shop/{source}/0": None}, told)
 
 
 def test_an_instance_whose_run_another_has_ended_is_fenced(
