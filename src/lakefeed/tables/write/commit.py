@@ -187,7 +187,7 @@ def _write(table: LakeTable, entry: NewEntry, token: str, folder: Path) -> FileE
     now = int(time.time() * 1000)
     metadata = commit_metadata({**entry.commit_info, "commit": token})
     actions = [
-        commit_info(table.partition_columns, metadata, now, blind=not entry.removed),
+        commit_info(table.partition_columns, metadata, now, blind=entry.blind),
         *(remove_action(file.logged, file.size, dict(file.partition), now) for file in entry.removed),
         *(add_action(file.path, file.size, file.partition_values, file.stats, now) for file in entry.added),
         *({"txn": {"appId": name, "version": to}} for name, to in entry.transactions.items()),
@@ -209,11 +209,11 @@ def _commit_by_delta(table: LakeTable, entry: NewEntry, token: str) -> None:
         for file in entry.added
     ]
     properties = commit_properties(
-        entry.transactions, {**entry.commit_info, "commit": token}, blind=not entry.removed
+        entry.transactions, {**entry.commit_info, "commit": token}, blind=entry.blind
     )
-    if entry.removed:
+    if not entry.blind:
         refuse_respelled(table, entry.removed)
-        # Only right behind the version examined: delta-rs would pass commits that remove the same files.
+        # Only right behind the version examined: delta-rs would pass commits that add or remove files.
         properties.max_commit_retries = 0
         properties.custom_metadata = {**(properties.custom_metadata or {}), "isBlindAppend": False}
     table.delta.create_write_transaction(

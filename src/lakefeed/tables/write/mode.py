@@ -46,7 +46,9 @@ class NewEntry:
     transactions: Mapping[str, int]
     commit_info: Mapping[str, Any]
     removed: Sequence[DataFile] = ()
-    """Files of the version before; without any, the entry is a blind append."""
+    """Files of the version before."""
+    blind: bool = True
+    """Whether it was decided without a look at these files; otherwise it stands right behind that version."""
 
 
 class WriteMode(Protocol):

@@ -62,7 +62,7 @@ class OverwriteMode:
             },
         }
         transactions = {**change.transactions, self._run: run + 1}
-        return NewEntry(change.files, transactions, {**change.commit_info, **told}, gone)
+        return NewEntry(change.files, transactions, {**change.commit_info, **told}, gone, blind=False)
 
     def landed(self, entry: NewEntry) -> None:
         """Remember the run, so that nobody else ends it unnoticed."""

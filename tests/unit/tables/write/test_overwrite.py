@@ -18,6 +18,7 @@ from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.run_events import Committed, RunEvent, TableChanged
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.files import WrittenFile
+from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan import plan_run
 from lakefeed.reports.verify import verify
@@ -25,10 +26,11 @@ from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables import table as tables
 from lakefeed.tables.detail.detail import history
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import append
 from lakefeed.tables.write.commit import commit
 from lakefeed.tables.write.mode import Change
 from lakefeed.tables.write.overwrite import OverwriteMode
-from support.fed_table import IDS, make_table
+from support.fed_table import CITIES, IDS, make_table, open_table
 
 
 def shop(folder: Path, rows: int, more: str = "", mode: str = "overwrite") -> Pipeline:
@@ -179,6 +181,30 @@ def test_rows_of_one_source_stay_when_the_answer_to_their_commit_cannot_be_read(
     commit(table, brings(tmp_path, "orders", 10, 19), mode, retries=0)
 
     assert sorted(DeltaTable(tmp_path).to_pyarrow_table()["id"].to_pylist()) == list(range(20))
+
+
+def test_rows_that_come_just_before_the_first_commit_of_a_run_are_replaced_as_well(
+    tmp_path: Path, way: str
+) -> None:
+    table = make_table(tmp_path)
+    append(open_table(tmp_path), brings(tmp_path, "strangers", 0, 9), retries=0)
+
+    commit(table, brings(tmp_path, "bills", 10, 19), OverwriteMode("shop"), retries=1)
+
+    assert DeltaTable(tmp_path).to_pyarrow_table()["id"].to_pylist() == list(range(10, 20))
+
+
+def test_files_of_partitions_with_any_sign_in_their_name_are_replaced(tmp_path: Path, way: str) -> None:
+    table, mode = make_table(tmp_path, CITIES, ["city"]), OverwriteMode("shop")
+    for run in (1, 2):
+        writer = TableWriter(table.store, FileTarget(CITIES, ("city",)))
+        cities = pa.array(["New York", "50% öl/x", "a=b#?", None], pa.string())
+        writer.write(pa.record_batch({"id": [run] * 4, "city": cities}))
+        told = {"pipeline": "shop", "source": "bills", "ranges": {}}
+        commit(table, Change(writer.close(), {}, {}, told), mode, retries=0)
+        mode.end(table, retries=0)
+
+    assert DeltaTable(tmp_path).to_pyarrow_table()["id"].to_pylist() == [2] * 4
 
 
 def brings(path: Path, source: str, first: int, last: int) -> Change:
