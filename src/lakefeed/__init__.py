@@ -68,7 +68,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from the room that it lives in."""
+    """Import a public name from its module."""
     if name not in _HOMES:
         raise AttributeError(f"module 'lakefeed' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

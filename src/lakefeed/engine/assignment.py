@@ -35,7 +35,7 @@ others takes about as long as one more query needs to start."""
 class Assignments:
     """The tables of one source. A table belongs to one flow at a time.
 
-    Only the flow that has a table may give it away, and only while it does not live with it.
+    Only the flow that has a table may give it away, and only while no run of it feeds the table.
     """
 
     def __init__(self, tables: Tables, source: str, watch: Watcher) -> None:
@@ -48,7 +48,7 @@ class Assignments:
         self.starts: dict[str, Offsets] = {}
         """Where tables without a position begin: `latest` is asked once."""
         self.told: set[str] = set()
-        """New tables whose standing letters were told of."""
+        """New tables whose pending dead letters were told of."""
         self.until: Offsets | None = None
         """Where a run that ends by itself ends, for every flow of the source."""
         self.routes = {name: RoutedTables(tables, name) for name in tables.routes if name in fed}
@@ -70,7 +70,7 @@ class Assignments:
         self._recorded: dict[str, dict[Key, Offsets]] = {}
 
     def main(self) -> Assignment:
-        """The place of the flow that begins with every table."""
+        """The assignment of the flow that begins with every table."""
         return Assignment(self, MAIN)
 
     def held_by(self, flow: int) -> list[str]:
@@ -95,7 +95,7 @@ class Assignments:
                 self._feeding = {name: one for name, one in self._feeding.items() if one != flow}
 
     def part(self, flow: int, tables: Iterable[str]) -> int:
-        """Give tables to a new flow, and answer its number."""
+        """Give tables to a new flow; returns its number."""
         with self._lock:
             number, self._flows = self._flows, self._flows + 1
             for name in tables:
@@ -120,7 +120,7 @@ class Assignments:
             return True
 
     def end(self, flow: int, tables: list[str] | None = None) -> bool:
-        """End a flow; False when it has got tables beside those that it knows of."""
+        """End a flow; False when it has got tables other than those that it knows of."""
         with self._lock:
             if tables is not None and set(self.held_by(flow)) - set(tables):
                 return False
@@ -200,7 +200,7 @@ class Assignments:
 
 
 class Assignment:
-    """One flow's place in the assignment."""
+    """The tables of one flow, among those of its source."""
 
     def __init__(self, assignments: Assignments, number: int, failing_since: float | None = None) -> None:
         self.assignments = assignments
@@ -208,7 +208,7 @@ class Assignment:
         self.failing_since = failing_since
         """Since when the store of its tables is away, by the clock of `time.monotonic`."""
         self.batches = 0
-        """Batches that the flow has landed."""
+        """Batches that the flow has committed."""
 
     @property
     def is_main(self) -> bool:
@@ -226,7 +226,7 @@ class Assignment:
         return self.assignments.held_by(self.number)
 
     def part(self, tables: Iterable[str], failing_since: float | None = None) -> Assignment:
-        """A place for a new flow that takes these tables from this one."""
+        """The assignment of a new flow that takes these tables from this one."""
         return Assignment(self.assignments, self.assignments.part(self.number, tables), failing_since)
 
     def leave(self) -> None:
@@ -249,7 +249,7 @@ class Assignment:
     def is_over(self, client: SourceClient, position: Offsets, ends: Offsets, kept: bool = True) -> bool:
         """Whether a run should end, at these positions, so that tables come together.
 
-        A table whose store was away has to land something first, and one that has not been made yet would
+        A table whose store was away has to commit something first, and one that has not been made yet would
         begin anew: its positions are not `kept` anywhere.
         """
         if self.is_main:
@@ -272,7 +272,7 @@ class Assignment:
                 told.watch(TableDelayed(name, told.source, text))
 
     def committed(self, positions: Mapping[TableId, Offsets]) -> Offsets:
-        """Take note of what logs hold, and answer what the logs of all tables of the source hold."""
+        """Take note of what logs hold; returns what the logs of all tables of the source hold."""
         self.assignments.record(positions)
         return self.assignments.recorded()
 

@@ -41,9 +41,6 @@ UPKEEP_POINTS = (
 )
 """Points of upkeep, which runs only in a pipeline that goes on for a while."""
 
-REPAIR_POINTS = ("replay_committed", "rewind_committed")
-"""Of the commands that change tables beside a run: the table is committed, its dead letters not yet."""
-
 _lock = threading.Lock()
 _passed: dict[str, int] = {}
 

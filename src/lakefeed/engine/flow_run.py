@@ -41,7 +41,7 @@ _WORTH_RECORDING = 10_000
 
 @dataclass
 class FlowRun:
-    """Plans a batch, lets Spark run it, and lands it; over and over, from the positions it was born with."""
+    """Plans a batch, lets Spark run it, and commits it; over and over, from the positions at its start."""
 
     client: SourceClient
     committer: Committer
@@ -54,15 +54,15 @@ class FlowRun:
     assignment: Assignment
     counter: EventCounter = field(default_factory=EventCounter)
     after_failure: bool = False
-    """Whether the run before this one was lost with a batch in hand: then only a batch that lands tells
-    that the trouble is over."""
+    """Whether the run before this one was lost with a batch in hand: then only a commit tells that
+    the trouble is over."""
     channel: OffsetChannel = field(init=False)
     query: StreamingQuery | None = None
     busy: bool = False
     """Whether a batch is in hand."""
 
     def __post_init__(self) -> None:
-        """Open the gate to Spark, still shut."""
+        """Open the channel to Spark, which may read nothing yet."""
         self.channel = OffsetChannel(self.start)
         self._position = dict(self.start)
         self._marks = self.client.marks()
@@ -159,7 +159,7 @@ class FlowRun:
             self.assignment.trouble("")
 
     def take(self, frame: DataFrame, number: int) -> None:
-        """Land a batch: Spark's callback. The one action on its frame runs the tasks.
+        """Commit a batch: Spark's callback. The one action on its frame runs the tasks.
 
         Errors are kept for `run`, as Spark would bury them in a Java stack trace. A query that finds nothing
         to read when it starts runs a first batch without tasks, which nobody has planned. It may even end

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
-    """Read what is there now and land it, without a JVM. Raises what a run would raise."""
+    """Read what is there now and commit it, without a JVM. Raises what a run would raise."""
     tables, told = Tables(pipeline), watch or unwatched
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
     flows: list[Flow] = [InlineFlow(tables, name, checkpoints, told) for name in pipeline.sources]
@@ -41,10 +41,10 @@ def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
 
 
 class InlineFlowRun(FlowRun):
-    """A run whose batches run as soon as the gate opens, in the thread that opens it."""
+    """A run of a flow whose batches run as soon as the channel opens, in the thread that opens it."""
 
     def begin(self, spark: SparkSession | None, checkpoint: Path) -> None:
-        """Take the place of Spark behind the gate."""
+        """Take the place of Spark at the other end of the channel."""
         self.channel.close()
         self.channel = _InlineChannel(self)
 
@@ -96,7 +96,7 @@ class _InlineChannel(OffsetChannel):
         self._packed = pickle.dumps(run.plan)
 
     def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
-        """Run the batch up to `end`, and land it."""
+        """Run the batch up to `end`, and commit it."""
         plan: FlowPlan = pickle.loads(self._packed)
         unpacked = tasks_from_json(tasks_to_json(tasks))
         batch = sum(self._run.position.values())

@@ -67,9 +67,9 @@ class Retries:
         if self._lost > _BATCH_ATTEMPTS:
             raise GaveUp(f"{error}\nThe same batch failed {self._lost} times; see {log}.") from error
         if time.monotonic() - self._failing_since > self.pipeline.give_up_after:
-            retries = format_duration(self.pipeline.give_up_after)
+            limit = format_duration(self.pipeline.give_up_after)
             raise GaveUp(
-                f"{error}\nGave up after {retries}; the next start continues at the positions in the tables."
+                f"{error}\nGave up after {limit}; the next start continues at the positions in the tables."
             ) from error
         return self.wait()
 

@@ -260,7 +260,7 @@ class _Replay:
                 known.letters += 1
 
     def _commit(self, good: pa.RecordBatch, result: TableManifest) -> None:
-        """Rows first, then their letters: killed in between, the next who comes settles the letters."""
+        """Rows first, then their letters: killed in between, the next who comes reconciles the letters."""
         handle, name = self._handle, self._tables.pipeline.name
         letters = self._tables.dead_letters.table
         key, reconciled = replay_id(name), replay_id(name, handle.name)

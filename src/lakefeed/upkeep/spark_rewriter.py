@@ -102,7 +102,7 @@ class SparkRewriter:
     def _commanding(
         self, kind: str, told: Mapping[str, Any], settings: Mapping[str, str] | None = None
     ) -> Iterator[Callable[[str], list[Row]]]:
-        """Lets the body give commands that carry the account of an operation, while nobody else commits."""
+        """Lets the body give commands with the commit info of an operation, while nobody else commits."""
         session = self._opened()
         commit_info = operation_info(kind, by=BY, pipeline=self._pipeline, **told)
         metadata = json.dumps({COMMIT_KEY: commit_info}, separators=(",", ":"))

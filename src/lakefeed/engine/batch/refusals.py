@@ -1,12 +1,12 @@
 """Refusals: which share of a table's events becomes dead letters, when that is worth a word, and a stop.
 
-This is the one rule: the terminal, the log, the page with its dots and `/readyz` all tell what `add` answers.
+This is the one rule: the terminal, the log, the page with its dots and `/readyz` all tell what `add` returns.
 The share is that of the last 1,000 events or more, as batches come, and of at least 20. It is told when it
 passes 5%, and once more when it is below again. Events that are dead letters
 already when they are read count for nothing: nobody refuses them now.
 
-A batch that passes `dead_letters.stop_above` does not land at all: its events stay in the source, unread, so
-that a start after the correction reads them, and one without stops again.
+A batch that passes `dead_letters.stop_above` is not committed at all: its events stay in the source, unread.
+So a start after the correction reads them, and one without stops again.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Refusals:
         self._fresh[table] = proposal
 
     def limit(self, table: str, batch: RefusedShare) -> TableError | None:
-        """Why the batch must not land: with it, more is refused than the pipeline file allows."""
+        """Why the batch must not be committed: with it, more is refused than the pipeline file allows."""
         limit = self._stop_above
         if limit is None or not batch.exceeds(limit):
-            # A good batch lands, whatever came before it: a start would find nothing wrong with it.
+            # A good batch is committed, whatever came before it: a start would find nothing wrong with it.
             return None
         together = _sum([*self._recent.get(table, ()), batch])
         if together.read < _ENOUGH or not together.exceeds(limit):
@@ -82,7 +82,7 @@ class Refusals:
         )
 
     def add(self, table: str, batch: RefusedShare) -> RefusingMany | None:
-        """Count a batch that has landed; answers what is to be told about the table, if anything."""
+        """Count a batch that was committed; returns what is to be told about the table, if anything."""
         recent = self._recent.setdefault(table, deque())
         recent.append(batch)
         while sum(one.read for one in recent) - recent[0].read >= _WINDOW:

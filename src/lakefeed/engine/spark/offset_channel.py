@@ -32,11 +32,11 @@ class OffsetChannel:
         self._tasks = "[]"
         self._moved = threading.Condition()
         self._folder = _short_folder()
-        self.address = str(Path(self._folder) / "gate")
+        self.address = str(Path(self._folder) / "offsets")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(self.address)
         self._listener.listen()
-        threading.Thread(target=self._accept, name="gate", daemon=True).start()
+        threading.Thread(target=self._accept, name="offsets", daemon=True).start()
 
     def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
         """Let Spark read up to `end`, in these tasks; it starts the batch at once."""
@@ -58,7 +58,7 @@ class OffsetChannel:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(connection,), name="gate", daemon=True).start()
+            threading.Thread(target=self._serve, args=(connection,), name="offsets", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         # The reader goes away with its query, often in the middle of a question.
@@ -77,7 +77,7 @@ class OffsetChannel:
             return json.dumps(self._end)
 
     def _tasks_up_to(self, end: Offsets) -> str:
-        """The tasks of the batch that ends there; none for any other, which then lands nowhere."""
+        """The tasks of the batch that ends there; none for any other, which then commits nothing."""
         with self._moved:
             return self._tasks if self._end == end else "[]"
 
@@ -122,7 +122,7 @@ def tasks_from_json(text: str) -> list[Split]:
 def _short_folder() -> str:
     """A folder of our own for the socket; not in TMPDIR where that is too long for the name of a socket."""
     folder = tempfile.mkdtemp(prefix="lakefeed-")
-    if len(f"{folder}/gate".encode()) <= _LONGEST_ADDRESS:
+    if len(f"{folder}/offsets".encode()) <= _LONGEST_ADDRESS:
         return folder
     Path(folder).rmdir()
     return tempfile.mkdtemp(prefix="lakefeed-", dir="/tmp")

@@ -1,6 +1,6 @@
 """The Structured Streaming source: Spark asks it for offsets, and it runs one fused task for each split.
 
-The flow in the driver program decides which offsets come next. The reader that Spark asks lives in a Python
+The flow in the driver program decides which offsets come next. The reader that Spark asks runs in a Python
 process of its own, so the two talk over a Unix socket: the reader says where it stands and waits until
 there is more.
 """

@@ -146,7 +146,7 @@ class _Reader:
         return max(1, min(_CHUNK, int(_CHUNK_BYTES / self._bytes_per_event)))
 
     def _learn(self, messages: list[Message]) -> int:
-        """Note how large events are; answers the bytes of these."""
+        """Note how large events are; returns the bytes of these."""
         size = sum(map(len, messages))
         self._bytes_per_event = max(1.0, size / len(messages))
         return size

@@ -11,7 +11,7 @@ from lakefeed.events import OffsetRange
 from support.processes import wait_until
 
 
-def test_closed_gate_leaves_no_thread_behind() -> None:
+def test_closed_channel_leaves_no_thread_behind() -> None:
     before = set(threading.enumerate())
     channel = OffsetChannel({"0": 0})
 
