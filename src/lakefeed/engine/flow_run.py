@@ -213,8 +213,12 @@ class FlowRun:
         self.busy = True
         passing("batch_planned")
         self._planned = spans(self._position, end)
+        tasks = splits(self.client, self._position, end, self.plan)
+        if not tasks:
+            # Its first batch without any task looks like the one that nobody has planned: see `take`.
+            raise RuntimeError(f"source {self.plan.source_name} has planned no task for {self._planned}")
         self._done.clear()
-        self.channel.open_to(end, splits(self.client, self._position, end, self.plan))
+        self.channel.open_to(end, tasks)
         while not self._done.wait(0.5):
             self._check_query()
         if self._failure:

@@ -20,6 +20,7 @@ from lakefeed.engine.supervisor import Supervisor
 from lakefeed.errors import Defect, LakefeedError, TableError
 from lakefeed.formats.text import TextFormat
 from lakefeed.handles.tables import Tables
+from lakefeed.sources.generate.source import GenerateClient
 from lakefeed.watch.health import reasons
 from lakefeed.watch.state import RunState
 
@@ -217,3 +218,12 @@ def test_defect_comes_back_from_a_worker_with_its_traceback() -> None:
     assert isinstance(back, Defect)
     assert str(back) == "a defect in Lakefeed while it took 0: 0 to 9: KeyError: 'x'"
     assert back.traceback == "KeyError: 'x'\n"
+
+
+def test_source_that_plans_a_batch_without_tasks_stops_and_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GenerateClient, "splits", lambda client, ranges, cores: [])
+
+    with pytest.raises(Defect, match="has planned no task"):
+        run_inline(shop(tmp_path))

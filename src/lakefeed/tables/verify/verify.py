@@ -82,6 +82,8 @@ class _Walk:
         """Versions that changed rows and do not say how many."""
         self._follows: dict[int, int] = {}
         """The version whose rows a rewind continued from; elsewhere it is the one before."""
+        self._replaced: set[int] = set()
+        """Versions that replaced all rows."""
 
     def run(self) -> None:
         verified = self.verified
@@ -105,13 +107,13 @@ class _Walk:
             )
         self._go_on(state)
         state = verified.snapshot
-        self._forget_what_was_rewound()
+        self._forget_what_is_gone()
         verified.version, verified.rows, verified.files = (
             state.version,
             state.rows,
             len(state.files),
         )
-        uncounted = [version for version in self._uncounted if version >= verified.first]
+        uncounted = self._uncounted
         if uncounted or verified.rows is None:
             verified.complete = False
             first = f"; the first such version is {uncounted[0]}" if uncounted else ""
@@ -129,14 +131,22 @@ class _Walk:
             self._check(entry, state)
             state.apply(entry)
 
-    def _forget_what_was_rewound(self) -> None:
-        """What was wrong with versions whose rows are no longer there is wrong no more."""
-        alive, version = set(), self.verified.snapshot.version
+    def _forget_what_is_gone(self) -> None:
+        """What was wrong with versions whose rows were rewound or replaced is wrong no more."""
+        alive: set[int | None] = set()
+        with_rows: set[int | None] = set()
+        version, replaced = self.verified.snapshot.version, False
         while version >= self.verified.first:
             alive.add(version)
+            if not replaced:
+                with_rows.add(version)
+            replaced = replaced or version in self._replaced
             version = self._follows.get(version, version - 1)
+        self._uncounted = [version for version in self._uncounted if version in with_rows]
         self.verified.findings = [
-            one for one in self.verified.findings if one.kind == "log" or one.version in alive
+            one
+            for one in self.verified.findings
+            if one.kind == "log" or one.version in (with_rows if one.kind in _ABOUT_ROWS else alive)
         ]
 
     def _unreadable(self, version: int, error: DamagedEntry) -> None:
@@ -256,8 +266,7 @@ class _Walk:
         files_left: int,
     ) -> None:
         """All rows of before are gone, as many as the commit says."""
-        self.verified.findings = [one for one in self.verified.findings if one.kind not in _ABOUT_ROWS]
-        self._uncounted.clear()
+        self._replaced.add(entry.version)
         reported = (commit_info.get("removed") or {}).get("rows")
         if reported is not None and removed is not None and reported != removed:
             self._wrong(entry, f"the commit reports {reported:,} removed rows, it removed {removed:,}")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Fenced, Pipeline, PipelineFileError, TableError
 from lakefeed.commands.plan import _table as plan_lines
@@ -159,6 +159,19 @@ def test_a_rewind_to_before_the_first_run_lets_the_next_one_replace(
     run_inline(shop(tmp_path, 300))
 
     assert ids(tmp_path) == list(range(200, 300))
+
+
+def test_rows_of_others_that_were_replaced_are_told_of_again_after_a_rewind(tmp_path: Path) -> None:
+    run_inline(shop(tmp_path, 100))
+    write_deltalake(tmp_path / "events", pa.table({"event_id": [1000]}), mode="append", schema_mode="merge")
+    theirs = DeltaTable(tmp_path / "events").version()
+    run_inline(shop(tmp_path, 200))
+    assert verify(shop(tmp_path, 200)).sound
+
+    rewind(shop(tmp_path, 200), "events", to_version=theirs)
+
+    [verified] = verify(shop(tmp_path, 200)).tables
+    assert [(one.kind, one.version) for one in verified.findings] == [("foreign", theirs)]
 
 
 def test_rows_of_one_source_stay_when_the_answer_to_their_commit_cannot_be_read(
