@@ -224,11 +224,14 @@ def test_driver_out_of_file_descriptors_tries_again_and_then_says_so(
         return str(made(*args, **named))  # type: ignore[call-overload]
 
     monkeypatch.setattr(offset_channel.tempfile, "mkdtemp", mkdtemp)
-    tidier = Tidier({})
-    tidier.trouble = lambda source, text: tidier.messages.append(text)  # type: ignore[method-assign]
+    troubles: list[str] = []
 
-    run(Pipeline.from_file(file), once=True, watch=tidier)
+    def watch(event: RunEvent) -> None:
+        if isinstance(event, SourceTrouble) and event.text:
+            troubles.append(event.text)
+
+    run(Pipeline.from_file(file), once=True, watch=watch)
 
     told = "a batch could not be run on this machine: [Errno 24] Too many open files"
-    assert [message for message in tidier.messages if message] == [told]
+    assert troubles == [told]
     check(tmp_path, 1000)
