@@ -79,7 +79,7 @@ def test_each_value_gets_a_table_with_the_columns_that_its_events_fill(
     for events in (first, more):
         broker.produce(name, [json.dumps(event).encode() for event in events])
         book = RunState(Pipeline.from_file(file))
-        run_inline(Pipeline.from_file(file), book)
+        run_inline(Pipeline.from_file(file), book.watch)
 
     made = tables(tmp_path / "lake")
     assert {each: columns(table) for each, table in made.items() if each.startswith("events")} == {

@@ -176,7 +176,7 @@ def read_with_deltalake(path: Path) -> pa.Table:
 
 class Tables:
     def __init__(self, broker: Broker, topic: str, folder: Path, schema: str, table: str = "") -> None:
-        self.path, self.letters = folder / "events", folder / "shop_dead_letters"
+        self.path, self.dead_letters = folder / "events", folder / "shop_dead_letters"
         self.file = folder / "shop.yaml"
         self.file.write_text(
             f"""\

@@ -38,13 +38,13 @@ upkeep:
   max_share: 1
 """
     )
-    lake = Tables(Pipeline.from_file(tmp_path / "shop.yaml"))
-    handle = lake.handles["events"]
+    tables = Tables(Pipeline.from_file(tmp_path / "shop.yaml"))
+    handle = tables.handles["events"]
     handle.create(pa.schema([("id", pa.int64()), ("country", pa.string())]), {}, {"kind": "create"})
     for number in range(4):
         rows = pa.table({"id": [number], "country": ["a b/ü"]})
         write_deltalake(handle.path, rows, mode="append", storage_options=s3.storage)
-    job = next(jobs_of(lake, None))
+    job = next(jobs_of(tables, None))
     scheduler = Scheduler([job], Schedule(tmp_path / "upkeep.json"), unwatched, threading.Event())
 
     scheduler.perform(job, "compact")

@@ -1,4 +1,4 @@
-"""A run without Spark: the engine's own flow, tasks and landing, one batch after the other in this thread.
+"""A run without Spark: the engine's own flow, tasks and committer, one batch after the other in this thread.
 
 What it leaves behind in the tables is what a run leaves there, in milliseconds.
 """
@@ -29,10 +29,10 @@ def drain(file: Path, batch: int = 1_000_000, *, keep_consumers: bool = False) -
     A worker of Spark keeps its consumers for the next batch.
     """
     pipeline = Pipeline.from_file(file)
-    lake = Tables(pipeline)
+    tables = Tables(pipeline)
     for source in pipeline.sources:
-        flow = Flow(lake, source, _SPARK, file.parent / "state", unwatched, once=True)
-        while not _run(flow, lake, pipeline, source, batch):
+        flow = Flow(tables, source, _SPARK, file.parent / "state", unwatched, once=True)
+        while not _run(flow, tables, pipeline, source, batch):
             pass
         for error in flow.failures.values():
             raise error
@@ -47,12 +47,12 @@ def close_consumers() -> None:
         fetch._kept.popitem()[1].close()
 
 
-def _run(flow: Flow, lake: Tables, pipeline: Pipeline, source: str, batch: int) -> bool:
+def _run(flow: Flow, tables: Tables, pipeline: Pipeline, source: str, batch: int) -> bool:
     """One run; False when a table was changed and the rest must be read with its new schema."""
     client = source_of(pipeline, source).client(pipeline.name, source)
     opened, failures = flow._start_positions.find(client, flow.assignment.tables)
     flow._bear(failures)
-    committer = Committer(lake, source, client.marks(), opened, unwatched)
+    committer = Committer(tables, source, client.marks(), opened, unwatched)
     try:
         flow._record_starts(opened, committer)
         plan = flow._plan(opened)

@@ -72,8 +72,8 @@ upkeep: {upkeep}
 """
         )
         pipeline = Pipeline.from_file(folder / "shop.yaml")
-        lake = Tables(pipeline)
-        self.handle: TableHandle = lake.handles["events"]
+        tables = Tables(pipeline)
+        self.handle: TableHandle = tables.handles["events"]
         if self.handle.open(pipeline.name) is None:
             columns = self.handle.columns()
             assert columns is not None
@@ -81,7 +81,7 @@ upkeep: {upkeep}
         self.told = Told()
         self.stop = threading.Event()
         self.schedule = Schedule(folder / "upkeep.json")
-        self.job: UpkeepJob = next(jobs_of(lake, spark, self.stop.is_set))
+        self.job: UpkeepJob = next(jobs_of(tables, spark, self.stop.is_set))
         self.scheduler = Scheduler([self.job], self.schedule, self.told, self.stop, clock)
 
     def add(self, first: int, count: int, day: int = 0, rows: int = 10) -> None:

@@ -68,9 +68,9 @@ class Flowing:
     def __init__(self, folder: Path) -> None:
         self.ears = Ears()
         self.pipeline = one_table(folder)
-        self.lake = Tables(self.pipeline)
+        self.tables = Tables(self.pipeline)
         spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
-        self.flow = Flow(self.lake, "clicks", spark, folder / "state", self.ears, once=True)
+        self.flow = Flow(self.tables, "clicks", spark, folder / "state", self.ears, once=True)
         self.client = GenerateClient(GenerateSource(rows=1000, bad_ratio=0.1), "clicks")
         self.begin()
         # The first attempt shows the columns that the table lacks.
@@ -81,7 +81,7 @@ class Flowing:
     def begin(self) -> None:
         opened, _ = self.flow._start_positions.find(self.client, ["events"])
         self.plan: FlowPlan = self.flow._plan(opened)
-        self.committer = Committer(self.lake, "clicks", {}, opened, self.ears)
+        self.committer = Committer(self.tables, "clicks", {}, opened, self.ears)
 
     def land(self, start: int, end: int) -> Outcome:
         manifest = run_task(self.plan, [OffsetRange("0", start, end)])
@@ -158,7 +158,7 @@ def test_files_are_counted_without_being_asked_until_the_run_ends(
     flowing.ears.heard.clear()
     monkeypatch.setattr("lakefeed.upkeep.file_counts._FIRST_AFTER", 0.01)
 
-    with count_files(flowing.lake, flowing.ears, every=0.05):
+    with count_files(flowing.tables, flowing.ears, every=0.05):
         deadline = time.monotonic() + 30
         while len(flowing.ears.of(FilesCounted)) < 4 and time.monotonic() < deadline:
             time.sleep(0.01)

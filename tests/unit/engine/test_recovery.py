@@ -120,10 +120,10 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
 
 def test_table_of_other_columns_is_not_taken_for_the_dead_letters(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "shop_dead_letters", pa.table({"id": [1]}))
-    lake = Tables(shop(tmp_path))
+    tables = Tables(shop(tmp_path))
 
     with pytest.raises(TableError) as refused:
-        lake.open_dead_letters()
+        tables.open_dead_letters()
 
     assert str(refused.value) == (
         f"{tmp_path / 'shop_dead_letters'} is not a table of dead letters.\n"
@@ -135,12 +135,12 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = shop(tmp_path)
-    lake = Tables(pipeline)
+    tables = Tables(pipeline)
     spark: Any = None
-    flow = Flow(lake, "clicks", spark, tmp_path / "state", unwatched, once=True)
+    flow = Flow(tables, "clicks", spark, tmp_path / "state", unwatched, once=True)
     client = GenerateClient(GenerateSource(rows=100), "clicks")
     ((progress,), _) = flow._start_positions.find(client, ["events"])
-    committer = Committer(lake, "clicks", {}, [progress], unwatched)
+    committer = Committer(tables, "clicks", {}, [progress], unwatched)
     (tmp_path / "events" / "a.parquet").write_bytes(b"x")
     file = WrittenFile("a.parquet", 1, {}, '{"numRecords": 10}', 10)
     batch = Manifest(

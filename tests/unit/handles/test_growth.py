@@ -11,7 +11,7 @@ from lakefeed.tables.schema import add_columns, keep_properties
 from lakefeed.tables.table import LakeTable
 
 
-def lake(folder: Path, name: str) -> Tables:
+def tables(folder: Path, name: str) -> Tables:
     file = folder / f"{name}.yaml"
     file.write_text(
         f"""\
@@ -24,7 +24,7 @@ tables: {{events: {{path: events, from: clicks, schema: {{id: long}}}}}}
 
 
 def test_column_that_another_writer_added_first_is_neither_added_again_nor_an_error(tmp_path: Path) -> None:
-    mine, theirs = lake(tmp_path, "mine").handles["events"], lake(tmp_path, "theirs").handles["events"]
+    mine, theirs = tables(tmp_path, "mine").handles["events"], tables(tmp_path, "theirs").handles["events"]
     mine.create(pa.schema([("id", pa.int64())]), {}, {})
     theirs.open("theirs")
     theirs.add(pa.schema([("new", pa.string()), ("theirs", pa.int64())]), {})
@@ -41,7 +41,7 @@ def test_column_that_another_writer_added_first_is_neither_added_again_nor_an_er
 
 
 def test_property_that_meets_a_change_of_another_writer_is_set_behind_it(tmp_path: Path) -> None:
-    mine, theirs = lake(tmp_path, "mine").handles["events"], lake(tmp_path, "theirs").handles["events"]
+    mine, theirs = tables(tmp_path, "mine").handles["events"], tables(tmp_path, "theirs").handles["events"]
     mine.create(pa.schema([("id", pa.int64())]), {}, {})
     theirs.open("theirs")
     theirs.add(pa.schema([("theirs", pa.int64())]), {})

@@ -15,13 +15,13 @@ class Clock:
 
 def test_first_interval_begins_when_a_table_is_first_seen(tmp_path: Path) -> None:
     clock = Clock()
-    agenda = Schedule(tmp_path / "upkeep.json", clock)
+    schedule = Schedule(tmp_path / "upkeep.json", clock)
 
-    at_first = agenda.seconds_until("events", "compact", 600)
+    at_first = schedule.seconds_until("events", "compact", 600)
     clock.now += 601
 
     assert at_first == 600
-    assert agenda.seconds_until("events", "compact", 600) == -1
+    assert schedule.seconds_until("events", "compact", 600) == -1
 
 
 def test_interval_goes_on_over_a_restart(tmp_path: Path) -> None:
@@ -36,21 +36,21 @@ def test_interval_goes_on_over_a_restart(tmp_path: Path) -> None:
 
 def test_clock_that_is_set_back_puts_nothing_off_for_longer_than_its_interval(tmp_path: Path) -> None:
     clock = Clock()
-    agenda = Schedule(tmp_path / "upkeep.json", clock)
-    agenda.wait("events", "compact", 600, 600)
+    schedule = Schedule(tmp_path / "upkeep.json", clock)
+    schedule.wait("events", "compact", 600, 600)
     clock.now -= 500_000
 
-    assert agenda.seconds_until("events", "compact", 600) == 600
+    assert schedule.seconds_until("events", "compact", 600) == 600
 
 
 def test_operation_that_gave_way_is_due_again_soon(tmp_path: Path) -> None:
-    agenda = Schedule(tmp_path / "upkeep.json", Clock())
+    schedule = Schedule(tmp_path / "upkeep.json", Clock())
 
-    agenda.wait("events", "delete", 86_400, 60)
-    agenda.wait("events", "compact", 5, 60)
+    schedule.wait("events", "delete", 86_400, 60)
+    schedule.wait("events", "compact", 5, 60)
 
-    assert agenda.seconds_until("events", "delete", 86_400) == 60
-    assert agenda.seconds_until("events", "compact", 5) == 5
+    assert schedule.seconds_until("events", "delete", 86_400) == 60
+    assert schedule.seconds_until("events", "compact", 5) == 5
 
 
 def test_broken_or_unwritable_file_is_no_obstacle(tmp_path: Path) -> None:
