@@ -102,7 +102,7 @@ class SourceClient(ABC):
     def marks(self) -> dict[str, int]:
         """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log.
 
-        By the name of a stream, or by that of a partition with `EPOCH` behind it.
+        Where there are streams, by the name of one, or by that of a partition with `EPOCH` behind it.
         """
         return {}
 
