@@ -180,7 +180,7 @@ flush: {interval: 300ms}
 """
     )
     line = re.compile(
-        r"shop +[\d,]+ rows +[1-9][\d,]* rows/s +lag [\d,]+ +[1-9]\d* commits +[1-9]\d* dead letters"
+        r"shop +[\d,]+ rows +[1-9][\d,]* rows/s +lag [\d,]+ +[1-9]\d* commits +[1-9]\d* new dead letters"
     )
 
     code, text = on_terminal(file, line)
@@ -188,7 +188,7 @@ flush: {interval: 300ms}
     assert code == 0, text[-2000:]
     assert "Traceback" not in text
     assert "version 1:" not in text
-    last = re.findall(r"shop +([\d,]+) rows .*?([\d,]+) dead letters", text)[-1]
+    last = re.findall(r"shop +([\d,]+) rows .*?([\d,]+) new dead letters", text)[-1]
     assert [int(number.replace(",", "")) for number in last] == [
         len(table_ids(tmp_path / "events")),
         len(table_ids(tmp_path / "shop_dead_letters", "offset")),
