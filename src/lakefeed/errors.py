@@ -10,6 +10,7 @@ LakefeedError                    the root; `exit_code` is what the command line 
 │   │   └── RegistryUnavailable  the schema registry is away                                   retryable
 │   └── DataLoss                 offsets that the table wants no longer exist at the source
 ├── TableError                   one table cannot be written until somebody decides something
+│   ├── SqlError                 `select`, `where` or `expect` of a table are none in Spark SQL  exit 2
 │   ├── Conflict                 another writer was faster; nothing of the operation is there   retryable
 │   └── StoreUnavailable         the object store or disk does not answer                      retryable
 ├── Fenced                       another instance of this pipeline has written; this one stops
@@ -102,6 +103,21 @@ class DataLoss(SourceError):
 
 class TableError(LakefeedError):
     """One table cannot be written until somebody decides something; other tables continue."""
+
+
+class SqlError(TableError):
+    """A text of `select`, `where` or `expect` cannot be used.
+
+    `key` is where it stands, below the table (`select[1]`, `where`, `expect.positive`); `reason` says why, in
+    Spark's own words where they are Spark's.
+    """
+
+    exit_code = 2
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key}: {reason}")
+        self.key = key
+        self.reason = reason
 
 
 class Conflict(TableError):

@@ -13,6 +13,7 @@ FLOORS = [
     {"errors", "text", "figures", "events", "backoff"},
     {"units"},
     {"columns", "stores"},
+    {"sql"},
     {"pipeline"},
     {"files"},
     {"sources", "formats", "rows", "tables"},
