@@ -13,6 +13,7 @@ from lakefeed.pipeline.json_schema import section_schema
 from lakefeed.pipeline.options.evolve import Evolve
 from lakefeed.pipeline.options.file_name import FileName
 from lakefeed.pipeline.options.registry import Registry
+from lakefeed.pipeline.options.shaping import Expectation
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
@@ -50,6 +51,7 @@ def reference_markdown() -> str:
         ),
         _section("Table", Table),
         _section("Evolve", Evolve),
+        _section("Expectation", Expectation),
         _section("File name", FileName),
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),

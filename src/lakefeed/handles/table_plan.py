@@ -13,6 +13,7 @@ from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField
 from lakefeed.pipeline.options.route import Key, Route
+from lakefeed.sql.projection import Projection
 
 Stamp = tuple[int, int | None]
 """An offset and the timestamp of its event in microseconds: a topic made anew has the same offsets again."""
@@ -68,6 +69,13 @@ class TablePlan:
     """Whether files that several tasks write for one partition value become one."""
     full: bool = False
     """Whether the route has as many tables as it may."""
+    events: pa.Schema | None = None
+    """The columns that decoding must produce where they are others than those of the table; None while they
+    are to be inferred, and where they are the table's."""
+    projection: Projection | None = None
+    """`where`, `select` and `expect`; None where the table has none, or its events are not known yet."""
+    python: str | None = None
+    """The user's function that gets the decoded events: `module:function`."""
 
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""

@@ -18,6 +18,7 @@ from lakefeed.pipeline.options.partition_by import PartitionField, parse_partiti
 from lakefeed.pipeline.options.paths import Location
 from lakefeed.pipeline.options.properties import Properties
 from lakefeed.pipeline.options.route import Route, RouteText
+from lakefeed.pipeline.options.shaping import Expect, FunctionName, Select, Sql
 from lakefeed.pipeline.section import Section, Shorthand
 from lakefeed.pipeline.upkeep import UpkeepField
 from lakefeed.units import Size
@@ -134,6 +135,30 @@ class Table(Section):
         description="Fields of the events that get another name in the table: `old: new`.",
         examples=[{"ts": "event_time"}],
     )
+    python: FunctionName | None = Field(
+        default=None,
+        description="A function of yours, from `pyarrow.RecordBatch` to `pyarrow.RecordBatch`, that gets the "
+        "decoded events before `where` and `select`. Its module is beside the pipeline file, or installed.",
+        examples=["shop.clean:enrich"],
+    )
+    where: Sql | None = Field(
+        default=None,
+        description="A condition in Spark SQL over the columns of the events; rows that do not meet it are "
+        "left out and counted as filtered.",
+        examples=["country <> 'test'"],
+    )
+    select: Select | None = Field(
+        default=None,
+        description="What the columns of the table are made of: items of a Spark SQL `SELECT`. `schema` then "
+        "declares the columns of the events. Left out: all columns.",
+        examples=[["*", "price * 1.2 AS gross", "date(event_time) AS day"]],
+    )
+    expect: Expect = Field(
+        default_factory=dict,
+        description="Named rules that every row must meet, in Spark SQL over the columns of the table. Rows "
+        "that do not are dead letters, or what `otherwise` says.",
+        examples=[{"positive": "price > 0", "known": {"that": "country IS NOT NULL", "otherwise": "warn"}}],
+    )
     partition_by: tuple[PartitionText, ...] = Field(
         default=(),
         description="Columns, or year, month, day, hour or strftime of a timestamp, that partition the "
@@ -209,6 +234,11 @@ class Table(Section):
     def routed(self) -> Route | None:
         """The route, read."""
         return Route(self.route) if self.route else None
+
+    @property
+    def reshapes(self) -> bool:
+        """Whether the columns of the table are others than those of its events."""
+        return self.select is not None or self.python is not None
 
     @property
     def neighbour(self) -> str:

@@ -1,13 +1,14 @@
 """Rows are shaped: one file for each step between decoding and writing, and the contract that they keep.
 
-A step takes rows and returns rows and refusals. It knows nothing of the steps before and behind it, and not
-of the table that the rows are for but what it was made with; `engine/batch/steps.py` composes them.
+A step takes rows and returns rows, and what became of the others. It knows nothing of the steps before and
+behind it, and not of the table that the rows are for but what it was made with; `engine/batch/steps.py`
+composes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -48,5 +49,20 @@ class Rows:
         )
 
 
-Step = Callable[[Rows], tuple[Rows, list[Refused]]]
-"""One step. A refused row is not among the rows that it returns."""
+@dataclass(frozen=True)
+class StepResult:
+    """What a step made of rows. Rows that are refused or filtered are not among `rows` any more."""
+
+    rows: Rows
+    refused: list[Refused] = field(default_factory=list)
+    """Events that become dead letters."""
+    filtered: Sequence[int] = ()
+    """The indexes of events that are left out on purpose, which a table counts and does not keep."""
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """For each expectation, how many rows have passed it, and how many were warned, dropped and so on."""
+    unknown: pa.Schema | None = None
+    """Columns that the rows have and the table has not: nothing is written until it has them."""
+
+
+Step = Callable[[Rows], StepResult]
+"""One step between decoding and writing."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakefeed.columns.column_types import stored
-from lakefeed.events import Refused
-from lakefeed.rows import Rows
+from lakefeed.rows import Rows, StepResult
 
 
 class NullColumns:
@@ -15,9 +14,9 @@ class NullColumns:
     def __init__(self, columns: pa.Schema) -> None:
         self._columns = stored(columns)
 
-    def __call__(self, rows: Rows) -> tuple[Rows, list[Refused]]:
+    def __call__(self, rows: Rows) -> StepResult:
         """Each of them behind the columns that are there."""
         batch = rows.batch
         for field in self._columns:
             batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
-        return rows.of(batch), []
+        return StepResult(rows.of(batch))

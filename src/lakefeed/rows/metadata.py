@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import METADATA
-from lakefeed.events import ORIGIN, Refused
+from lakefeed.events import ORIGIN
 from lakefeed.pipeline.options.metadata import MetadataColumns
-from lakefeed.rows import Rows
+from lakefeed.rows import Rows, StepResult
 
 _ORIGINS = dict(zip(METADATA.names, ORIGIN.names, strict=True))
 """What of the origin each metadata column holds: `_topic` is the stream."""
@@ -24,9 +24,9 @@ class AddMetadata:
     def __init__(self, metadata: MetadataColumns) -> None:
         self._metadata = metadata
 
-    def __call__(self, rows: Rows) -> tuple[Rows, list[Refused]]:
+    def __call__(self, rows: Rows) -> StepResult:
         """The rows with the metadata columns."""
-        return rows.of(add_metadata(rows.batch, rows.origin(), self._metadata)), []
+        return StepResult(rows.of(add_metadata(rows.batch, rows.origin(), self._metadata)))
 
 
 def add_metadata(rows: pa.RecordBatch, origin: pa.RecordBatch, metadata: MetadataColumns) -> pa.RecordBatch:

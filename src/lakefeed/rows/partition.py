@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.events import Refused
 from lakefeed.pipeline.options.partition_by import PartitionField
-from lakefeed.rows import Rows
+from lakefeed.rows import Rows, StepResult
 
 _PATTERNS = {"month": "%Y-%m", "hour": "%Y-%m-%d-%H"}
 _FINEST = {"%S": "second", "%M": "minute", "%H": "hour"}
@@ -21,9 +20,9 @@ class AddPartitionColumns:
     def __init__(self, fields: Sequence[PartitionField]) -> None:
         self._fields = fields
 
-    def __call__(self, rows: Rows) -> tuple[Rows, list[Refused]]:
+    def __call__(self, rows: Rows) -> StepResult:
         """The rows with a column for each."""
-        return rows.of(add_partition_columns(rows.batch, self._fields)), []
+        return StepResult(rows.of(add_partition_columns(rows.batch, self._fields)))
 
 
 def add_partition_columns(rows: pa.RecordBatch, fields: Sequence[PartitionField]) -> pa.RecordBatch:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from lakefeed.events import Refused
-from lakefeed.rows import Rows
+from lakefeed.rows import Rows, StepResult
 
 
 def as_in_events(columns: pa.Schema, rename: Mapping[str, str]) -> pa.Schema:
@@ -27,6 +26,8 @@ class Rename:
     def __init__(self, rename: Mapping[str, str]) -> None:
         self._rename = rename
 
-    def __call__(self, rows: Rows) -> tuple[Rows, list[Refused]]:
+    def __call__(self, rows: Rows) -> StepResult:
         """The same columns under other names."""
-        return rows.of(rows.batch.rename_columns(as_in_table(rows.batch.schema, self._rename).names)), []
+        return StepResult(
+            rows.of(rows.batch.rename_columns(as_in_table(rows.batch.schema, self._rename).names))
+        )

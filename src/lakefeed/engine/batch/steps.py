@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lakefeed.events import Refused
 from lakefeed.files.partitions import without_place
 from lakefeed.handles.table_plan import TablePlan
-from lakefeed.rows import Rows, Step
+from lakefeed.rows import Rows, Step, StepResult
 from lakefeed.rows.drop import NullColumns
 from lakefeed.rows.metadata import AddMetadata
 from lakefeed.rows.partition import AddPartitionColumns
@@ -42,10 +41,10 @@ class RefuseUnplaced:
         self._columns = table.columns
         self._names = [field.name for field in table.partition_by]
 
-    def __call__(self, rows: Rows) -> tuple[Rows, list[Refused]]:
+    def __call__(self, rows: Rows) -> StepResult:
         """The rows that have a partition, and why the others have none."""
         unplaced = without_place(rows.batch, self._columns, self._names)
         if not unplaced:
-            return rows, []
+            return StepResult(rows)
         refused = [replace(why, index=rows.indexes[at]) for at, why in sorted(unplaced.items())]
-        return rows.without(list(unplaced)), refused
+        return StepResult(rows.without(list(unplaced)), refused)

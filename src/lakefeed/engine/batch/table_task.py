@@ -145,8 +145,9 @@ class TableTask:
 
     def _write(self, rows: Rows) -> None:
         for step in self._steps:
-            rows, refused = step(rows)
-            self._refuse(rows.events, refused)
+            done = step(rows)
+            self._refuse(rows.events, done.refused)
+            rows = done.rows
         if self._routes:
             self._refuse(rows.events, self._routes.write(rows.batch, rows.indexes))
             return

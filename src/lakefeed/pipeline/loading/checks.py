@@ -108,7 +108,7 @@ def _path_or_route(name: str, table: TableOutline) -> Iterator[FieldProblem]:
 
 
 def _misfit_route(name: str, table: TableOutline) -> Iterator[FieldProblem]:
-    if not table.route or not table.columns:
+    if not table.route or not table.columns or table.reshapes:
         return
     for key in table.route.columns:
         declared = table.columns.get(key)
@@ -196,7 +196,7 @@ def _name_clashes(name: str, table: TableOutline) -> Iterator[FieldProblem]:
 
 
 def _misfit_partitions(name: str, table: TableOutline) -> Iterator[FieldProblem]:
-    if not table.columns:
+    if not table.columns or table.reshapes:
         return
     broken = {key for key, field in table.columns.items() if field is None}
     columns = [field or pa.field(key, pa.string()) for key, field in table.columns.items()]
@@ -209,7 +209,8 @@ def _misfit_partitions(name: str, table: TableOutline) -> Iterator[FieldProblem]
 
 
 def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[FieldProblem]:
-    columns: dict[str, pa.Field | None] = dict(table.columns or {})
+    # What `select` and `python` make is known when the table is opened.
+    columns: dict[str, pa.Field | None] = dict((not table.reshapes and table.columns) or {})
     if columns and table.metadata:
         columns |= {field.name: field for field in table.metadata.schema}
     laid_out = {field.name for field in table.partition_by if field}

@@ -53,6 +53,11 @@ class TableOutline:
     upkeep: UpkeepOutline
     mode: str = "append"
 
+    @property
+    def reshapes(self) -> bool:
+        """Whether `schema` declares the columns of the events, and the table gets others."""
+        return bool(self.keys & {"select", "python"})
+
 
 @dataclass(frozen=True)
 class Outline:
