@@ -47,13 +47,21 @@ def data_files(delta: DeltaTable, where: str | None = None) -> list[DataFile]:
     """The files of a snapshot; with `where`, those that may hold such rows, as far as statistics show."""
     names = list(delta.metadata().partition_columns)
     columns = ["path", "size_bytes", "modification_time", "num_records", *(_PREFIX + name for name in names)]
-    files = [_file(row, names) for row in add_actions(delta, columns).to_pylist()]
+    files = files_of(add_actions(delta, columns), names)
     if where is None:
         return files
     with reading(where):
         uris = delta.file_uris(file_pruning_predicate=where)
     wanted = {_relative(uri, delta.table_uri) for uri in uris}
     return [file for file in files if file.path in wanted]
+
+
+def files_of(actions: pa.Table, partition_columns: Sequence[str]) -> list[DataFile]:
+    """The files that `add_actions` tells of."""
+    columns = ["path", "size_bytes", "modification_time", "num_records"]
+    columns += [_PREFIX + name for name in partition_columns]
+    known = [name for name in columns if name in actions.schema.names]
+    return [_file(row, partition_columns) for row in actions.select(known).to_pylist()]
 
 
 def add_actions(delta: DeltaTable, columns: Iterable[str] | None = None) -> pa.Table:
@@ -118,7 +126,7 @@ def read_rows(
             source = pa.BufferReader(stream.read_buffer()) if small else stream
             reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             for batch in reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=not small):
-                yield _conformed(batch, wanted, file.partition)
+                yield conformed(batch, wanted, file.partition)
 
 
 def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:
@@ -164,7 +172,7 @@ def reading(where: str) -> Iterator[None]:
         ) from error
 
 
-def _conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition) -> pa.RecordBatch:
+def conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition) -> pa.RecordBatch:
     """The rows of a file under the table's schema: columns that came later are null, older types are cast."""
     values = dict(partition)
     columns = []

@@ -1,0 +1,38 @@
+"""Staged changes: what tasks write for a table whose rows change, until the driver has applied them.
+
+A staged file has the columns of the table, all of them nullable, and those named here. Its name begins with
+`_`, so that no reader takes it for a file of the table.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+OP = "_lakefeed_op"
+"""What a change does: one of the three below."""
+PARTITION = "_lakefeed_partition"
+OFFSET = "_lakefeed_offset"
+"""Where it came from: the order of changes that no sequence orders."""
+UNCHANGED = "_lakefeed_unchanged"
+"""The columns that the change says nothing about; null where it says something about each."""
+
+UPSERT, DELETE, TRUNCATE = 0, 1, 2
+
+STAGED = pa.schema(
+    [
+        (OP, pa.int8()),
+        (PARTITION, pa.string()),
+        (OFFSET, pa.int64()),
+        (UNCHANGED, pa.list_(pa.string())),
+    ]
+)
+
+FOLDER = "_lakefeed"
+"""The folder of a table that holds what Lakefeed keeps beside its files. Readers and vacuum pass it by."""
+STAGED_FOLDER = f"{FOLDER}/staged/"
+
+
+def staged_schema(columns: pa.Schema) -> pa.Schema:
+    """The columns of staged changes of a table with these columns."""
+    # A deletion may know no more than its key.
+    return pa.schema([*(field.with_nullable(True) for field in columns), *STAGED])

@@ -1,0 +1,177 @@
+"""Where the rows of some keys lie: by the log first, then by the key columns of the files that remain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakefeed.stores import store_errors
+from lakefeed.tables.data_files import add_actions, conformed, files_of, open_data
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks
+
+_AT_ONCE = max(2, min(4, os.cpu_count() or 1))
+_BATCH_ROWS = 250_000
+_COMPARED_TEXT = 31
+"""So many characters of a text are compared with statistics: writers cut them at 32, each in its own way."""
+_PRECISE_DIGITS = 15
+_MILLISECOND = 1_000
+"""Some writers cut the times of statistics to milliseconds, which makes the largest too small."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """The rows of one file that have one of the keys."""
+
+    file: DataFile
+    places: Numbers
+    """Where they lie, in ascending order, counted from 0 through the whole file."""
+    numbers: Numbers
+    """The number of the key of each."""
+    span: tuple[pa.Scalar, pa.Scalar] | None
+    """The smallest and the largest value of the first key column in the whole file."""
+    is_sorted: bool
+    """Whether all rows of the file lie in the order of their keys."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found of some keys at one version of the table."""
+
+    matches: list[Match]
+    looked_at: int
+    """Files whose key columns were read."""
+    files: int
+    """All files of the version."""
+
+
+def find(table: LakeTable, keys: pa.Table, index: KeyIndex) -> Found:
+    """Find every row of the table's version that has one of these keys, which `index` numbers."""
+    actions = add_actions(table.delta)
+    may_hold = _may_hold(actions, table, keys)
+    files = files_of(actions.filter(pa.array(may_hold)), table.partition_columns)
+    schema = pa.schema([table.schema.field(name) for name in keys.schema.names])
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lookup") as pool:
+        matches = pool.map(lambda file: _match(table, file, index, schema), files)
+        return Found([one for one in matches if len(one.places)], len(files), actions.num_rows)
+
+
+def read_columns(table: LakeTable, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """All rows of a file, but only these columns."""
+    with store_errors(table.path), open_data(table.store, file.path) as stream:
+        reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", pre_buffer=True)
+        names = _present(reader, schema)
+        for batch in reader.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=False):
+            yield conformed(batch, schema, file.partition)
+
+
+def rows_at(table: LakeTable, file: DataFile, places: Numbers, schema: pa.Schema) -> pa.Table:
+    """The rows at these places of a file, which ascend; one row group is held at a time."""
+    found: list[pa.RecordBatch] = []
+    with store_errors(table.path), open_data(table.store, file.path) as stream:
+        reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+        names, start = _present(reader, schema), 0
+        for group in range(reader.num_row_groups):
+            end = start + reader.metadata.row_group(group).num_rows
+            wanted = places[np.searchsorted(places, start) : np.searchsorted(places, end)]
+            if len(wanted):
+                found.append(conformed(_taken(reader, group, wanted - start, names), schema, file.partition))
+            start = end
+    return pa.Table.from_batches(found, schema)
+
+
+def _taken(reader: pq.ParquetFile, group: int, places: Numbers, names: list[str]) -> pa.RecordBatch:
+    if not names:
+        return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), len(places), [None]))
+    rows = reader.read_row_group(group, columns=names, use_threads=False).take(pa.array(places))
+    return rows.combine_chunks().to_batches()[0]
+
+
+def _present(reader: pq.ParquetFile, schema: pa.Schema) -> list[str]:
+    there = set(reader.schema_arrow.names)
+    return [name for name in schema.names if name in there]
+
+
+def _match(table: LakeTable, file: DataFile, index: KeyIndex, schema: pa.Schema) -> Match:
+    places, numbers = [], []
+    low: list[Any] = []
+    high: list[Any] = []
+    start, is_sorted, before = 0, True, None
+    for batch in read_columns(table, file, schema):
+        found = index.find(batch)
+        hits = np.flatnonzero(found >= 0)
+        places.append(hits + start)
+        numbers.append(found[hits])
+        bounds = pc.min_max(batch.column(0))
+        low.append(bounds["min"])
+        high.append(bounds["max"])
+        is_sorted = is_sorted and _is_sorted(before, batch)
+        before = batch.slice(batch.num_rows - 1)
+        start += batch.num_rows
+    span = None
+    if low and all(one.is_valid for one in low):
+        lows, highs = (pa.array(some, schema.field(0).type) for some in (low, high))
+        span = pc.min_max(lows)["min"], pc.min_max(highs)["max"]
+    none = np.zeros(0, np.int64)
+    return Match(
+        file, np.concatenate([none, *places]), np.concatenate([none, *numbers]), span, start > 0 and is_sorted
+    )
+
+
+def _is_sorted(before: pa.RecordBatch | None, rows: pa.RecordBatch) -> bool:
+    """Whether rows ascend by all columns, and begin behind the row before. Nulls have no order."""
+    table = pa.Table.from_batches([rows] if before is None else [before, rows]).combine_chunks()
+    if table.num_rows < 2:
+        return True
+    ascends: Any = None
+    for name in reversed(table.schema.names):
+        column = one_array(table.column(name))
+        first, second = column.slice(0, len(column) - 1), column.slice(1)
+        if ascends is None:
+            ascends = pc.less_equal(first, second)
+        else:
+            ascends = pc.or_(pc.less(first, second), pc.and_(pc.equal(first, second), ascends))
+    return bool(pc.all(ascends, skip_nulls=False).as_py())
+
+
+def _may_hold(actions: pa.Table, table: LakeTable, keys: pa.Table) -> Mask:
+    """The files that may hold one of the keys, by partition values and statistics."""
+    found = np.ones(actions.num_rows, np.bool_)
+    for name in keys.schema.names:
+        values = one_array(keys.column(name)).unique()
+        if name in table.partition_columns:
+            own = one_array(actions.column(f"partition.{name}")).cast(values.type)
+            found &= pc.is_in(own, value_set=values).to_numpy(zero_copy_only=False)
+        elif f"min.{name}" in actions.schema.names and f"max.{name}" in actions.schema.names:
+            bounds = [one_array(actions.column(f"{side}.{name}")) for side in ("min", "max")]
+            found &= _between(values, *bounds)
+    return found
+
+
+def _between(values: pa.Array, low: pa.Array, high: pa.Array) -> Mask:
+    """For each pair of bounds, whether one of the values lies between them; what is not known, may be."""
+    kind = values.type
+    if pa.types.is_decimal(kind) and kind.precision > _PRECISE_DIGITS:
+        return np.ones(len(low), np.bool_)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        values, low, high = (
+            pc.utf8_slice_codeunits(one.cast(pa.string()), 0, _COMPARED_TEXT) for one in (values, low, high)
+        )
+    elif pa.types.is_timestamp(kind):
+        values, low, high = (one.cast(kind).cast(pa.int64()) for one in (values, low, high))
+        high = pc.add(high, _MILLISECOND)
+    known = pc.and_(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
+    ranked, lowest, highest = ranks(*(pa.table({"": one.cast(values.type)}) for one in (values, low, high)))
+    ranked = np.sort(ranked)
+    between = np.searchsorted(ranked, lowest, "left") < np.searchsorted(ranked, highest, "right")
+    result: Mask = between | ~known
+    return result
