@@ -48,6 +48,8 @@ def run(
     folder = Path(pipeline.state) / pipeline.name
     stop = stop or threading.Event()
     refuse_unshared_disks(pipeline, master or pipeline.spark.master)
+    tables = Tables(pipeline)
+    tables.functions.check()
     # The lock comes first: a second instance must not hear that its port is taken.
     with (
         only_instance(pipeline),
@@ -57,7 +59,6 @@ def run(
         # Positions come from the tables, so checkpoints that an earlier run left are of no use.
         checkpoints = folder / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
-        tables = Tables(pipeline)
         flows = [Flow(tables, name, session, checkpoints, tell, once=once) for name in pipeline.sources]
         # A run that ends by itself is over before anything is due.
         jobs: UpkeepJobs | list[UpkeepJob] = [] if once else UpkeepJobs(tables, session, stop.is_set)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
     """Read what is there now and commit it, without a JVM. Raises what a run would raise."""
     tables, told = Tables(pipeline), watch or unwatched
+    tables.functions.check()
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
     flows: list[Flow] = [InlineFlow(tables, name, checkpoints, told) for name in pipeline.sources]
     Supervisor(pipeline, flows, told, threading.Event()).run()

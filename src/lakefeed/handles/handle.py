@@ -14,6 +14,7 @@ from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import Rules
+from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.table_plan import Stamp, TableId, TablePlan
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.metadata import MetadataColumns
@@ -23,6 +24,7 @@ from lakefeed.pipeline.options.sort_by import check_order
 from lakefeed.pipeline.pipeline import Table
 from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.rows.user_code import UserFunction
 from lakefeed.stores import open_store
 from lakefeed.tables.schema import OtherType, add_columns, keep_properties, missing_columns
 from lakefeed.tables.shape import Shape
@@ -48,7 +50,9 @@ class TableHandle:
         file: str = "FILE",
         mode: WriteMode | None = None,
         key: Key = (),
+        functions: UserFunctions | None = None,
     ) -> None:
+        self._functions = functions
         self.id = TableId(name, key)
         self.name = str(self.id)
         self.mode = mode or AppendMode()
@@ -101,6 +105,11 @@ class TableHandle:
     def rename(self) -> Mapping[str, str]:
         """Fields of the events that have another name in the table."""
         return self.spec.rename if self.spec else {}
+
+    @property
+    def python(self) -> UserFunction | None:
+        """The function of the user's that the rows pass."""
+        return self._functions.of(self.id.table) if self._functions else None
 
     @property
     def made(self) -> dict[str, str]:
@@ -235,6 +244,7 @@ class TableHandle:
             rescues=self.rescues,
             rename=self.rename,
             shuffles=self.spec is not None and self.spec.shuffle_by_partition,
+            python=self.python,
         )
 
     def target(self, shape: Shape) -> FileTarget:

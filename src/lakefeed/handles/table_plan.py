@@ -13,6 +13,7 @@ from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField
 from lakefeed.pipeline.options.route import Key, Route
+from lakefeed.rows.user_code import UserFunction
 from lakefeed.sql.projection import Projection
 
 Stamp = tuple[int, int | None]
@@ -74,8 +75,8 @@ class TablePlan:
     are to be inferred, and where they are the table's."""
     projection: Projection | None = None
     """`where`, `select` and `expect`; None where the table has none, or its events are not known yet."""
-    python: str | None = None
-    """The user's function that gets the decoded events: `module:function`."""
+    python: UserFunction | None = None
+    """The user's function that gets the decoded events."""
 
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from lakefeed.events import Offsets
+from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.table_plan import Stamp, TableId
 from lakefeed.pipeline.options.route import Key, Route
@@ -29,6 +30,7 @@ class Tables:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
+        self.functions = UserFunctions(pipeline)
         self._lock = threading.RLock()
         self.handles = {
             name: self._handle(name, table.path, table)
@@ -36,7 +38,9 @@ class Tables:
             if not table.route
         }
         self.routes = {
-            name: TableHandle(name, table.routed.base, pipeline.storage_for(name), table, None)
+            name: TableHandle(
+                name, table.routed.base, pipeline.storage_for(name), table, None, functions=self.functions
+            )
             for name, table in pipeline.tables.items()
             if table.routed
         }
@@ -79,6 +83,7 @@ class Tables:
             file=pipeline.file_argument,
             mode=mode,
             key=key,
+            functions=self.functions,
         )
 
     def routed_handles(self, table: str) -> dict[Key, TableHandle]:

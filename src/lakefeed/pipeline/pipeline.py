@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
@@ -12,10 +13,11 @@ from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from lakefeed.columns.names import PartName, PipelineName
+from lakefeed.errors import Problem
 from lakefeed.pipeline.connectors import SourceField
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
-from lakefeed.pipeline.loading.checks import consistency_problems
+from lakefeed.pipeline.loading.checks import consistency_problems, dotted
 from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import LocalPath, Location, sibling
@@ -76,6 +78,13 @@ class Spark(Section):
         description="Spark settings, passed to the session.",
         examples=[{"spark.driver.memory": "4g"}],
     )
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The file and the line of each key; pipelines that differ in nothing else are equal."""
+
+    by_key: Mapping[KeyPath, tuple[str, int]] = field(default_factory=dict, compare=False)
 
 
 class Pipeline(Section):
@@ -149,11 +158,25 @@ class Pipeline(Section):
 
     _option_paths_from_variables: frozenset[KeyPath] = PrivateAttr(frozenset())
     _file: str | None = PrivateAttr(None)
+    _lines: Lines = PrivateAttr(default_factory=Lines)
 
     @property
     def file_argument(self) -> str:
         """The pipeline file as it is typed in a shell; `FILE` for a pipeline that was built in code."""
         return "FILE" if self._file is None else quote(self._file)
+
+    @property
+    def folder(self) -> Path:
+        """Where the pipeline file is; the working directory for a pipeline that was built in code."""
+        return Path.cwd() if self._file is None else Path(self._file).absolute().parent
+
+    def problem(self, path: KeyPath, message: str) -> Problem:
+        """Something wrong at a key, with its line, for what is found out after loading."""
+        known = (path[:length] for length in range(len(path), 0, -1))
+        lines = self._lines.by_key
+        near = next((each for each in known if each in lines), None)
+        file, line = lines[near] if near else (self._file or "Pipeline", 0)
+        return Problem(file, line, dotted(path), message)
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Pipeline:

@@ -82,6 +82,7 @@ class PlannedRun:
 def plan_run(pipeline: Pipeline) -> PlannedRun:
     """Look at tables and sources, and return what a run would do."""
     tables = Tables(pipeline)
+    tables.functions.check()
     handles = _handles(tables)
     plans = {name: PlannedTable(name, _path(handle)) for name, handle in handles.items()}
     samples: dict[str, list[SampleOutcome]] = {name: [] for name in plans}

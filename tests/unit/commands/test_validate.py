@@ -97,3 +97,35 @@ def test_no_secret_is_shown_by_validate(
     assert code == 0, said
     assert bad_code == 2
     assert_no_canary(out, said, bad_out, bad_said)
+
+
+def test_a_function_that_is_not_there_is_told_with_its_line_before_anything_starts(
+    lakefeed: Lakefeed, pipeline_file: Callable[[str], Path]
+) -> None:
+    file = pipeline_file(
+        """\
+        name: shop
+        sources:
+          clicks: {type: generate, rows: 10}
+        tables:
+          events: {path: events, from: clicks, python: clean:enrich}
+          others:
+            path: others
+            from: clicks
+            python: clean:enrihc
+        """
+    )
+
+    missing = "there is no module 'clean'; put clean.py beside the pipeline file, or install it"
+    code, _, said = lakefeed("validate", file)
+    assert code == 2
+    assert said.splitlines()[0] == f"{file}:5: tables.events.python: {missing}"
+
+    (file.parent / "clean.py").write_text("def enrich(batch):\n    return batch\n")
+    for command in ("validate", "plan", "run"):
+        code, _, said = lakefeed(command, file)
+
+        assert code == 2
+        wrong = "module 'clean' has no function 'enrihc', did you mean 'enrich'?"
+        assert said.splitlines() == [f"{file}:9: tables.others.python: {wrong}"]
+    assert not (file.parent / ".lakefeed").exists()

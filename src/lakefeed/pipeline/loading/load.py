@@ -18,7 +18,7 @@ from lakefeed.pipeline.loading.messages import field_problems, scrubbed
 from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.loading.overrides import apply_override
 from lakefeed.pipeline.options.paths import FileContext
-from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.pipeline import Lines, Pipeline
 from lakefeed.pipeline.secrets import Redactor, in_option_map, is_secret_at, mask_urls, secret_strings
 from lakefeed.text import did_you_mean, shown
 
@@ -57,6 +57,8 @@ def load(
         apply_override(document, text, number, variables)
     pipeline = _validated(document, FileContext(Path(path).absolute().parent))
     pipeline._file = file
+    lines = {path: (document.files.get(path, file), line) for path, line in document.lines.items()}
+    pipeline._lines = Lines(lines)
     return Loaded(pipeline, tuple(_warnings(document)))
 
 
