@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.sql.projection import Otherwise, Projection
+from lakefeed.columns.column_types import TIMESTAMP, stored
+from lakefeed.columns.names import column_name_problem
+from lakefeed.errors import SqlError
+from lakefeed.sql.catalyst import Catalyst, each
+from lakefeed.sql.compilation import unsupported
+from lakefeed.sql.expression import Call, Column, Expression
+from lakefeed.sql.projection import BATCH_TIME, Item, Otherwise, Projection, Rule
+from lakefeed.sql.reading import FOREIGN, Reader
+from lakefeed.sql.refusal import refused
+from lakefeed.sql.spark_words import SparkWords, spark_words
+from lakefeed.text import did_you_mean
 
 
 def analyze(
@@ -16,10 +27,185 @@ def analyze(
     select: Sequence[str],
     where: str | None,
     expect: Mapping[str, tuple[str, Otherwise]],
+    table: pa.Schema | None = None,
 ) -> Projection:
     """The projection of a table for the columns of its events.
 
-    `jvm` is Spark's, of a session or of a bare gateway. Raises SqlError, which names the key below the table
-    and says why in Spark's own words.
+    `jvm` is Spark's, of a session (`session._jvm`) or of a bare gateway. `input` does not name `_batch_time`,
+    which every text may use and which `*` leaves out. The rules of `expect` read the columns of `table` where
+    it is given, as it may have wider ones, else what `select` makes.
+
+    Raises SqlError, which names the key below the table and says why in Spark's own words.
     """
-    raise NotImplementedError
+    analysis = _Analysis(Catalyst(jvm), stored(input))
+    items = analysis.items(select) if select else all_columns(stored(input))
+    output = _output(items, stored(input))
+    condition = None if where is None else analysis.condition("where", where)
+    below = _Analysis(analysis.catalyst, output if table is None else table)
+    rules = tuple(
+        Rule(name, that, otherwise, below.condition(f"expect.{name}", that))
+        for name, (that, otherwise) in expect.items()
+    )
+    parts = [(item.text, item.expression) for item in items]
+    parts += [("where", condition)] if condition is not None else []
+    parts += [(f"expect.{rule.name}", rule.expression) for rule in rules]
+    return Projection(stored(input), output, condition, where, items, rules, _needs_spark(parts))
+
+
+def all_columns(schema: pa.Schema) -> tuple[Item, ...]:
+    """The items that `*` stands for."""
+    return tuple(Item(each.name, quoted(each.name), Column(each.type, each.name)) for each in schema)
+
+
+def quoted(name: str) -> str:
+    """A column's name as it is written in SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _needs_spark(parts: Iterable[tuple[str, Expression]]) -> str | None:
+    """The first part that Arrow does not evaluate as Spark does, with the reason."""
+    return next((f"{why} ({key})" for key, one in parts if (why := unsupported(one))), None)
+
+
+class _Analysis:
+    """Texts over the same columns."""
+
+    def __init__(self, catalyst: Catalyst, schema: pa.Schema) -> None:
+        self.catalyst = catalyst
+        self._schema = schema
+        self._plain = catalyst.relation(schema)
+        self._timed = self._plain
+        if BATCH_TIME not in {name.lower() for name in schema.names}:
+            self._timed = catalyst.relation(schema.append(pa.field(BATCH_TIME, TIMESTAMP)))
+
+    def items(self, select: Sequence[str]) -> tuple[Item, ...]:
+        """The items of `select`, a `*` as one for each column."""
+        items: list[Item] = []
+        seen: dict[str, str] = {}
+        for at, text in enumerate(select):
+            key = f"select[{at}]"
+            for item in all_columns(self._schema) if text.strip() == "*" else self._item(key, text):
+                if problem := column_name_problem(item.name):
+                    raise SqlError(key, f"{problem}: '{item.name}'; give it another with AS")
+                if item.name.lower() in seen:
+                    other = seen[item.name.lower()]
+                    raise SqlError(key, f"{other} makes a column '{item.name}' too; rename one with AS")
+                seen[item.name.lower()] = key
+                _check_type(key, item)
+                items.append(item)
+        return tuple(items)
+
+    def _item(self, key: str, text: str) -> list[Item]:
+        parsed = self._asked(key, text, lambda: self.catalyst.parse(text))
+        plan = self._asked(key, text, lambda: self.catalyst.select(parsed, self._relation(text)))
+        self._check(key, plan)
+        starred = "Star" in parsed.getClass().getSimpleName()
+        return [
+            Item(
+                one.name(),
+                _named_by_star(one) if starred else text.strip(),
+                self._asked(key, text, partial(Reader(self.catalyst).read, one)),
+            )
+            for one in each(plan.projectList())
+        ]
+
+    def condition(self, key: str, text: str) -> Expression:
+        """A condition as an expression; raises SqlError where Spark does not take it for one."""
+        parsed = self._asked(key, text, lambda: self.catalyst.parse(text))
+        plan = self._asked(key, text, lambda: self.catalyst.filter(parsed, self._relation(text)))
+        self._check(key, plan)
+        read: Expression = self._asked(key, text, lambda: Reader(self.catalyst).read(plan.condition()))
+        return read
+
+    def _relation(self, text: str) -> Any:
+        return self._timed if BATCH_TIME in text.lower() else self._plain
+
+    def _check(self, key: str, plan: Any) -> None:
+        if why := refused(plan):
+            raise SqlError(key, why)
+
+    def _asked(self, key: str, text: str, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except Exception as error:
+            said = spark_words(error)
+            if said is None:
+                raise
+            raise SqlError(key, self._reason(said, text)) from None
+
+    def _reason(self, said: SparkWords, text: str) -> str:
+        if said.code.startswith("UNSUPPORTED_CALL"):
+            return self._unknown_function(text)
+        return str(said)
+
+    def _unknown_function(self, text: str) -> str:
+        """The plain analyzer has no catalog to ask for a function that is not built in."""
+        known = set(self.catalyst.functions())
+        for one in _functions(self.catalyst.parse(text)):
+            if one.lower() not in known:
+                near = did_you_mean(one, known)
+                return f"Cannot resolve routine `{one}`: Spark has no function of this name{near}"
+        return "a function in it is none that Spark has built in"
+
+
+def _functions(parsed: Any) -> Iterable[str]:
+    if parsed.getClass().getSimpleName() == "UnresolvedFunction":
+        yield ".".join(each(parsed.nameParts()))
+    for one in each(parsed.children()):
+        yield from _functions(one)
+
+
+def _named_by_star(spark: Any) -> str:
+    """One of the columns or fields that a star stands for, as it is written in SQL."""
+    alias = spark.getClass().getSimpleName() == "Alias"
+    return str(spark.child().sql()) if alias else quoted(spark.name())
+
+
+def _check_type(key: str, item: Item) -> None:
+    expression = item.expression
+    foreign = expression.option(FOREIGN) if isinstance(expression, Call) else None
+    if foreign:
+        raise SqlError(key, f"a table has no column of type {foreign}; cast '{item.name}' to another type")
+    if problem := _type_problem(expression.type):
+        raise SqlError(key, f"'{item.name}': {problem}")
+
+
+def _type_problem(kind: pa.DataType) -> str | None:
+    """Why no table can have a column of a type, or None."""
+    if pa.types.is_null(kind):
+        return "a null has no type; write cast(NULL AS string), or another type"
+    if pa.types.is_map(kind) and kind.key_type != pa.string():
+        return "the keys of a map must be of type string"
+    if pa.types.is_struct(kind):
+        named = (column_name_problem(one.name) for one in kind)
+        return next((problem for problem in named if problem), None) or _first_problem(kind)
+    return _first_problem(kind) if pa.types.is_nested(kind) else None
+
+
+def _first_problem(kind: pa.DataType) -> str | None:
+    inner = (
+        [kind.item_type] if pa.types.is_map(kind) else [kind.field(at).type for at in range(kind.num_fields)]
+    )
+    return next((problem for one in inner if (problem := _type_problem(one))), None)
+
+
+def _output(items: Sequence[Item], input: pa.Schema) -> pa.Schema:
+    """The columns that the items make; only one that is taken as it is can be sure to have no nulls."""
+    fields = []
+    for item in items:
+        if isinstance(item.expression, Column) and item.expression.name in input.names:
+            fields.append(input.field(item.expression.name).with_name(item.name))
+        else:
+            fields.append(pa.field(item.name, _nullable(item.expression.type)))
+    return pa.schema(fields)
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """A type whose fields, elements and values may all be null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _nullable(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _nullable(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, pa.field("value", _nullable(kind.item_type)))
+    return kind

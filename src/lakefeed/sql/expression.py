@@ -49,11 +49,13 @@ class Literal(Expression):
 class Call(Expression):
     """A function or operator of Spark's on other expressions.
 
-    `function` is the name of its class in Spark, such as `Add` or `Cast`. `options` are its other parameters,
-    such as the name of the field that `GetStructField` takes.
+    `function` is the name of its class in Spark, such as `Add` or `Cast`, `name` what people write, such as
+    `+` or `cast`. `options` are its other parameters, such as the place of the field that `GetStructField`
+    takes.
     """
 
     function: str
+    name: str
     given: tuple[Expression, ...]
     options: tuple[tuple[str, Any], ...] = field(default=())
 

@@ -9,6 +9,12 @@ import pyarrow as pa
 
 from lakefeed.sql.expression import Expression
 
+BATCH_TIME = "_batch_time"
+"""What texts may use beside the columns of the events: when the batch was planned, the same in all its tasks.
+
+Whoever evaluates an expression that reads it puts it beside the columns.
+"""
+
 Otherwise = OneOf["warn", "drop", "dead_letter", "fail"]
 """What happens to a row that does not meet a rule."""
 
@@ -17,7 +23,7 @@ Otherwise = OneOf["warn", "drop", "dead_letter", "fail"]
 class Item:
     """One column of the table: its name, the SQL that makes it, and the same as an expression.
 
-    A `*` has become one item for each column.
+    The text has the alias that the file gives it. A `*` has become one item for each column.
     """
 
     name: str

@@ -1,0 +1,82 @@
+"""Comparisons in Spark's order: NaN equals itself and is greater than every number, and -0.0 equals 0.0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.sql.arrow.value import Function, Kernel, Value, strict_errors
+from lakefeed.sql.expression import Call
+
+
+def equal(left: Any, right: Any) -> Any:
+    """Whether values are equal."""
+    same = pc.equal(left, right)
+    if pa.types.is_floating(left.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    return same
+
+
+def less(left: Any, right: Any) -> Any:
+    """Whether values are less than others."""
+    lesser = pc.less(left, right)
+    if pa.types.is_floating(left.type):
+        lesser = pc.or_(lesser, pc.and_(pc.invert(pc.is_nan(left)), pc.is_nan(right)))
+    return lesser
+
+
+def less_or_equal(left: Any, right: Any) -> Any:
+    """Whether values are not greater than others."""
+    lesser = pc.less_equal(left, right)
+    return pc.or_(lesser, pc.is_nan(right)) if pa.types.is_floating(left.type) else lesser
+
+
+def _greater(left: Any, right: Any) -> Any:
+    return less(right, left)
+
+
+def _greater_or_equal(left: Any, right: Any) -> Any:
+    return less_or_equal(right, left)
+
+
+def _kernel(compare: Callable[[Any, Any], Any]) -> Kernel:
+    def kernel(_: Call, values: Sequence[Value], rows: int) -> Value:
+        left, right = values
+        known = _if_both_known(left.data, right.data, compare(left.data, right.data))
+        return Value(known, strict_errors(values, rows))
+
+    return kernel
+
+
+def _if_both_known(left: Any, right: Any, compared: Any) -> Any:
+    """NaN is greater than any number, but not than null: is_nan of one side alone would say so."""
+    if not pa.types.is_floating(left.type) or left.null_count == right.null_count == 0:
+        return compared
+    known = pc.and_(pc.is_valid(left), pc.is_valid(right))
+    return pc.if_else(known, compared, pa.scalar(None, pa.bool_()))
+
+
+def _null_safe(_: Call, values: Sequence[Value], rows: int) -> Value:
+    left, right = (value.column(rows) for value in values)
+    same = pc.fill_null(equal(left, right), False)
+    both = pc.and_(pc.is_null(left), pc.is_null(right))
+    return Value(pc.or_(same, both), {**values[1].errors, **values[0].errors})
+
+
+def _plain(call: Call) -> str | None:
+    kind = call.given[0].type
+    return f"{call.name} of a struct, an array or a map" if pa.types.is_nested(kind) else None
+
+
+_NOTE = "not structs, arrays and maps"
+FUNCTIONS = {
+    "EqualTo": Function("=, <>", _kernel(equal), _plain, _NOTE),
+    "EqualNullSafe": Function("<=>", _null_safe, _plain, _NOTE),
+    "LessThan": Function("<", _kernel(less), _plain, _NOTE),
+    "LessThanOrEqual": Function("<=, BETWEEN", _kernel(less_or_equal), _plain, _NOTE),
+    "GreaterThan": Function(">", _kernel(_greater), _plain, _NOTE),
+    "GreaterThanOrEqual": Function(">=", _kernel(_greater_or_equal), _plain, _NOTE),
+}

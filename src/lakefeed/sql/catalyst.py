@@ -1,0 +1,101 @@
+"""Spark's parser and analyzer, called from Python: texts become resolved trees of Spark's own classes.
+
+Catalyst needs a JVM with Spark's classes, and neither a Spark context nor a session. The analyzer is the
+plain one with Spark's built-in functions, in a session too, so that both answer alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from lakefeed.sql.spark_types import spark_schema
+
+_ANSI = "spark.sql.ansi.enabled"
+_ZONE = "spark.sql.session.timeZone"
+
+
+def _module(package: Any, name: str) -> Any:
+    """The one instance of a Scala object."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def each(sequence: Any) -> Iterator[Any]:
+    """The members of a Scala sequence."""
+    for at in range(sequence.length()):
+        yield sequence.apply(at)
+
+
+class Catalyst:
+    """Spark's parser and analyzer in one JVM, with ANSI on and UTC as the zone."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+        catalyst = jvm.org.apache.spark.sql.catalyst
+        self._plans = catalyst.plans.logical
+        self._analysis = catalyst.analysis
+        self._parser = _module(catalyst.parser, "CatalystSqlParser")
+        self._analyzer = _module(catalyst.analysis, "SimpleAnalyzer")
+        self._replaceable = jvm.java.lang.Class.forName(
+            "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
+        )
+        self._named = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.NamedExpression")
+        self._nothing = _module(jvm.scala.collection.immutable, "Nil")
+        self._none = _module(jvm.scala, "None")
+        self._set_rules()
+
+    def _set_rules(self) -> None:
+        """Have the analyzer follow ANSI and UTC, whatever the program set in a session of its own."""
+        conf = self._jvm.org.apache.spark.sql.internal.SQLConf.get()
+        if conf.ansiEnabled() and conf.sessionLocalTimeZone() in ("UTC", "Etc/UTC"):
+            return
+        sessions = self._jvm.org.apache.spark.sql.classic.SparkSession
+        active = sessions.getActiveSession() if sessions.getDefaultSession().isDefined() else self._none
+        if active.isDefined() or sessions.getDefaultSession().isDefined():
+            own = sessions.getDefaultSession().get().newSession()
+            sessions.setActiveSession(own)
+            conf = own.sessionState().conf()
+        conf.setConfString(_ANSI, "true")
+        conf.setConfString(_ZONE, "UTC")
+
+    def relation(self, schema: pa.Schema) -> Any:
+        """A relation without rows that has these columns."""
+        types = _module(self._jvm.org.apache.spark.sql.types, "DataType")
+        converted = types.fromJson(orjson.dumps(spark_schema(schema)).decode())
+        attributes = _module(self._jvm.org.apache.spark.sql.catalyst.types, "DataTypeUtils").toAttributes(
+            converted
+        )
+        local = _module(self._plans, "LocalRelation")
+        return local.apply(attributes, self._nothing, False, self._none)
+
+    def parse(self, text: str) -> Any:
+        """A select item or a condition, as Spark's parser reads it."""
+        return self._parser.parseExpression(text)
+
+    def select(self, parsed: Any, relation: Any) -> Any:
+        """The analyzed plan of one select item over a relation."""
+        if not self._named.isInstance(parsed):
+            parsed = self._analysis.UnresolvedAlias(parsed, self._none)
+        items = self._nothing.prepended(parsed)
+        return self._analyzed(self._plans.Project(items, relation))
+
+    def filter(self, parsed: Any, relation: Any) -> Any:
+        """The analyzed plan of a condition over a relation."""
+        return self._analyzed(self._plans.Filter(parsed, relation))
+
+    def _analyzed(self, plan: Any) -> Any:
+        analyzed = self._analyzer.execute(plan)
+        self._analyzer.checkAnalysis(analyzed)
+        return analyzed
+
+    def replacement(self, expression: Any) -> Any | None:
+        """What Spark puts in the place of an expression before it runs; None where it runs it as it is."""
+        return expression.replacement() if self._replaceable.isInstance(expression) else None
+
+    def functions(self) -> list[str]:
+        """The names of all functions that Spark has built in."""
+        registry = _module(self._analysis, "FunctionRegistry").builtin()
+        return [one.funcName() for one in each(registry.listFunction())]

@@ -1,0 +1,39 @@
+"""What Spark says about a text that it cannot use, made short."""
+
+from __future__ import annotations
+
+import re
+
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+_CLASS = re.compile(r"^\[([A-Z0-9_.]+)\]\s*")
+_POSITION = re.compile(r"line (\d+),? pos (\d+)")
+
+
+class SparkWords:
+    """What an exception of Spark's says: its error class, its sentence and the place in the text."""
+
+    def __init__(self, message: str) -> None:
+        text = message.strip()
+        found = _CLASS.match(text)
+        place = _POSITION.search(text)
+        self.code = found[1] if found else ""
+        self.line, self.column = (int(place[1]), int(place[2]) + 1) if place else (0, 0)
+        without = _CLASS.sub("", text)
+        ends = [at.start() for at in (_STATE.search(without), re.search(r"\n\s*\n|\n== ", without)) if at]
+        self.sentence = " ".join(without[: min(ends, default=len(without))].split())
+
+    def __str__(self) -> str:
+        place = f" at character {self.column}" if self.column else ""
+        place += f" of line {self.line}" if self.line > 1 else ""
+        hint = ", ".join(each for each in (self.code, place.strip()) if each)
+        return f"{self.sentence} ({hint})" if hint else self.sentence
+
+
+def spark_words(error: Exception) -> SparkWords | None:
+    """What an exception that crossed from the JVM says; None for one that is not Spark's.
+
+    A bare gateway raises py4j's exception around that of Java, a session raises one of pyspark's own.
+    """
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    message = java.getMessage() if java is not None else None
+    return SparkWords(message) if message else None
