@@ -19,6 +19,11 @@ from lakefeed.rows.rescue import add_rescued
 
 def steps_for(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
     """The steps of a table, in order; `dropped` are columns that it has and that `drop` names since."""
+    return [*event_steps(table, dropped), *table_steps(table)]
+
+
+def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
+    """The steps before SQL, which make the columns that it reads."""
     steps: list[Step] = []
     if dropped:
         steps.append(NullColumns(pa.schema(dropped)))
@@ -28,6 +33,12 @@ def steps_for(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
         steps.append(add_rescued)
     if table.metadata:
         steps.append(AddMetadata(table.metadata))
+    return steps
+
+
+def table_steps(table: TablePlan) -> list[Step]:
+    """The steps behind SQL, whose rows have the columns of the table."""
+    steps: list[Step] = []
     if table.partition_by and table.columns is not None:
         steps += [AddPartitionColumns(table.partition_by), RefuseUnplaced(table)]
     return steps

@@ -20,7 +20,7 @@ from lakefeed.files.names import Serial
 from lakefeed.files.parquet import TableWriter
 from lakefeed.formats import Decoded
 from lakefeed.handles.table_plan import TableId, TablePlan
-from lakefeed.rows import Rows
+from lakefeed.rows import Rows, Step
 from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.stores import open_store
 
@@ -40,7 +40,7 @@ class TableTask:
         columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
         self.wants = columns, table.rules
         self.decoder = EventDecoder(plan.format, columns, table.rules)
-        self._steps = steps_for(table, dropped)
+        self._steps = self.steps(table, dropped)
         self._plan = plan
         self._pending = {
             (span.partition, offset, moment)
@@ -52,6 +52,11 @@ class TableTask:
         self._routes = RoutedWriters(table, ranges, serial) if table.route else None
         self._dead_letters: DeadLetterWriter | None = None
         self._result = TableManifest(TableId(table.name))
+
+    @staticmethod
+    def steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
+        """What rows pass on their way."""
+        return steps_for(table, dropped)
 
     def take(self, events: Events, decoded: Decoded) -> None:
         """Take events that were decoded for this table."""
@@ -70,7 +75,7 @@ class TableTask:
                 self._result.without_columns += decoded.rows.num_rows
             elif self._result.proposal is None and decoded.rows.num_rows:
                 indexes = _kept(len(events), _gone(decoded) | before)
-                self._write(Rows(decoded.rows, events, indexes, decoded.rescued))
+                self._shape(Rows(decoded.rows, events, indexes, decoded.rescued))
         except TableError as error:
             self._fail(error)
 
@@ -143,11 +148,16 @@ class TableTask:
             self._dead_letters = self._dead_letters or DeadLetterWriter(self._plan, self.table)
             self._dead_letters.refuse(events, refused, self._result)
 
-    def _write(self, rows: Rows) -> None:
+    def _shape(self, rows: Rows) -> None:
+        """Let rows pass the steps, and hand on what is left of them."""
         for step in self._steps:
             done = step(rows)
             self._refuse(rows.events, done.refused)
             rows = done.rows
+        self._put(rows)
+
+    def _put(self, rows: Rows) -> None:
+        """Write rows that have passed every step."""
         if self._routes:
             self._refuse(rows.events, self._routes.write(rows.batch, rows.indexes))
             return

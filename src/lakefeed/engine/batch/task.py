@@ -6,7 +6,7 @@ until the driver commits them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from lakefeed.events import Events, OffsetRange
 from lakefeed.files.names import Serial
 from lakefeed.formats import Decoded, Rules
 
-_MOST_WAITING = 128 * 2**20
+MOST_WAITING = 128 * 2**20
 """Bytes of rows that wait to be written, in all tables of a task together."""
 
 
@@ -35,14 +35,31 @@ def run_task(
 
     Events that are `given` need not be read: dead letters have theirs with them.
     """
+    tables = [TableTask(plan, one, ranges, serial) for one in plan.tables if one.takes_rows(ranges[0])]
+    passes = taking(plan, tables, ranges, given)
+    while True:
+        try:
+            next(passes)
+        except StopIteration as end:
+            manifest: Manifest = end.value
+            return manifest
+
+
+def taking(
+    plan: FlowPlan,
+    tables: Sequence[TableTask],
+    ranges: Sequence[OffsetRange],
+    given: Iterable[Events] | None = None,
+) -> Generator[None, None, Manifest]:
+    """Let tables take the events of the ranges, some at a time, and stop after each; returns the manifest."""
     passing("task_started")
     manifest = Manifest(list(ranges), read={span.partition: 0 for span in ranges})
-    tables = [TableTask(plan, one, ranges, serial) for one in plan.tables if one.takes_rows(ranges[0])]
     largest = 0
     try:
         for events in plan.source.read(ranges) if given is None else given:
             _take(tables, events)
-            if sum(table.waiting_bytes for table in tables) > _MOST_WAITING:
+            yield
+            if sum(table.waiting_bytes for table in tables) > MOST_WAITING:
                 for table in tables:
                     table.flush()
             for partition, count in events.counts().items():
@@ -60,17 +77,22 @@ def run_task(
     except BaseException as error:
         for table in tables:
             table.drop_files()
-        if isinstance(error, LakefeedError):
-            return Manifest(list(ranges), error=error)
-        # What the machine refuses is no defect, and neither is being killed.
-        if isinstance(error, OSError | MemoryError) or not isinstance(error, Exception):
-            raise
-        return Manifest(list(ranges), error=defect_of(error, f"took {listed(ranges)}"))
+        return Manifest(list(ranges), error=told(error, ranges))
     passing("task_written")
     return manifest
 
 
-def _take(tables: list[TableTask], events: Events) -> None:
+def told(error: BaseException, ranges: Sequence[OffsetRange]) -> LakefeedError:
+    """An error of a task as its manifest tells it; raises what is for Spark to see."""
+    if isinstance(error, LakefeedError):
+        return error
+    # What the machine refuses is no defect, and neither is being killed.
+    if isinstance(error, OSError | MemoryError) or not isinstance(error, Exception):
+        raise error
+    return defect_of(error, f"took {listed(ranges)}")
+
+
+def _take(tables: Sequence[TableTask], events: Events) -> None:
     """Decode once for all tables that want the same columns."""
     decoded: dict[tuple[pa.Schema, Rules], Decoded] = {}
     newest = events.newest()
