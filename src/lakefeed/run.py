@@ -59,7 +59,7 @@ def run(
         # Positions come from the tables, so checkpoints that an earlier run left are of no use.
         checkpoints = folder / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
-        flows = [Flow(tables, name, session, checkpoints, tell, once=once) for name in pipeline.sources]
+        flows = [Flow(tables, name, session, checkpoints, tell, once=once) for name in pipeline.inputs]
         # A run that ends by itself is over before anything is due.
         jobs: UpkeepJobs | list[UpkeepJob] = [] if once else UpkeepJobs(tables, session, stop.is_set)
         upkeep = Scheduler(jobs, Schedule(folder / "upkeep.json"), tell, stop)

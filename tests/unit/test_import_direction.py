@@ -16,7 +16,8 @@ FLOORS = [
     {"sql"},
     {"pipeline"},
     {"files"},
-    {"sources", "formats", "rows", "tables"},
+    {"formats", "rows", "tables"},
+    {"sources"},  # a Delta table is one of them
     {"handles"},
     {"dead_letters"},
     {"engine"},

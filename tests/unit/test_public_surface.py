@@ -47,7 +47,7 @@ def test_the_public_names_are_few() -> None:
 @pytest.mark.parametrize(
     ("room", "names"),
     [
-        ("source", ["GenerateSource", "KafkaSource"]),
+        ("source", ["DeltaSource", "GenerateSource", "KafkaSource"]),
         (
             "format",
             [

@@ -37,7 +37,7 @@ def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
     listen = getattr(getattr(pipeline, "http", None), "listen", None)
     if listen:
         yield port(str(listen))
-    for name in pipeline.sources:
+    for name in pipeline.inputs:
         yield from source(pipeline.name, name, source_of(pipeline, name))
 
 

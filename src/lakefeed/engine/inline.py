@@ -37,7 +37,7 @@ def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
     tables, told = Tables(pipeline), watch or unwatched
     tables.functions.check()
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
-    flows: list[Flow] = [InlineFlow(tables, name, checkpoints, told) for name in pipeline.sources]
+    flows: list[Flow] = [InlineFlow(tables, name, checkpoints, told) for name in pipeline.inputs]
     Supervisor(pipeline, flows, told, threading.Event()).run()
 
 

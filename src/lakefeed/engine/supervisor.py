@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterable
 
 from lakefeed.engine.defects import defect_of, kept
 from lakefeed.engine.faultpoints import END_POINT, passing
@@ -31,6 +33,11 @@ class Supervisor:
         self._threads: list[threading.Thread] = []
         self._stopped: set[str] = set()
         """Sources of which nothing is read any more."""
+        self._graph = pipeline.graph
+        self._ended = threading.Condition(self._lock)
+        """Told when a flow has ended."""
+        self._alive: Counter[str] = Counter(flow.source for flow in flows)
+        """How many flows of each source have not ended."""
 
     def run(self) -> None:
         """Come back when every flow has ended; raise the first error."""
@@ -73,6 +80,7 @@ class Supervisor:
     def _launch(self, flow: Flow) -> None:
         with self._lock:
             self._flows.append(flow)
+            self._alive[flow.source] += 1
             if self._stop.is_set() or flow.source in self._stopped:
                 flow.stop.set()
         self._start(flow)
@@ -98,8 +106,10 @@ class Supervisor:
 
     def _run_flow(self, flow: Flow) -> None:
         """Run after run until one ends well, with back-off between those that fail."""
-        retries = Retries(self._pipeline, flow, flow.assignment.failing_since)
         try:
+            if flow.once:
+                self.wait_for(self._graph.sources_before(flow.source), flow.stop)
+            retries = Retries(self._pipeline, flow, flow.assignment.failing_since)
             if flow.assignment.failing_since is not None:
                 flow.stop.wait(retries.wait())
             while not flow.stop.is_set():
@@ -114,6 +124,20 @@ class Supervisor:
             self._end(flow, error)
         finally:
             flow.assignment.leave()
+            with self._ended:
+                self._alive[flow.source] -= 1
+                self._ended.notify_all()
+
+    def wait_for(self, sources: Iterable[str], stop: threading.Event) -> None:
+        """Wait until every flow of these sources has ended, well or not, or `stop` is set.
+
+        So a run that ends by itself goes along the graph: what feeds a table is read first, and then all
+        that the table holds.
+        """
+        wanted = set(sources)
+        with self._ended:
+            while any(self._alive[source] for source in wanted) and not stop.is_set():
+                self._ended.wait(0.1)
 
     def _end(self, flow: Flow, error: BaseException) -> None:
         """Decide whom an error ends: the tables of an extra flow, their source, or all, as without Spark."""

@@ -22,6 +22,7 @@ from lakefeed.text import did_you_mean, one_of, shown, suggestion
 _ROOMS = {
     "source": {
         "kafka": "lakefeed.sources.kafka.source:KafkaSource",
+        "delta": "lakefeed.sources.delta.source:DeltaSource",
         "generate": "lakefeed.sources.generate.source:GenerateSource",
     },
     "format": {
@@ -50,6 +51,10 @@ class Connector(Section):
 
     def known_streams(self) -> tuple[str, ...] | None:
         """The streams of a source where its options name them; None where only the source itself knows."""
+        return None
+
+    def reads_table(self) -> str | None:
+        """The path of the Delta table that a source reads; None where it reads none."""
         return None
 
 

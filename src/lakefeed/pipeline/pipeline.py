@@ -14,10 +14,11 @@ from pydantic_core import PydanticCustomError
 
 from lakefeed.columns.names import PartName, PipelineName
 from lakefeed.errors import Problem
-from lakefeed.pipeline.connectors import SourceField
+from lakefeed.pipeline.connectors import Connector, SourceField
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.loading.checks import consistency_problems, dotted
+from lakefeed.pipeline.loading.graph import Graph, feeding_tables
 from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import LocalPath, Location, sibling
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from lakefeed.pipeline.result import Commit, RunResult
     from lakefeed.pipeline.run import Run
     from lakefeed.pipeline.secrets import Path as KeyPath
+
+
+_FOLLOWED_WITHIN = 0.2
+"""Seconds that rows of a table wait at most until the tables that it feeds get them: their own batches have
+ended already."""
 
 
 class DeadLetters(Section):
@@ -253,9 +259,32 @@ class Pipeline(Section):
         """The store options of a table: the pipeline's, then its own."""
         return {**self.storage, **(self.tables[table].storage or {})}
 
+    @property
+    def inputs(self) -> dict[str, Connector]:
+        """Every source that feeds a table: those of the file, and tables of the file that feed others.
+
+        Whoever goes through all sources goes through these.
+        """
+        wanted = {name: table.from_ for name, table in self.tables.items()}
+        feeding = feeding_tables(self.sources, wanted)
+        return {**self.sources, **{name: self._table_input(name) for name in feeding}}
+
+    def _table_input(self, name: str) -> Connector:
+        """A table as a source of others."""
+        # By name: sources are above this room.
+        model = import_module("lakefeed.sources.delta.source").TableSource
+        followed = self.flush.model_copy(update={"interval": min(self.flush.interval, _FOLLOWED_WITHIN)})
+        made: Connector = model(path=self.tables[name].path, storage=self.storage_for(name), flush=followed)
+        return made
+
+    @property
+    def graph(self) -> Graph:
+        """Which table feeds which."""
+        return Graph(self)
+
     def flush_for(self, source: str) -> Flush:
         """When a batch of the source ends: its own `flush`, else the pipeline's."""
-        own: Flush | None = getattr(self.sources[source], "flush", None)
+        own: Flush | None = getattr(self.inputs[source], "flush", None)
         return own or self.flush
 
     def upkeep_for(self, table: str) -> Upkeep | None:

@@ -89,8 +89,9 @@ class Table(Section):
     from_: From = Field(
         validation_alias="from",
         serialization_alias="from",
-        description="The source that feeds the table, or a list of them.",
-        examples=["clicks"],
+        description="The source that feeds the table, or another table of the file whose rows it gets; or a "
+        "list of them.",
+        examples=["clicks", ["bronze", "corrections"]],
     )
     streams: Streams = Field(
         default=(),

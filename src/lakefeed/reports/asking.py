@@ -31,7 +31,7 @@ class Asked:
 def asking(pipeline: Pipeline) -> Iterator[Asked]:
     """Ask every source for its ends; clients stay open as long as the block lasts."""
     asked = Asked()
-    names = list(pipeline.sources)
+    names = list(pipeline.inputs)
     with ExitStack() as opened:
         with ThreadPoolExecutor(min(len(names), _MOST_AT_ONCE)) as pool:
             answers = pool.map(lambda name: _ask(pipeline, name), names)

@@ -213,7 +213,7 @@ class _Rewinding:
 
     def _read_again(self, letter: tuple[str, str | None, int, int, int]) -> bool:
         source, topic, number, _, offset = letter
-        if source not in self._pipeline.sources:
+        if source not in self._pipeline.inputs:
             return False
         partition = source_of(self._pipeline, source).partition_of(topic, number)
         now, then = self._rewind.positions.get(f"{self._pipeline.name}/{source}/{partition}", (0, 0))
@@ -238,7 +238,7 @@ class _Rewinding:
                     f"pipeline {pipeline} also writes to this table; its position in {partition} moves back "
                     f"too"
                 )
-            elif partition.partition("/")[0] not in self._pipeline.sources:
+            elif partition.partition("/")[0] not in self._pipeline.inputs:
                 report.notes.append(
                     f"the position in {partition} moves back, but the file has no such source"
                 )

@@ -24,6 +24,7 @@ from lakefeed.pipeline.table import Table
 from lakefeed.sources import dense
 
 if TYPE_CHECKING:
+    from lakefeed.sources.delta.source import DeltaSource as DeltaSource
     from lakefeed.sources.generate.source import GenerateSource as GenerateSource
     from lakefeed.sources.kafka.source import KafkaSource as KafkaSource
 
@@ -188,8 +189,8 @@ def taken_marks(source: Source, table: Table, marks: Mapping[str, int]) -> dict[
 
 
 def source_of(pipeline: Pipeline, name: str) -> Source:
-    """The source of that name in a pipeline."""
-    found = pipeline.sources[name]
+    """The source of that name in a pipeline: one of the file, or a table of it that feeds others."""
+    found = pipeline.inputs[name]
     assert isinstance(found, Source)
     return found
 

@@ -53,14 +53,12 @@ class RunState:
         self._lock = threading.Lock()
         self._began = clock()
         self._started = False
-        self._sources = {name: self._new_source(name) for name in pipeline.sources}
+        self._sources = {name: self._new_source(name) for name in pipeline.inputs}
         self._tables = {
             name: self._new_table(name, table.route or table.path, table.from_)
             for name, table in pipeline.tables.items()
         }
-        self._dead_letters = self._new_table(
-            DEAD_LETTERS, pipeline.dead_letters_path, tuple(pipeline.sources)
-        )
+        self._dead_letters = self._new_table(DEAD_LETTERS, pipeline.dead_letters_path, tuple(pipeline.inputs))
         self._groups = DeadLetterGroups(self._redact)
         self._happenings: deque[Happening] = deque(maxlen=_HAPPENINGS_KEPT)
         self._rate = Series()
@@ -68,7 +66,7 @@ class RunState:
 
     def _new_source(self, name: str) -> SourceState:
         window = self._window(name)
-        kind = str(getattr(self._pipeline.sources[name], "type", ""))
+        kind = str(getattr(self._pipeline.inputs[name], "type", ""))
         rate, dead_letter_rate = Rate(window, self._began), Rate(window, self._began)
         return SourceState(name=name, kind=kind, rate=rate, dead_letter_rate=dead_letter_rate)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
+from lakefeed.pipeline.loading.graph import circles
 from lakefeed.pipeline.loading.outline import Outline, TableOutline
 from lakefeed.pipeline.loading.stream_checks import stream_problems
 from lakefeed.pipeline.loading.upkeep_checks import upkeep_problems
@@ -19,7 +20,7 @@ from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.partition_by import partition_problems
 from lakefeed.pipeline.options.paths import is_inside, same_location
 from lakefeed.pipeline.options.route import can_route
-from lakefeed.text import suggestion
+from lakefeed.text import did_you_mean, listed, suggestion
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.secrets import Path
@@ -45,6 +46,7 @@ def dotted(path: Path) -> str:
 def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
     """Everything that does not fit together."""
     yield from _unknown_sources(outline)
+    yield from _misfit_inputs(outline)
     yield from _idle_sources(outline)
     yield from _shared_paths(outline)
     for name, table in outline.tables.items():
@@ -67,8 +69,34 @@ def _unknown_sources(outline: Outline) -> Iterator[FieldProblem]:
         return
     for name, table in outline.tables.items():
         for source in table.sources or ():
-            if source not in outline.sources:
-                message = f"unknown source '{source}'{suggestion(source, outline.sources)}"
+            if source not in outline.sources and source not in outline.reads:
+                yield FieldProblem(("tables", name, "from"), _unknown_input(outline, name, source))
+
+
+def _unknown_input(outline: Outline, table: str, source: str) -> str:
+    """That nothing has this name, and what there is: sources, and tables that may feed this one."""
+    sources, tables = outline.sources or (), [other for other in outline.tables if other != table]
+    known = f"; known are {listed(sources)}"
+    if tables:
+        known += f", and as tables {listed(tables)}"
+    return f"unknown source '{source}'{did_you_mean(source, [*sources, *tables]) or known}"
+
+
+def _misfit_inputs(outline: Outline) -> Iterator[FieldProblem]:
+    """Tables that cannot feed others, or that feed themselves."""
+    wanted = {name: table.sources or () for name, table in outline.tables.items()}
+    for circle in circles(wanted, outline.reads):
+        way = " from ".join(f"'{name}'" for name in (*circle, circle[0]))
+        message = f"tables feed each other in a circle: {way}; one of them needs a source"
+        yield FieldProblem(("tables", circle[0], "from"), message)
+    for name, names in wanted.items():
+        for source in names:
+            fed_by = outline.tables[outline.reads[source]] if source in outline.reads else None
+            if fed_by and fed_by.route:
+                message = (
+                    f"'{source}' has a `route`, so its rows lie in many tables. Feed this table from the "
+                    f"source of '{source}', or from one of these tables by a source with `type: delta`"
+                )
                 yield FieldProblem(("tables", name, "from"), message)
 
 
@@ -88,7 +116,9 @@ def _idle_sources(outline: Outline) -> Iterator[FieldProblem]:
     wanted = [source for table in outline.tables.values() for source in table.sources or ()]
     unclear = any(table.sources is None for table in outline.tables.values())
     # A misspelt `from` is reported already; that its source then feeds no table would be noise.
-    if outline.sources is None or unclear or not outline.tables or set(wanted) - set(outline.sources):
+    if outline.sources is None or unclear or not outline.tables:
+        return
+    if set(wanted) - {*outline.sources, *outline.reads}:
         return
     for source in outline.sources:
         if source not in wanted:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from lakefeed.columns.column_types import column
 from lakefeed.columns.names import PipelineName
 from lakefeed.pipeline.connectors import Connector, SourceField
+from lakefeed.pipeline.loading.graph import feeding_tables, tables_read
 from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
@@ -70,6 +71,8 @@ class Outline:
     """The sources and the tables that each test names."""
     streams: dict[str, tuple[str, ...] | None]
     """The streams of each source; None where the file does not name them."""
+    reads: dict[str, str]
+    """The tables that sources read, or that are named as sources themselves."""
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
@@ -101,9 +104,18 @@ class Outline:
             )
             for name, case in _mapping(data.get("tests")).items()
         }
-        streams = {name: _streams(value, context) for name, value in _mapping(sources).items()}
+        models = {name: _valid(_SOURCE, value, context) for name, value in _mapping(sources).items()}
+        streams = {name: None if one is None else one.known_streams() for name, one in models.items()}
         named = tuple(sources) if isinstance(sources, dict) else None
-        return cls(named, tables, dead_letters, tests, streams)
+        wanted = {name: table.sources or () for name, table in tables.items()}
+        reads = tables_read(
+            {name: one.reads_table() for name, one in models.items() if one is not None},
+            {name: table.path for name, table in tables.items() if table.path},
+        )
+        feeding = feeding_tables(named or (), wanted)
+        reads |= {name: name for name in feeding}
+        streams |= dict.fromkeys(feeding, ())
+        return cls(named, tables, dead_letters, tests, streams, reads)
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -141,11 +153,6 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         UpkeepOutline.of_data(name, table, upkeep),
         str(table.get("mode", "append")),
     )
-
-
-def _streams(source: object, context: FileContext | None) -> tuple[str, ...] | None:
-    model = _valid(_SOURCE, source, context)
-    return None if model is None else model.known_streams()
 
 
 def _column(name: str, text: object) -> pa.Field | None:

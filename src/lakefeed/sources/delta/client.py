@@ -1,0 +1,356 @@
+"""A Delta table as the driver reads it: which versions there are, what waits in them, what a task reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from lakefeed.errors import DataLoss, SourceError, SourceUnavailable, StoreUnavailable, TableError
+from lakefeed.events import OffsetRange, Offsets, Split
+from lakefeed.sources import Allowance, SourceClient
+from lakefeed.sources.delta.history import Cleaned, History, News
+from lakefeed.sources.delta.piece import Piece, shared_out
+from lakefeed.sources.delta.place import BEGINNING, Place, version_start
+from lakefeed.sources.delta.source import PARTITION, DeltaSource
+from lakefeed.stores import open_store
+
+_log = logging.getLogger("lakefeed")
+_ROWS_WORTH_A_TASK = 50_000
+_READ_AHEAD = 500
+"""Versions that are looked into at a time, so that it is known how much waits in them."""
+_MARK = "table"
+
+
+class DeltaClient(SourceClient):
+    """Which versions there are, and what they add. What tables have read is told through `check`."""
+
+    def __init__(self, source: DeltaSource, name: str) -> None:
+        self._source, self._name = source, name
+        self._start: Offsets | None = None
+        self._ahead: int | None = None
+        """The first version that nobody has looked into."""
+        with self._errors():
+            self._history = History(open_store(source.path, source.storage))
+
+    def start(self) -> Offsets:
+        """The same for every table that begins in this run."""
+        if self._start is None:
+            with self._errors():
+                first = self._first_place()
+                self._start = {PARTITION: first.offset}
+                self._look_ahead(first.version if first.past else first.version + 1)
+        return dict(self._start)
+
+    def latest(self) -> Offsets:
+        """Behind the newest version; the beginning while there is no table."""
+        with self._errors():
+            self._history.look()
+            self._look_ahead()
+        return {PARTITION: self._end().offset}
+
+    def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """Refuse to go on in another table than before, or where versions or their files' list are gone."""
+        at = Place.of(positions.get(PARTITION, 0))
+        with self._errors():
+            if self._history.newest < 0 and at != BEGINNING:
+                raise DataLoss(
+                    f"{self._whose}: there is no Delta table at {self._source.path} any more.\n"
+                    f"Bring it back; to begin with a new one, remove the tables that were read from the old."
+                )
+            if _MARK in marks and marks[_MARK] != self.marks().get(_MARK, marks[_MARK]):
+                raise DataLoss(
+                    f"{self._whose}: another table lies at {self._source.path} than the one that was read: "
+                    "it was deleted and made anew.\nThe rows of the old one are still in what it fed; to "
+                    "begin with the new one, drop those tables and start again."
+                )
+            at = self._served(at)
+            self._look_ahead(at.version)
+        return {PARTITION: at.offset}
+
+    def marks(self) -> dict[str, int]:
+        """The id of the table as a number, cut to 63 bits."""
+        with self._errors():
+            found = self._history.id
+        return {} if found is None else {_MARK: _number(found)}
+
+    def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
+        """By the log; of versions that nobody has looked into yet, a guess."""
+        return {
+            name: self._waiting(Place.of(at), Place.of(ends.get(name, at))) for name, at in position.items()
+        }
+
+    def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
+        """Behind as many files as fit; in the middle of one where a single one does not fit.
+
+        Raises SourceError at a version that deletes or changes rows.
+        """
+        start, end = Place.of(position[PARTITION]), Place.of(ends[PARTITION])
+        with self._errors():
+            self._history.forget(start.version)
+            self._refuse_changes(start)
+            return {PARTITION: self._fitting_end(start, end, allowed).offset}
+
+    def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
+        """Tasks of about equal rows; each knows its files, and the columns that the table had."""
+        tasks: list[Split] = []
+        with self._errors():
+            for span in ranges:
+                pieces = list(self._pieces(Place.of(span.start), Place.of(span.end)))
+                rows = sum(piece.rows for piece in pieces)
+                count = max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
+                groups = list(shared_out(pieces, max(1, -(-rows // count))))
+                edges = [span.start, *(group[0].place.offset for group in groups[1:]), span.end]
+                for start, end, group in zip(edges, edges[1:], groups or [[]], strict=False):
+                    tasks.append((OffsetRange(span.partition, start, end, self._payload(group)),))
+        return tasks
+
+    @property
+    def _whose(self) -> str:
+        return f"{self._source.noun} {self._name}"
+
+    def _end(self) -> Place:
+        newest = self._history.newest
+        return BEGINNING if newest < 0 else version_start(newest + 1)
+
+    def _first_place(self) -> Place:
+        history, start = self._history, self._source.start
+        if history.newest < 0:
+            if not self._source.waits:
+                raise SourceError(
+                    f"{self._whose}: there is no Delta table at {self._source.path}.\n"
+                    "Create it or correct `path`, then start again."
+                )
+            return BEGINNING
+        match start:
+            case "earliest":
+                history.snapshot(history.newest)
+                return Place(False, history.newest)
+            case "latest":
+                return version_start(history.newest + 1)
+            case {"version": int(version)}:
+                if version > history.newest + 1:
+                    raise SourceError(
+                        f"{self._whose}: `start` names version {version}, but the newest version of "
+                        f"{self._source.path} is {history.newest}."
+                    )
+                return self._served(version_start(version))
+            case dt.datetime():
+                return self._at(start)
+        raise AssertionError(start)
+
+    def _at(self, moment: dt.datetime) -> Place:
+        """Before the first version that was committed at that time or later."""
+        log, wanted = self._history.log, moment.timestamp() * 1000
+        assert log is not None
+        first = self._history.newest + 1
+        for version in sorted(log.versions, reverse=True):
+            if log.entry(version).timestamp < wanted:
+                break
+            first = version
+        if first == min(log.versions) and first > 0:
+            raise SourceError(
+                f"{self._whose}: `start` is {moment.isoformat()}, but the log of {self._source.path} goes "
+                f"back to version {first} only.\nUse `start: earliest`, which begins with all rows."
+            )
+        return version_start(first)
+
+    def _served(self, at: Place) -> Place:
+        """The place itself where everything from there on can be read; else DataLoss, or a later one."""
+        history = self._history
+        if history.newest < 0:
+            return at
+        if at > self._end():
+            raise DataLoss(
+                f"{self._whose}: {at} comes next, but the newest version of {self._source.path} is "
+                f"{history.newest}: its log was brought back to an older state.\n"
+                "Drop the tables that it has fed, and start again."
+            )
+        first = at.version if at.past else at.version + 1
+        log = history.log
+        assert log is not None
+        gone = [number for number in range(first, log.newest + 1) if number not in log.versions]
+        what = f"version {gone[0]}" if gone else ""
+        if len(gone) > 1:
+            what = f"versions {gone[0]} to {gone[-1]}"
+        if not gone and not at.past:
+            try:
+                history.snapshot(at.version)
+            except StoreUnavailable:
+                raise
+            except TableError:
+                gone, what = [at.version], f"the content of version {at.version}"
+        if not gone:
+            return at
+        text = (
+            f"{self._whose}: {at} comes next, but the log of {self._source.path} no longer has {what}: "
+            "it was cleaned up before that was read"
+        )
+        if self._source.on_data_loss == "skip":
+            _log.warning("%s. Continuing at version %d (`on_data_loss: skip`).", text, gone[-1] + 1)
+            return version_start(gone[-1] + 1)
+        declare = "Set" if not self._source.waits else f"Declare `{self._name}` in `sources` with"
+        raise DataLoss(
+            f"{text}.\n{declare} `on_data_loss: skip` to continue at version {gone[-1] + 1} without them, or "
+            "drop the table that was fed: it begins anew, with all rows."
+        )
+
+    def _look_ahead(self, first: int | None = None) -> None:
+        """Look into some more versions, at first from the one on that is read next."""
+        if first is not None:
+            self._ahead = first if self._ahead is None else min(first, self._ahead)
+        if self._ahead is None:
+            return
+        for number in range(self._ahead, min(self._history.newest + 1, self._ahead + _READ_AHEAD)):
+            if self._history.known(number) is None:
+                self._version(number)
+            self._ahead = number + 1
+
+    def _version(self, number: int) -> News:
+        try:
+            return self._history.version(number)
+        except Cleaned as error:
+            raise DataLoss(f"{self._whose}: {error}") from None
+
+    def _waiting(self, start: Place, end: Place) -> int:
+        if end <= start:
+            return 0
+        rows, first = 0, start.version
+        if not start.past:
+            snapshot = self._history.known_snapshot(start.version)
+            rows = max(0, snapshot.rows - start.row) if snapshot else 1
+            first = start.version + 1
+            if not end.past:
+                return max(0, end.row - start.row) if end.version == start.version else rows
+        known = unknown = 0
+        for number in range(first, end.version + 1):
+            news = self._history.known(number)
+            if news is None:
+                unknown += number < end.version
+                continue
+            own = sum(
+                part.rows
+                for piece in news.pieces
+                if (part := piece.cut(max(start, version_start(number)), end)) is not None
+            )
+            known += 1
+            rows += max(own, 1) if self._stops(news) and number < end.version else own
+        average = max(1, rows // known) if known else 1
+        return rows + unknown * average
+
+    def _stops(self, news: News) -> bool:
+        if news.stops is None or self._source.ignore_changes:
+            return False
+        return not (news.only_deletes and self._source.ignore_deletes)
+
+    def _refuse_changes(self, start: Place) -> None:
+        """Raise SourceError where the next version would take back rows that were read."""
+        if not start.past or start.row or start.version > self._history.newest:
+            return
+        news = self._version(start.version)
+        if self._stops(news):
+            does = "deletes rows" if news.only_deletes else "changes or deletes rows"
+            option = "ignore_deletes" if news.only_deletes else "ignore_changes"
+            raise SourceError(
+                f"{self._whose}: version {start.version} of {self._source.path} ({news.stops}) {does} that "
+                f"were read already.\nSet `{option}: true` on the source to go on and keep what was read"
+                f"{self._declared}, or drop the tables that it feeds: they begin anew, with what is there "
+                "now."
+            )
+
+    @property
+    def _declared(self) -> str:
+        """Where an option of a table of the file is to be set."""
+        if not self._source.waits:
+            return ""
+        return f" (declare `{self._name}: {{type: delta, path: ..., ...}}` in `sources`)"
+
+    def _fitting_end(self, start: Place, end: Place, allowed: Allowance) -> Place:
+        rows = size = files = 0
+        at = start
+        for piece in self._pieces(start, end):
+            rows, size, files = rows + piece.rows, size + piece.size, files + 1
+            if rows <= allowed.rows and size <= allowed.bytes and files <= self._source.max_files:
+                at = piece.end
+                continue
+            if files > 1:
+                return self._rounded(at, end)
+            by_size = piece.rows * allowed.bytes // max(1, piece.size)
+            most = max(1, min(piece.rows, allowed.rows, by_size))
+            return self._rounded(replace(piece.place, row=piece.place.row + most), end)
+        return self._before_change(start, end)
+
+    def _rounded(self, at: Place, end: Place) -> Place:
+        """Behind the last row of a version is before the first of the next, which is told in one way."""
+        news = self._version(at.version) if at.past else self._history.snapshot(at.version)
+        return min(end, version_start(at.version + 1)) if at.row >= _total(news) else at
+
+    def _pieces(self, start: Place, end: Place) -> Iterator[Piece]:
+        """What lies between two places, up to a version that would stop the source."""
+        if not start.past:
+            yield from _parts(self._history.snapshot(start.version), start, end)
+        first = start.version if start.past else start.version + 1
+        if not end.past:
+            return
+        for number in range(first, end.version + (1 if end.row else 0)):
+            news = self._version(number)
+            if self._stops(news):
+                return
+            yield from _parts(news, start, end)
+
+    def _before_change(self, start: Place, end: Place) -> Place:
+        """The end, or before the first version that would stop the source."""
+        if not end.past:
+            return end
+        first = start.version if start.past else start.version + 1
+        for number in range(first, end.version + (1 if end.row else 0)):
+            if self._stops(self._version(number)) and version_start(number) > start:
+                return version_start(number)
+        return end
+
+    def _payload(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+        """What a task needs: pieces, under the columns that the table had at their version."""
+
+        def schema(piece: Piece) -> str:
+            place = piece.place
+            news = self._version(place.version) if place.past else self._history.snapshot(place.version)
+            return news.schema
+
+        return [
+            {"schema": text, "pieces": [piece.payload() for piece in group]}
+            for text, group in groupby(pieces, schema)
+        ]
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """A table that cannot be looked at is a source that does not answer."""
+        try:
+            yield
+        except StoreUnavailable as error:
+            raise SourceUnavailable(f"{self._whose}: {error}") from error
+        except TableError as error:
+            raise SourceError(f"{self._whose}: {error}") from error
+
+
+def _parts(news: News, start: Place, end: Place) -> Iterator[Piece]:
+    for piece in news.pieces:
+        if (part := piece.cut(start, end)) is not None:
+            yield part
+
+
+def _total(news: News) -> int:
+    return news.pieces[-1].end.row if news.pieces else 0
+
+
+def _number(table_id: str) -> int:
+    """The id of a table, a UUID, as a number of 63 bits."""
+    try:
+        both = uuid.UUID(table_id).int
+    except ValueError:
+        both = uuid.uuid5(uuid.NAMESPACE_URL, table_id).int
+    return ((both >> 64) ^ ((both & (2**64 - 1)) << 1)) & (2**63 - 1)

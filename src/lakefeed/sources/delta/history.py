@@ -1,0 +1,203 @@
+"""What the log of a table that is read tells: its snapshot, and the rows that each version adds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakefeed.errors import TableError
+from lakefeed.sources.delta.piece import Piece
+from lakefeed.sources.delta.place import MOST_ROWS, MOST_VERSIONS, Place, version_start
+from lakefeed.stores import store_errors, store_path
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.entry import Entry, read_entry
+from lakefeed.tables.log.log import Log
+from lakefeed.tables.log.write import footprint
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a table is at some version."""
+
+    id: str
+    schema: str
+    """Its columns, as the log has them."""
+
+    @classmethod
+    def of(cls, metadata: dict[str, Any]) -> Shape:
+        """From a `metaData` action."""
+        return cls(str(metadata.get("id")), str(metadata["schemaString"]))
+
+
+@dataclass(frozen=True)
+class News:
+    """What a snapshot or a version has for a reader."""
+
+    pieces: tuple[Piece, ...]
+    schema: str
+    rows: int
+    stops: str | None = None
+    """What the version does to rows that were there before: its operation; None where it only adds some."""
+    only_deletes: bool = False
+
+
+class Cleaned(TableError):
+    """The log has no entry of a version any more."""
+
+
+class History:
+    """The log of one table, read as far as somebody has asked. -1 is the newest version of no table."""
+
+    def __init__(self, store: pafs.FileSystem) -> None:
+        self.store = store
+        self.newest = -1
+        self.log: Log | None = None
+        self._shapes: dict[int, Shape] = {}
+        self._news: dict[int, News] = {}
+        self._snapshots: dict[int, News] = {}
+        self._footprint: Hashable | None = None
+        self.look()
+
+    def look(self) -> None:
+        """See which versions there are."""
+        if self.newest >= 0 and footprint(self.store, self.newest) == self._footprint:
+            grown = self.newest
+            while footprint(self.store, grown + 1) is not None:
+                grown += 1
+            if grown != self.newest:
+                self.newest, self._footprint = grown, footprint(self.store, grown)
+            return
+        self.log = Log.open(self.store)
+        self._shapes, self._news, self._snapshots = {}, {}, {}
+        self.newest = self.log.newest if self.log else -1
+        self._footprint = footprint(self.store, self.newest) if self.log else None
+        if self.newest >= MOST_VERSIONS:
+            raise TableError(f"{store_path(self.store)} has {self.newest:,} versions, more than can be read.")
+
+    @property
+    def id(self) -> str | None:
+        """The id of the table; None where there is none."""
+        return self.shape(self.newest).id if self.newest >= 0 else None
+
+    def shape(self, version: int) -> Shape:
+        """What the table is at a version."""
+        if version not in self._shapes:
+            self._shapes[version] = self._find_shape(version)
+        return self._shapes[version]
+
+    def version(self, number: int) -> News:
+        """What a version adds. Raises Cleaned where the log has no entry of it any more."""
+        if number not in self._news:
+            entry = self._entry(number)
+            if entry.metadata is not None:
+                self._shapes[number] = Shape.of(entry.metadata)
+            elif number - 1 in self._shapes:
+                self._shapes[number] = self._shapes[number - 1]
+            self._news[number] = self._news_of(entry)
+        return self._news[number]
+
+    def _entry(self, number: int) -> Entry:
+        with store_errors(store_path(self.store)):
+            try:
+                return read_entry(self.store, number)
+            except FileNotFoundError:
+                raise Cleaned(f"{store_path(self.store)}: the log no longer has version {number}.") from None
+
+    def known(self, number: int) -> News | None:
+        """What a version adds, where somebody has asked for it before."""
+        return self._news.get(number)
+
+    def forget(self, before: int) -> None:
+        """Let go of what versions before this one add."""
+        for number in [number for number in self._news if number < before]:
+            del self._news[number]
+            self._shapes.pop(number, None)
+
+    def snapshot(self, version: int) -> News:
+        """All rows of a version. Raises TableError where the log cannot rebuild it any more."""
+        if version not in self._snapshots:
+            log = Log.open(self.store)
+            assert log is not None
+            files = list(log.snapshot(version).files.values())
+            # Checkpoints have files in any order; this one is the same at every start.
+            files.sort(key=lambda file: (file.modified, file.path))
+            pieces = tuple(self._pieces(files, Place(False, version)))
+            rows = sum(piece.rows for piece in pieces)
+            self._snapshots[version] = News(pieces, self.shape(version).schema, rows)
+        return self._snapshots[version]
+
+    def known_snapshot(self, version: int) -> News | None:
+        """All rows of a version, where somebody has asked for them before."""
+        return self._snapshots.get(version)
+
+    def _news_of(self, entry: Entry) -> News:
+        added = [file for file in entry.adds if file.data_change]
+        removed = [file for file in entry.removes if file.data_change]
+        pieces = tuple(self._pieces(added, version_start(entry.version)))
+        rows = sum(piece.rows for piece in pieces)
+        stops = str(entry.info.get("operation", "a commit")) if removed else None
+        schema = self.shape(entry.version).schema if pieces else ""
+        return News(pieces, schema, rows, stops, only_deletes=bool(removed) and not added)
+
+    def _pieces(self, files: Sequence[DataFile], at: Place) -> Iterator[Piece]:
+        row = 0
+        for file in files:
+            if file.has_vector:
+                raise TableError(
+                    f"{store_path(self.store)}: {file.path} has a deletion vector, which is not read yet.\n"
+                    "Purge them with the engine that wrote them (REORG TABLE ... APPLY (PURGE))."
+                )
+            if "://" in file.path or file.path.startswith(("/", "file:")):
+                raise TableError(
+                    f"{store_path(self.store)}: {file.path} lies outside of the table, as in a shallow "
+                    "clone, which is not read."
+                )
+            rows = self._footer_rows(file) if file.rows is None else file.rows
+            if row + rows >= MOST_ROWS:
+                raise TableError(
+                    f"{store_path(self.store)}: {at} has more than {MOST_ROWS:,} rows, too many to be "
+                    "read.\nBegin with a later version: `start: {version: N}`."
+                )
+            if rows:
+                place = Place(at.past, at.version, row)
+                yield Piece(place, file.path, rows, file.size, file.partition, file.modified)
+            row += rows
+
+    def _footer_rows(self, file: DataFile) -> int:
+        with self.store.open_input_file(file.path) as stream:
+            return int(pq.ParquetFile(stream).metadata.num_rows)
+
+    def _find_shape(self, version: int) -> Shape:
+        """Look back for the entry or checkpoint that says it."""
+        log = self.log
+        assert log is not None
+        for number in range(version, -1, -1):
+            if number in self._shapes:
+                return self._shapes[number]
+            if number in log.checkpoints:
+                for _, action in log.checkpoints[number].actions(self.store, "metaData"):
+                    return self._readable(number, action)
+            try:
+                entry = read_entry(self.store, number, positions_only=True)
+            except FileNotFoundError:
+                break
+            if entry.metadata is not None:
+                return self._readable(number, entry.metadata)
+        metadata = log.metadata()
+        if metadata is None:
+            raise TableError(f"{store_path(self.store)}: the log has no metadata of version {version}.")
+        return self._readable(version, metadata)
+
+    def _readable(self, number: int, metadata: dict[str, Any]) -> Shape:
+        """Refuse a table whose files do not hold what its schema says in a way that is known here."""
+        configuration = dict(metadata.get("configuration") or ())
+        if configuration.get("delta.columnMapping.mode") == "id":
+            raise TableError(
+                f"{store_path(self.store)} maps its columns by id, which is not read.\n"
+                "Read it with Spark, or set `delta.columnMapping.mode` to `name`."
+            )
+        return Shape.of(metadata)

@@ -1,0 +1,93 @@
+"""Pieces of data files: what a task reads, and how it travels there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakefeed.sources.delta.place import Place
+from lakefeed.tables.log.data_file import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of one file, from row `first` of it on, which stand from `place` on."""
+
+    place: Place
+    path: str
+    rows: int
+    size: int
+    partition: Partition
+    modified: int
+    """When the file was written, in milliseconds since 1970: the time of its rows."""
+    first: int = 0
+
+    @property
+    def end(self) -> Place:
+        """Behind its last row."""
+        return replace(self.place, row=self.place.row + self.rows)
+
+    def cut(self, start: Place, end: Place) -> Piece | None:
+        """What of it lies between two places; None where nothing does."""
+        before, rows = self._rows_before(start), self._rows_before(end)
+        if rows <= before:
+            return None
+        rows -= before
+        share = self.size if rows == self.rows else self.size * rows // self.rows
+        place = replace(self.place, row=self.place.row + before)
+        return replace(self, place=place, rows=rows, size=share, first=self.first + before)
+
+    def _rows_before(self, place: Place) -> int:
+        if place <= self.place:
+            return 0
+        here = (place.past, place.version) == (self.place.past, self.place.version)
+        return min(self.rows, place.row - self.place.row) if here else self.rows
+
+    def payload(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "offset": self.place.offset,
+            "path": self.path,
+            "rows": self.rows,
+            "first": self.first,
+            "size": self.size,
+            "partition": dict(self.partition),
+            "modified": self.modified,
+        }
+
+    @classmethod
+    def of_payload(cls, given: Mapping[str, Any]) -> Piece:
+        """From JSON."""
+        partition = tuple(given["partition"].items())
+        return cls(
+            Place.of(given["offset"]),
+            given["path"],
+            given["rows"],
+            given["size"],
+            partition,
+            given["modified"],
+            given["first"],
+        )
+
+
+def shared_out(pieces: Iterable[Piece], rows: int) -> Iterator[list[Piece]]:
+    """Groups of pieces with about so many rows each, in their order; a large piece is cut in several."""
+    group: list[Piece] = []
+    left = rows
+    for piece in pieces:
+        while piece.rows > left:
+            middle = replace(piece.place, row=piece.place.row + left)
+            if part := piece.cut(piece.place, middle):
+                group.append(part)
+            rest = piece.cut(middle, piece.end)
+            assert rest is not None
+            yield group
+            piece, group, left = rest, [], rows
+        group.append(piece)
+        left -= piece.rows
+        if left <= 0:
+            yield group
+            group, left = [], rows
+    if group:
+        yield group

@@ -1,0 +1,51 @@
+"""A place in a Delta table that is read: a version and a row of it, as one number that only grows.
+
+First comes a snapshot, the rows of all files of one version; then the rows that each later version adds. Rows
+are counted as their files hold them, in the order of the files, so that each has a place of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_ROW_BITS = 34
+_VERSION_BITS = 28
+_PAST = 1 << (_ROW_BITS + _VERSION_BITS)
+MOST_ROWS = 1 << _ROW_BITS
+"""Rows of one version, or of the first snapshot: some 17 billion."""
+MOST_VERSIONS = 1 << _VERSION_BITS
+"""Versions of a table: a commit in each second for eight years."""
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Before a row: of a snapshot, or with `past` of what a version has added."""
+
+    past: bool
+    version: int
+    row: int = 0
+
+    @classmethod
+    def of(cls, offset: int) -> Place:
+        """The place that an offset stands for."""
+        version = (offset & ~_PAST) >> _ROW_BITS
+        return cls(bool(offset & _PAST), version, offset & (MOST_ROWS - 1))
+
+    @property
+    def offset(self) -> int:
+        """The place as one number below 2**63."""
+        return (_PAST if self.past else 0) | (self.version << _ROW_BITS) | self.row
+
+    def __str__(self) -> str:
+        """`version 12`, `version 12, row 500` or `the snapshot of version 12, row 500`."""
+        row = f", row {self.row:,}" if self.row else ""
+        return f"{'' if self.past else 'the snapshot of '}version {self.version}{row}"
+
+
+BEGINNING = Place(False, 0)
+"""Before everything, also before the table is made."""
+
+
+def version_start(version: int) -> Place:
+    """Before the first row that a version adds."""
+    return Place(True, version)
