@@ -24,7 +24,6 @@ from support.zoo import ZOO
 REFUSED = {
     "check": "the CHECK constraint positive (id >= 0)",
     "generated": "column tenfold has a generation expression",
-    "vectors": "uses deletionVectors",
     "v2_checkpoint": "uses v2Checkpoint",
     "mapping": "delta.columnMapping.mode is 'name'",
     "clustered": "uses clustering and domainMetadata",

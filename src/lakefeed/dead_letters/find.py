@@ -17,6 +17,7 @@ from lakefeed.events import ORIGIN, Events
 from lakefeed.handles.tables import Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.stores import store_errors
+from lakefeed.tables.data_files import undeleted
 from lakefeed.tables.log.log import Log
 from lakefeed.text import suggestion
 
@@ -82,16 +83,18 @@ def read_dead_letters(
     names = list(columns or DEAD_LETTER_SCHEMA.names)
     needed = [name for name in DEAD_LETTER_SCHEMA.names if name != "payload" or name in names]
     files = log.snapshot(log.newest if version is None else version).files
-    for path in files:
+    store = tables.dead_letters.store
+    for path, file in files.items():
         with store_errors(tables.dead_letters.path):
             try:
-                parquet = pq.ParquetFile(tables.dead_letters.store.open_input_file(path))
+                parquet = pq.ParquetFile(store.open_input_file(path))
             except FileNotFoundError as error:
                 raise TableError(
                     f"{tables.dead_letters.path}: {path}, which holds dead letters, is missing.\n"
                     "It was deleted by hand, or by a vacuum with a retention shorter than the replay."
                 ) from error
-            for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=needed):
+            batches = parquet.iter_batches(_ROWS_AT_A_TIME, columns=needed)
+            for batch in undeleted(store, file, batches):
                 rows = _plain(batch)
                 found = wanted.chosen(rows.filter(pc.equal(rows.column("pipeline"), tables.pipeline.name)))
                 if found.num_rows:

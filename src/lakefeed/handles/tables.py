@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefeed.events import Offsets
 from lakefeed.handles.functions import UserFunctions
@@ -15,6 +16,8 @@ from lakefeed.pipeline.options.route import Key, Route
 from lakefeed.pipeline.pipeline import Pipeline, Table
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import source_of
+from lakefeed.tables.data_files import data_files, read_rows
+from lakefeed.tables.rewrite.conditions import quoted
 from lakefeed.tables.routes import keys_in
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
@@ -115,19 +118,23 @@ class Tables:
 
     def dead_letters_from(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[Stamp]]:
         """The events from `start` on that are dead letters of a table, by partition."""
-        # Imports pandas, which no command needs that only looks.
-        import pyarrow.dataset as ds
-
         partition_of = source_of(self.pipeline, source).partition_of
-        wanted = (ds.field("pipeline") == self.pipeline.name) & (ds.field("source") == source)
-        wanted &= (ds.field("table") == table) & (ds.field("offset") >= min(start.values()))
-        dead_letters = self.dead_letters.table.delta.to_pyarrow_dataset(filesystem=self.dead_letters.store)
-        # As a number: a timestamp may lie beyond what Python can count.
-        moment = ds.field("timestamp").cast(pa.int64())
-        columns = {name: ds.field(name) for name in ("topic", "partition", "offset")} | {"moment": moment}
+        of = {"pipeline": self.pipeline.name, "source": source, "table": table}
+        names = (*of, "topic", "partition", "offset", "timestamp")
+        schema = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names])
+        letters = self.dead_letters.table
         found: dict[str, set[Stamp]] = {partition: set() for partition in start}
-        for row in dead_letters.to_table(columns=columns, filter=wanted).to_pylist():
-            partition = partition_of(row["topic"], row["partition"])
-            if partition in start and row["offset"] >= start[partition]:
-                found[partition].add((row["offset"], row["moment"]))
+        first = min(start.values())
+        for batch in read_rows(letters, data_files(letters, f"{quoted('offset')} >= {first}"), schema):
+            wanted = pc.greater_equal(batch.column("offset"), pa.scalar(first, pa.int64()))
+            for name, value in of.items():
+                wanted = pc.and_(wanted, pc.equal(batch.column(name), value))
+            rows = batch.filter(wanted)
+            # As a number: a timestamp may lie beyond what Python can count.
+            moments = rows.column("timestamp").cast(pa.int64()).to_pylist()
+            streams, numbers, offsets = (rows.column(name).to_pylist() for name in names[3:6])
+            for topic, number, offset, moment in zip(streams, numbers, offsets, moments, strict=True):
+                partition = partition_of(topic, number)
+                if partition in start and offset >= start[partition]:
+                    found[partition].add((offset, moment))
         return {partition: frozenset(stamps) for partition, stamps in found.items()}

@@ -222,7 +222,7 @@ def _replaced(handle: TableHandle, table: LakeTable) -> str | None:
         return None
     if handle.mode.is_open(table):
         return "adds to the rows of the last run, which did not come to its end"
-    there = extent(data_files(table.delta))
+    there = extent(data_files(table))
     rows = f"{there.files:,} files" if there.rows is None else counted(there.rows, "row")
     return f"replaces {rows} at its first commit with rows"
 

@@ -109,7 +109,7 @@ class Warnings:
 
     def _memory(self, name: str, table: LakeTable) -> None:
         """Look whether the largest partition can be put in order on this machine."""
-        groups = by_partition(data_files(table.delta)).values()
+        groups = by_partition(data_files(table)).values()
         largest = max(groups, key=lambda files: sum(file.size for file in files), default=[])
         if too_large := beyond_memory(table, largest):
             self._found[name].append(too_large)

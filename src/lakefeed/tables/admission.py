@@ -31,6 +31,8 @@ FED = frozenset(
         "appendOnly",
         "changeDataFeed",
         "timestampNtz",
+        # A file that is added has no vector, and one that is removed is named with the one that it has.
+        "deletionVectors",
         # They ask nothing as long as no column, property or constraint uses them; see `_in_use`.
         "checkConstraints",
         "columnMapping",

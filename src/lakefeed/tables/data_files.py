@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from shlex import quote as shell_quote
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -18,7 +21,10 @@ from deltalake.exceptions import DeltaError
 from lakefeed.columns.partition_values import value_of, value_text
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import store_errors, store_path
-from lakefeed.tables.log.data_file import DataFile, Partition
+from lakefeed.tables.log.data_file import DataFile, Partition, stored_paths
+from lakefeed.tables.log.log import Snapshot
+from lakefeed.tables.log.roaring import Positions
+from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.log.write import UNQUOTED
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import counted, listed
@@ -43,16 +49,14 @@ class MissingFile(TableError):
         )
 
 
-def data_files(delta: DeltaTable, where: str | None = None) -> list[DataFile]:
-    """The files of a snapshot; with `where`, those that may hold such rows, as far as statistics show."""
-    names = list(delta.metadata().partition_columns)
-    columns = ["path", "size_bytes", "modification_time", "num_records", *(_PREFIX + name for name in names)]
-    files = files_of(add_actions(delta, columns), names)
+def data_files(table: LakeTable, where: str | None = None) -> list[DataFile]:
+    """The files of the newest version; with `where`, those that may hold such rows, as statistics show."""
+    files = _normal(table, table.live()) if table.has_vectors else _files_of(table.delta)
     if where is None:
         return files
     with reading(where):
-        uris = delta.file_uris(file_pruning_predicate=where)
-    wanted = {_relative(uri, delta.table_uri) for uri in uris}
+        uris = table.delta.file_uris(file_pruning_predicate=where)
+    wanted = {_relative(uri, table.delta.table_uri) for uri in uris}
     return [file for file in files if file.path in wanted]
 
 
@@ -62,6 +66,20 @@ def files_of(actions: pa.Table, partition_columns: Sequence[str]) -> list[DataFi
     columns += [_PREFIX + name for name in partition_columns]
     known = [name for name in columns if name in actions.schema.names]
     return [_file(row, partition_columns) for row in actions.select(known).to_pylist()]
+
+
+def files_at(table: LakeTable, version: int) -> list[DataFile]:
+    """The files of an older version. Raises TableError where the log no longer has them."""
+    if not table.has_vectors:
+        return _files_of(table.at(version))
+    return _normal(table, table.log().snapshot(version))
+
+
+def _files_of(delta: DeltaTable) -> list[DataFile]:
+    """The files of a snapshot that has no deletion vectors: delta-rs does not tell of them."""
+    names = list(delta.metadata().partition_columns)
+    columns = ["path", "size_bytes", "modification_time", "num_records", *(_PREFIX + name for name in names)]
+    return files_of(add_actions(delta, columns), names)
 
 
 def add_actions(delta: DeltaTable, columns: Iterable[str] | None = None) -> pa.Table:
@@ -104,7 +122,7 @@ def refuse_other_columns(table: LakeTable, where: str) -> None:
 
 def refuse_missing(store: pafs.FileSystem, files: Iterable[DataFile]) -> None:
     """Raise MissingFile when some of the files are not there; asks the store about each."""
-    wanted = [file.path for file in files]
+    wanted = stored_paths(files)
     infos = store.get_file_info(wanted) if wanted else []
     gone = [path for path, info in zip(wanted, infos, strict=True) if info.type != pafs.FileType.File]
     if gone:
@@ -112,11 +130,16 @@ def refuse_missing(store: pafs.FileSystem, files: Iterable[DataFile]) -> None:
 
 
 def read_rows(
-    table: LakeTable, files: Iterable[DataFile], schema: pa.Schema | None = None
+    table: LakeTable,
+    files: Iterable[DataFile],
+    schema: pa.Schema | None = None,
+    *,
+    only: Positions | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Every row of some files of the table, in their order, with the table's columns and types, or others.
 
-    Raises MissingFile, or TableError for a file that is no Parquet.
+    Rows that a deletion vector deletes are left out. With `only`, the rows at these positions of each file
+    are read, deleted or not. Raises MissingFile, or TableError for a file that is no Parquet.
     """
     wanted = table.schema if schema is None else schema
     for file in files:
@@ -125,8 +148,41 @@ def read_rows(
             # In one piece, which is one request to an object store; threads cost more than they bring.
             source = pa.BufferReader(stream.read_buffer()) if small else stream
             reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-            for batch in reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=not small):
+            columns = None if schema is None else schema.names
+            batches = reader.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=not small)
+            chosen = undeleted(table.store, file, batches) if only is None else rows_at(batches, only)
+            for batch in chosen:
                 yield conformed(batch, wanted, file.partition)
+
+
+def undeleted(
+    store: pafs.FileSystem, file: DataFile, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a file in their order, without those that its deletion vector deletes."""
+    if file.vector is None:
+        yield from batches
+        return
+    for batch, marks in _marked(batches, read_vector(store, file.vector)):
+        yield batch.filter(pa.array(~marks)) if marks.any() else batch
+
+
+def rows_at(batches: Iterable[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:
+    """Of all rows of a file, in their order, those at some positions."""
+    for batch, marks in _marked(batches, positions):
+        if marks.any():
+            yield batch.filter(pa.array(marks))
+
+
+def _marked(
+    batches: Iterable[pa.RecordBatch], positions: Positions
+) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
+    at = 0
+    for batch in batches:
+        first, end = np.searchsorted(positions, (at, at + batch.num_rows))
+        marks = np.zeros(batch.num_rows, np.bool_)
+        marks[positions[first:end] - at] = True
+        at += batch.num_rows
+        yield batch, marks
 
 
 def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:
@@ -185,6 +241,24 @@ def conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition) -> 
         else:
             columns.append(pa.nulls(rows.num_rows, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _normal(table: LakeTable, state: Snapshot) -> list[DataFile]:
+    """The files with their partition values in the order of the columns, and as they are written here."""
+    names, kinds = table.partition_columns, table.schema
+    if not names:
+        return list(state.files.values())
+    known: dict[Partition, Partition] = {}
+    found = []
+    for file in state.files.values():
+        if file.partition not in known:
+            values = dict(file.partition)
+            known[file.partition] = tuple(
+                (name, value_text(value_of(values.get(name), kinds.field(name).type).as_py()))
+                for name in names
+            )
+        found.append(replace(file, partition=known[file.partition]))
+    return found
 
 
 def _file(row: Mapping[str, Any], names: Sequence[str]) -> DataFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,18 @@ from lakefeed.stores import delta_options, store_errors, store_path
 from lakefeed.tables.admission import refuse_unfit
 from lakefeed.tables.log.checkpoint import last_checkpoint, read_transactions
 from lakefeed.tables.log.entry import read_entry
-from lakefeed.tables.log.log import Log
-from lakefeed.tables.log.write import OWN_ENTRY, entry_path, footprint, plain_folder, sync_entry, sync_folder
+from lakefeed.tables.log.live_files import LiveFiles
+from lakefeed.tables.log.log import Log, Snapshot
+from lakefeed.tables.log.vector import FEATURE
+from lakefeed.tables.log.write import (
+    OWN_ENTRY,
+    entry_path,
+    footprint,
+    plain_folder,
+    sync_entry,
+    sync_folder,
+    write_entry,
+)
 from lakefeed.tables.shape import Shape
 
 COMMIT_KEY = "lakefeed"
@@ -49,6 +59,7 @@ class LakeTable:
         self._shape: tuple[int, Shape] | None = None
         self._admitted: Shape | None = None
         self._digest: bytes | None = None
+        self._live = LiveFiles(store)
         with store_errors(self.path):
             # Before it is read: what replaces it meanwhile is noticed then.
             self._footprint = footprint(store, self.version)
@@ -176,6 +187,19 @@ class LakeTable:
         """The table properties."""
         return dict(self.shape.properties)
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether files of the table may have deletion vectors."""
+        return FEATURE in self.shape.features
+
+    def live(self) -> Snapshot:
+        """The files and positions at `version` with all that the log says, deletion vectors included.
+
+        Read from the log once, then kept. delta-rs does not tell which file has which vector.
+        """
+        with store_errors(self.path):
+            return self._live.at(self.version)
+
     def log(self) -> Log:
         """The log as it lies in the store now. Raises TableError where the table is gone."""
         found = Log.open(self.store)
@@ -296,6 +320,7 @@ class LakeTable:
         if Shape.of(fresh).table_id != self.shape.table_id or fresh.version() < self._read_to:
             raise self._replaced()
         self._delta, self._shape = fresh, None
+        self._live.forget()
 
     def _replaced(self) -> TableError:
         return TableError(
@@ -304,6 +329,25 @@ class LakeTable:
             f"writing to it. Look at its history, then start again: the run continues at the positions in "
             f"the log."
         )
+
+    def put(self, actions: Iterable[Mapping[str, Any]]) -> FileExistsError | None:
+        """Write the next entry, right behind the newest that has been read; only one writer can have it.
+
+        Returns the error of whoever came second. Raises TableError in an object store, where delta-rs writes
+        all entries, and can write none with deletion vectors or files of the change data feed.
+        """
+        folder = self.folder
+        if folder is None:
+            raise TableError(
+                f"{self.path}: deletion vectors and a change data feed can be written only to a table on a "
+                "disk.\nUse `updates: copy_on_write` without delta.enableChangeDataFeed, or another engine, "
+                "such as Spark."
+            )
+        try:
+            write_entry(folder, self.next_version, actions, durable=self.durable)
+        except FileExistsError as error:
+            return error
+        return None
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:
         """Run one of delta-rs's own table operations, then move to the version that it made."""

@@ -231,7 +231,7 @@ class Scheduler:
 
     def _files(self, job: UpkeepJob) -> dict[Partition, tuple[int, float]]:
         """How many files each partition has, and when the newest was added, in seconds since 1970."""
-        groups = by_partition(data_files(job.rewriter.table().delta))
+        groups = by_partition(data_files(job.rewriter.table()))
         return {
             partition: (len(files), max(file.modified for file in files) / 1000)
             for partition, files in groups.items()
@@ -243,7 +243,7 @@ class Scheduler:
         before = datetime.fromtimestamp(self._clock.now() - spec.age, UTC)
         condition = f"{quoted(spec.column)} < {_moment(table, spec.column, before)}"
         whole = spec.column in table.partition_columns
-        for partition in [()] if whole else by_partition(data_files(table.delta, condition)):
+        for partition in [()] if whole else by_partition(data_files(table, condition)):
             passing("delete_started")
             yield job.rewriter.delete(" AND ".join([condition, *partition_conditions(partition)]))
 
@@ -278,7 +278,7 @@ def _target_size(job: UpkeepJob) -> int:
     spec, table = job.upkeep.compact, job.rewriter.table()
     size = (spec.target_file_size if isinstance(spec, Compact) else None) or job.target_file_size
     most = job.handle.spec.max_rows_per_file if job.handle.spec else None
-    there = extent(data_files(table.delta)) if most else Extent()
+    there = extent(data_files(table)) if most else Extent()
     return min(size, max(1, there.bytes * most // there.rows)) if most and there.rows else size
 
 

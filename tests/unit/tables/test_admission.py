@@ -58,8 +58,7 @@ FEATURES = (
     "materializePartitionColumns", "whatComesNext",
 )  # fmt: skip
 READER_FEATURES = (
-    "deletionVectors", "v2Checkpoint", "typeWidening", "typeWidening-preview", "variantType",
-    "vacuumProtocolCheck",
+    "v2Checkpoint", "typeWidening", "typeWidening-preview", "variantType", "vacuumProtocolCheck",
 )  # fmt: skip
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

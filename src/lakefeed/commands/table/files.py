@@ -21,7 +21,7 @@ def files(
     limit: Annotated[int, typer.Option(min=1, help="How many files, smallest first.")] = 50,
 ) -> None:
     """Show the files of the newest version with size, rows and partition, smallest first."""
-    found = sorted(data_files(at.table.delta, where), key=lambda one: (one.size, one.path))
+    found = sorted(data_files(at.table, where), key=lambda one: (one.size, one.path))
     shown = found[:limit]
     if at.as_json:
         described = [

@@ -35,7 +35,7 @@ def advice(table: LakeTable, filters: Sequence[str] = ()) -> list[str]:
 
     `filters` are columns that queries filter by: each gets a word on how much such a query reads.
     """
-    files = data_files(table.delta)
+    files = data_files(table)
     return [
         *_retention(table),
         *_partitioning(table, files),

@@ -39,10 +39,15 @@ def contents_of(table: LakeTable, target_file_size: int) -> Contents:
     last, limit = table.delta.history(1), small_below(target_file_size)
     return Contents(
         version=table.version,
-        rows=0 if rows is None else pc.sum(rows).as_py() or 0,
+        rows=(0 if rows is None else pc.sum(rows).as_py() or 0) - _deleted(table),
         files=adds.num_rows,
         small_files=sum(int((np.from_dlpack(part) < limit).sum()) for part in sizes.chunks),
         size=pc.sum(sizes).as_py() or 0,
         last_commit=last[0]["timestamp"] / 1000 if last and "timestamp" in last[0] else None,
         partitions=adds.select(parts).group_by(parts).aggregate([]).num_rows if parts else 0,
     )
+
+
+def _deleted(table: LakeTable) -> int:
+    """Rows that are in the files and deleted by vectors, of which delta-rs does not tell."""
+    return sum(file.deleted for file in table.live().files.values()) if table.has_vectors else 0

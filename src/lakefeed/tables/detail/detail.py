@@ -92,7 +92,7 @@ def describe(
 ) -> Description:
     """Look at the newest version; reads the log and no data."""
     with store_errors(table.path):
-        files = data_files(table.delta)
+        files = data_files(table)
         metadata, protocol = table.delta.metadata(), table.delta.protocol()
         target = target_of(table)
         last = history(table, commits)
@@ -191,7 +191,7 @@ def _is_whole(entry: Entry, commit_info: Mapping[str, Any]) -> bool:
 
 
 def _rows_of(files: Sequence[DataFile]) -> int | None:
-    return None if any(file.has_vector for file in files) else row_count(files)
+    return row_count(files)
 
 
 def _less_kept(written: int | None, gone: int | None, added: int | None) -> tuple[int | None, int | None]:
@@ -203,8 +203,6 @@ def _less_kept(written: int | None, gone: int | None, added: int | None) -> tupl
 
 def _rows_gone(table: LakeTable, entry: Entry) -> int | None:
     """How many rows the files held that a version took away; None where the log no longer says."""
-    if any(file.has_vector for file in entry.removes):
-        return None
     try:
         files = table.log().snapshot(entry.version - 1).files
     except TableError:

@@ -16,10 +16,10 @@ from lakefeed.tables.log.entry import LOG, read_entry
 
 _NAME = re.compile(r"(\d{20})\.checkpoint(?:\.\d+\.(\d+)|\.[0-9a-fA-F-]{36})?\.(?:parquet|json)")
 _IN_SIDECARS = {"add", "remove"}
-_ADD = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector.storageType")
+_ADD = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")
 _COLUMNS = {
     "add": [f"add.{name}" for name in _ADD],
-    "remove": ["remove.path", "remove.deletionTimestamp"],
+    "remove": ["remove.path", "remove.deletionTimestamp", "remove.deletionVector"],
     "sidecar": ["sidecar.path"],
 }
 """What of an action is read from Parquet files; of others all is."""

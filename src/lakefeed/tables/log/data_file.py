@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 import orjson
 
 from lakefeed.figures import readable_size
+from lakefeed.tables.log.vector import DeletionVector
 from lakefeed.text import counted
 
 Partition = tuple[tuple[str, str | None], ...]
@@ -25,28 +26,38 @@ class DataFile:
     """The path as the log has it: URL-encoded."""
     size: int
     rows: int | None
-    """None without statistics."""
+    """Those that a reader sees, without deleted ones; None without statistics."""
     partition: Partition = ()
     modified: int = 0
     """When it was written, of a removed file when it was removed; milliseconds since 1970."""
     data_change: bool = True
     """Whether its rows come or go with it: a compaction changes files only."""
-    has_vector: bool = False
-    """Whether a deletion vector marks rows of it as deleted, so that it holds fewer than `rows`."""
+    vector: DeletionVector | None = None
+    """Which of its rows are deleted."""
+    stats: str | None = field(default=None, repr=False, compare=False)
+    """Its statistics as the log has them."""
+
+    @property
+    def deleted(self) -> int:
+        """How many of its rows are deleted and still in it."""
+        return self.vector.cardinality if self.vector else 0
 
     @classmethod
     def of(cls, action: Mapping[str, Any]) -> DataFile:
         """The file of an `add`, `remove` or `cdc` action."""
         stats = action.get("stats")
+        records = orjson.loads(stats).get("numRecords") if stats else None
+        vector = DeletionVector.of(action.get("deletionVector"))
         return cls(
             unquote(action["path"]),
             action["path"],
             action.get("size") or 0,
-            orjson.loads(stats).get("numRecords") if stats else None,
+            records - vector.cardinality if vector and records is not None else records,
             tuple(dict(action.get("partitionValues") or ()).items()),
             action.get("modificationTime") or action.get("deletionTimestamp") or 0,
             action.get("dataChange", True),
-            bool(action.get("deletionVector")),
+            vector,
+            stats,
         )
 
 
@@ -81,6 +92,13 @@ def row_count(files: Iterable[DataFile | None]) -> int | None:
             return None
         total += file.rows
     return total
+
+
+def stored_paths(files: Iterable[DataFile]) -> list[str]:
+    """What must be in the store for these files to be read: themselves, and their deletion vectors."""
+    some = list(files)
+    vectors = {file.vector.path for file in some if file.vector}
+    return [*(file.path for file in some), *sorted(path for path in vectors if path)]
 
 
 def small_below(target_size: int) -> int:

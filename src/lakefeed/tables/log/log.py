@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 from lakefeed.errors import TableError
 from lakefeed.stores import store_errors, store_path
 from lakefeed.tables.log.checkpoint import checkpoints
-from lakefeed.tables.log.data_file import DataFile, row_count
+from lakefeed.tables.log.data_file import DataFile, row_count, stored_paths
 from lakefeed.tables.log.entry import LOG, Entry, read_entry
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -140,9 +140,16 @@ class Log:
         return next((action for _, action in self._checkpoint_actions("metaData")), None)
 
     def removed(self) -> dict[str, int]:
-        """What the newest checkpoint knows as removed, by path, with when (milliseconds since 1970)."""
-        files = (DataFile.of(action) for _, action in self._checkpoint_actions("remove"))
-        return {file.path: file.modified for file in files}
+        """What the newest checkpoint knows as removed, by path, with when (milliseconds since 1970).
+
+        Deletion vectors are among it, as theirs are files too.
+        """
+        found: dict[str, int] = {}
+        for _, action in self._checkpoint_actions("remove"):
+            file = DataFile.of(action)
+            for path in stored_paths([file]):
+                found[path] = max(file.modified, found.get(path, 0))
+        return found
 
     def _checkpoint_actions(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if self.checkpoints:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from deltalake import DeltaTable
 
 from lakefeed import __version__
 from lakefeed.stores import local_folder, sync
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.vector import DeletionVector
 
 _LOG = "_delta_log"
 OWN_ENTRY = "lakefeed:"
@@ -57,7 +59,13 @@ def footprint(store: pafs.FileSystem, version: int) -> Hashable | None:
 
 
 def add_action(
-    path: str, size: int, partition_values: Mapping[str, str | None], stats: str, now: int
+    path: str,
+    size: int,
+    partition_values: Mapping[str, str | None],
+    stats: str,
+    now: int,
+    *,
+    data_change: bool = True,
 ) -> dict[str, Any]:
     """A file that the entry adds. `path` is as it lies on the disk."""
     return {
@@ -66,24 +74,55 @@ def add_action(
             "partitionValues": dict(partition_values),
             "size": size,
             "modificationTime": now,
-            "dataChange": True,
+            "dataChange": data_change,
             "stats": stats,
         }
     }
 
 
-def remove_action(
-    logged: str, size: int, partition_values: Mapping[str, str | None], now: int
-) -> dict[str, Any]:
-    """A file that the entry removes, with its rows. `logged` is its path as the log has it."""
+def remove_action(file: DataFile, now: int, *, data_change: bool = True) -> dict[str, Any]:
+    """A file that the entry removes. Which one it is, is told by its path and its deletion vector."""
+    vector = {"deletionVector": file.vector.action} if file.vector else {}
     return {
         "remove": {
-            "path": logged,
+            "path": file.logged,
             "deletionTimestamp": now,
-            "dataChange": True,
+            "dataChange": data_change,
             "extendedFileMetadata": True,
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+            **vector,
+        }
+    }
+
+
+def marked_actions(file: DataFile, vector: DeletionVector, now: int) -> Iterator[dict[str, Any]]:
+    """A file that stays in the table, with another deletion vector than it had."""
+    stats = orjson.loads(file.stats) if file.stats else {}
+    # What the statistics say of the smallest and largest value is true, though such a row may be deleted.
+    stats["tightBounds"] = False
+    yield remove_action(file, now)
+    yield {
+        "add": {
+            "path": file.logged,
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+            "modificationTime": file.modified or now,
+            "dataChange": True,
+            "stats": orjson.dumps(stats).decode(),
+            "deletionVector": vector.action,
+        }
+    }
+
+
+def feed_action(path: str, size: int, partition_values: Mapping[str, str | None]) -> dict[str, Any]:
+    """A file of the change data feed. `path` is as it lies on the disk."""
+    return {
+        "cdc": {
+            "path": quote(path, safe=UNQUOTED),
             "partitionValues": dict(partition_values),
             "size": size,
+            "dataChange": False,
         }
     }
 

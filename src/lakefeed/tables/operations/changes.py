@@ -11,12 +11,15 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakefeed.errors import UsageError
 from lakefeed.tables.data_files import MissingFile, read_rows
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.entry import Entry
+from lakefeed.tables.log.roaring import NONE, Positions
+from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.table import LakeTable
 
@@ -95,7 +98,7 @@ def _is_on(properties: dict[str, Any]) -> bool:
 
 
 def _refuse_gaps(table: LakeTable, wanted: list[Entry]) -> None:
-    """Raise UsageError at a version that took rows away while the feed was off, or with deletion vectors."""
+    """Raise UsageError at a version that took rows away while the feed was off."""
     on = _is_on(dict(table.at(wanted[0].version).metadata().configuration))
     for entry in wanted:
         if entry.metadata is not None:
@@ -106,11 +109,6 @@ def _refuse_gaps(table: LakeTable, wanted: list[Entry]) -> None:
                 f"{table.path}: the change data feed was off at version {entry.version}.\n"
                 "Start with the version that turned it on: see lakefeed table history."
             )
-        if not entry.changes and any(file.has_vector for file in changing):
-            raise UsageError(
-                f"{table.path}: version {entry.version} marked rows as deleted in deletion vectors, which "
-                "`table changes` does not read.\nUse the engine that wrote it, such as Spark."
-            )
 
 
 def _rows(table: LakeTable, wanted: list[Entry]) -> Iterator[pa.RecordBatch]:
@@ -119,18 +117,39 @@ def _rows(table: LakeTable, wanted: list[Entry]) -> Iterator[pa.RecordBatch]:
             with_type = table.schema.append(pa.field(TYPE, pa.string()))
             yield from _read(table, entry, entry.changes, None, with_type)
             continue
-        for kind, files in (("delete", entry.removes), ("insert", entry.adds)):
-            changing = [file for file in files if file.data_change]
+        gone = {file.path: file for file in entry.removes if file.data_change}
+        come = {file.path: file for file in entry.adds if file.data_change}
+        stayed = gone.keys() & come.keys()
+        for path in sorted(stayed):
+            yield from _of_vectors(table, entry, gone[path], come[path])
+        for kind, files in (("delete", gone), ("insert", come)):
+            changing = [file for path, file in files.items() if path not in stayed]
             yield from _read(table, entry, changing, kind, table.schema)
 
 
+def _of_vectors(table: LakeTable, entry: Entry, old: DataFile, new: DataFile) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that stayed, and of which others are deleted than before."""
+    before, after = (read_vector(table.store, one.vector) if one.vector else NONE for one in (old, new))
+    for kind, positions in (
+        ("delete", np.setdiff1d(after, before, assume_unique=True)),
+        ("insert", np.setdiff1d(before, after, assume_unique=True)),
+    ):
+        if len(positions):
+            yield from _read(table, entry, [new], kind, table.schema, positions)
+
+
 def _read(
-    table: LakeTable, entry: Entry, files: list[DataFile], kind: str | None, schema: pa.Schema
+    table: LakeTable,
+    entry: Entry,
+    files: list[DataFile],
+    kind: str | None,
+    schema: pa.Schema,
+    only: Positions | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some files with what a reader of changes wants to know; `kind` is None where files say."""
     for file in files:
         try:
-            for rows in read_rows(table, [file], schema):
+            for rows in read_rows(table, [file], schema, only=only):
                 yield _marked(rows, entry, kind)
         except MissingFile:
             raise UsageError(

@@ -37,14 +37,14 @@ def plan(table: LakeTable, where: str) -> DeletePlan:
         where,
         count_rows(table, where),
         extent(touched),
-        extent(data_files(table.delta)),
+        extent(data_files(table)),
         codec_of(table.store, touched),
     )
 
 
 def run(table: LakeTable, plan: DeletePlan, commit_info: CommitInfo) -> Report:
     """Delete in one commit. Raises Conflict when rows were added meanwhile that it has not seen."""
-    before = extent(data_files(table.delta))
+    before = extent(data_files(table))
     if not plan.rows:
         return Report("delete", before, before)
 
@@ -54,7 +54,7 @@ def run(table: LakeTable, plan: DeletePlan, commit_info: CommitInfo) -> Report:
         delta.delete(plan.where, writer_properties=written, commit_properties=properties)
 
     made = change(table, {**commit_info, "where": plan.where}, delete)
-    return Report("delete", before, extent(data_files(table.delta)), made)
+    return Report("delete", before, extent(data_files(table)), made)
 
 
 def touched_files(table: LakeTable, operation: str, where: str) -> list[DataFile]:
@@ -62,7 +62,7 @@ def touched_files(table: LakeTable, operation: str, where: str) -> list[DataFile
     refuse_unkept(table, operation)
     refuse_append_only(table, operation)
     table.refresh()
-    touched = data_files(table.delta, where)
+    touched = data_files(table, where)
     refuse_missing(table.store, touched)
     refuse_respelled(table, touched)
     refuse_unwritable(table, touched)

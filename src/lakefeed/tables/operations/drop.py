@@ -45,7 +45,7 @@ def plan(table: LakeTable) -> DropPlan:
     left = [path for path in found.strange if path not in own]
     return DropPlan(
         table.version,
-        extent(data_files(table.delta)),
+        extent(data_files(table)),
         (*found.data, *found.changes, *found.vectors, *entries_newest_first, *checkpoints),
         (*found.nested, *found.links, *left),
         tuple(sorted(table.transactions)),

@@ -103,7 +103,7 @@ def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ())
 
 def run(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> Report:
     """Change the properties in one commit."""
-    whole = extent(data_files(table.delta))
+    whole = extent(data_files(table))
     info = {**commit_info, "set": dict(plan.changed), "unset": list(plan.unset)}
     if plan.nothing:
         return Report("properties", whole, whole)

@@ -59,7 +59,7 @@ def plan(
             raise UsageError(f"--partition-by: the table has no column {name!r}{suggestion(name, names)}")
     if set(partition_by) == set(names):
         raise UsageError("--partition-by names every column; at least one must be left for the files.")
-    files = data_files(table.delta)
+    files = data_files(table)
     refuse_respelled(table, files)
     return RepartitionPlan(
         table.version,
@@ -76,7 +76,7 @@ def run(
     table: LakeTable, plan: RepartitionPlan, commit_info: CommitInfo, shape: Shape = lambda rows: rows
 ) -> Report:
     """Write every row again, in one commit. Raises Conflict when anything has landed meanwhile."""
-    before = extent(data_files(table.delta))
+    before = extent(data_files(table))
     other = {one.name: one for one in plan.retyped}
     schema = pa.schema([*(other.get(one.name, one) for one in table.schema), *plan.added_columns])
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def run(
 
     # delta-rs keeps what was appended since, in files of the old layout: nothing may come between.
     made = change(table, info, write, tries=1, only_next=True)
-    return Report("layout", before, extent(data_files(table.delta)), made)
+    return Report("layout", before, extent(data_files(table)), made)
 
 
 def _rows(table: LakeTable, delta: DeltaTable, schema: pa.Schema, shape: Shape) -> Iterator[pa.RecordBatch]:

@@ -46,7 +46,7 @@ class Rows:
         store = open_store(folder or ".", storage)
         with store_errors(path):
             if not single and (delta := _delta_at(path, storage)):
-                count = sum(file.rows or 0 for file in data_files(delta))
+                count = sum(file.rows or 0 for file in data_files(LakeTable(path, delta, store)))
                 return cls(path, pa.schema(delta.schema().to_arrow()), count, delta, store)
             files = (name,) if single else tuple(file.path for file in listing(store, ()).data)
             try:
@@ -96,7 +96,7 @@ def plan(table: LakeTable, where: str, source: Rows) -> ReplacePlan:
     touched = touched_files(table, "replace", where)
     _check_columns(table, source)
     removed = count_rows(table, where)
-    whole = extent(data_files(table.delta))
+    whole = extent(data_files(table))
     return ReplacePlan(
         table.version, where, removed, source, extent(touched), whole, codec_of(table.store, touched)
     )
@@ -104,7 +104,7 @@ def plan(table: LakeTable, where: str, source: Rows) -> ReplacePlan:
 
 def run(table: LakeTable, plan: ReplacePlan, commit_info: CommitInfo) -> Report:
     """Replace in one commit. Raises TableError, and changes nothing, when a new row does not meet `where`."""
-    before = extent(data_files(table.delta))
+    before = extent(data_files(table))
     written = WriterProperties(compression=plan.codec)  # type: ignore[arg-type]
     info = {**commit_info, "where": plan.where, "from": plan.source.path}
 
@@ -130,7 +130,7 @@ def run(table: LakeTable, plan: ReplacePlan, commit_info: CommitInfo) -> Report:
             ) from error
 
     made = change(table, info, replace)
-    return Report("replace", before, extent(data_files(table.delta)), made)
+    return Report("replace", before, extent(data_files(table)), made)
 
 
 def _delta_at(path: str, storage: Mapping[str, str]) -> DeltaTable | None:

@@ -12,10 +12,10 @@ from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import store_errors
-from lakefeed.tables.data_files import data_files, refuse_respelled
+from lakefeed.tables.data_files import data_files, files_at, refuse_respelled
 from lakefeed.tables.detail.detail import instant
 from lakefeed.tables.log.checkpoint import read_transactions
-from lakefeed.tables.log.data_file import Extent, extent
+from lakefeed.tables.log.data_file import Extent, extent, stored_paths
 from lakefeed.tables.operations.operation import CommitInfo, Report, change
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.table import LakeTable
@@ -43,12 +43,13 @@ def plan(table: LakeTable, to: int | dt.datetime) -> RestorePlan:
     refuse_append_only(table, "restore")
     old = _old_version(table, to)
     table.refresh()
-    now = {file.path: file for file in data_files(table.delta)}
-    then = {file.path: file for file in data_files(old)}
-    back = [file for path, file in then.items() if path not in now]
-    away = [file for path, file in now.items() if path not in then]
+    now = {file.path: file for file in data_files(table)}
+    then = {file.path: file for file in files_at(table, old.version())}
+    # The same file with other rows deleted is another one.
+    back = [file for path, file in then.items() if path not in now or now[path].vector != file.vector]
+    away = [file for path, file in now.items() if path not in then or then[path].vector != file.vector]
     refuse_respelled(table, [*back, *away])
-    _refuse_missing(table, old.version(), [file.path for file in back])
+    _refuse_missing(table, old.version(), stored_paths(back))
     return RestorePlan(
         table.version,
         old.version(),
@@ -79,13 +80,13 @@ def refuse_moved(table: LakeTable, plan: RestorePlan, file: str = "FILE") -> Non
 
 def run(table: LakeTable, plan: RestorePlan, commit_info: CommitInfo) -> Report:
     """Restore in one commit; the positions in the log stay as they are (see `refuse_moved`)."""
-    before = extent(data_files(table.delta))
+    before = extent(data_files(table))
 
     def restore(delta: DeltaTable, properties: CommitProperties) -> None:
         delta.restore(plan.to_version, commit_properties=properties)
 
     made = change(table, {**commit_info, "to_version": plan.to_version}, restore, tries=1)
-    return Report("restore", before, extent(data_files(table.delta)), made)
+    return Report("restore", before, extent(data_files(table)), made)
 
 
 def _old_version(table: LakeTable, to: int | dt.datetime) -> DeltaTable:

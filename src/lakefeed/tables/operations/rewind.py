@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError
 
 from lakefeed.errors import TableError, UsageError
 from lakefeed.tables.detail.detail import instant
+from lakefeed.tables.log.data_file import stored_paths
 from lakefeed.tables.log.entry import Entry
 from lakefeed.tables.log.listing import file_sizes
 from lakefeed.tables.log.log import Log, Snapshot
@@ -122,7 +123,7 @@ def _time(log: Log, version: int) -> str | None:
 
 
 def _refuse_vacuumed(log: Log, then: Snapshot, now: Snapshot) -> None:
-    wanted = [path for path in then.files if path not in now.files]
+    wanted = sorted({*stored_paths(then.files.values())} - {*stored_paths(now.files.values())})
     sizes = file_sizes(log.store) if wanted else {}
     gone = [path for path in wanted if path not in sizes]
     if gone:

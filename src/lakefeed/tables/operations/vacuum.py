@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 from lakefeed.errors import TableError
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files
-from lakefeed.tables.log.data_file import Extent, extent
+from lakefeed.tables.log.data_file import Extent, extent, stored_paths
 from lakefeed.tables.log.listing import Found, companion, listing
 from lakefeed.tables.operations.operation import CommitInfo, Report, record
 from lakefeed.tables.protocol import refuse_unkept
@@ -68,7 +68,7 @@ def plan(
     with store_errors(table.path):
         found = listing(table.store, table.partition_columns)
         needed, known = _needed(table, int((now - seconds) * 1000))
-    candidates = [file for file in [*found.data, *found.changes] if file.path not in needed]
+    candidates = [file for file in [*found.data, *found.changes, *found.vectors] if file.path not in needed]
     old = tuple(file for file in candidates if _is_old(file, file.path in known, now, seconds))
     young = [file for file in candidates if file not in set(old)]
     return VacuumPlan(
@@ -88,7 +88,7 @@ def run(
     The commit that records it comes first, so that the log knows of whatever is deleted.
     """
     table.refresh()
-    live = extent(data_files(table.delta))
+    live = extent(data_files(table))
     with store_errors(table.path):
         needed, _ = _needed(table, int((time.time() - plan.retain) * 1000))
     files = [file for file in plan.files if file.path not in needed]
@@ -112,18 +112,18 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
     """
     log = table.log()
     removed = log.removed()
-    needed = {file.path for file in data_files(table.delta)}
+    needed = set(stored_paths(data_files(table)))
     needed |= {path for path, at in removed.items() if at >= since}
     known = needed | removed.keys()
     # A checkpoint holds what was removed within the table's own retention. So the entries before it, of which
     # a stream makes many thousands a day, matter only to a retention that is longer.
     longer = time.time() - since / 1000 > retention(table.properties, DELETED_FILES)
     for entry in log.entries(0 if longer else log.newest_checkpoint + 1):
-        paths = {file.path for file in (*entry.adds, *entry.removes, *entry.changes)}
+        paths = set(stored_paths((*entry.adds, *entry.removes, *entry.changes)))
         known |= paths
         if entry.timestamp >= since:
             needed |= paths
-        needed |= {file.path for file in entry.removes if file.modified >= since}
+        needed |= set(stored_paths(file for file in entry.removes if file.modified >= since))
     return needed, known
 
 
@@ -142,7 +142,7 @@ def _delete(store: pafs.FileSystem, path: str) -> None:
 
 def _refuse_absolute(table: LakeTable) -> None:
     """What the log names by an absolute path looks like a path that it does not name."""
-    paths = [file.path for file in data_files(table.delta)]
+    paths = [file.path for file in data_files(table)]
     absolute = [path for path in paths if path.startswith("/") or "://" in path]
     if absolute:
         raise TableError(

@@ -68,7 +68,7 @@ def plan(
         for partition, group in groups.items()
         if len(group) >= max(2, min_files) and (expected := _expected(group, target)) < len(group)
     )
-    whole = extent(files if where is None else data_files(table.delta))
+    whole = extent(files if where is None else data_files(table))
     return CompactPlan(table.version, target, steps, whole, codec_of(table.store, files))
 
 

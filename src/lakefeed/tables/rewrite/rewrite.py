@@ -19,16 +19,18 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from lakefeed.backoff import backoff
-from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable, TableError
+from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable
 from lakefeed.files import WrittenFile
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files, refuse_other_columns, refuse_respelled
 from lakefeed.tables.log.data_file import DataFile, Extent, Partition, extent
 from lakefeed.tables.log.entry import read_entry
+from lakefeed.tables.log.write import add_action, remove_action
+from lakefeed.tables.log.write import commit_info as info_action
 from lakefeed.tables.operations.operation import CommitInfo, Report
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of, commit_metadata, commit_properties
 
 _TRIES = 20
 _FIRST_WAIT = 0.02
@@ -99,7 +101,7 @@ def run(
     for step in plan.steps:
         made.append(plan.run_step(table, step, commit_info, writers))
         on_step(step)
-    return Report(plan.kind, plan.table, extent(data_files(table.delta)), tuple(made))
+    return Report(plan.kind, plan.table, extent(data_files(table)), tuple(made))
 
 
 def files_to_rewrite(table: LakeTable, operation: str, where: str | None) -> list[DataFile]:
@@ -108,11 +110,10 @@ def files_to_rewrite(table: LakeTable, operation: str, where: str | None) -> lis
     Raises TableError for a table that this would break.
     """
     refuse_unkept(table, operation)
-    _refuse_vectors(table)
     if where is not None:
         refuse_other_columns(table, where)
     table.refresh()
-    files = data_files(table.delta, where)
+    files = data_files(table, where)
     refuse_respelled(table, files)
     return files
 
@@ -142,19 +143,6 @@ def rewrite(
         raise
 
 
-def _refuse_vectors(table: LakeTable) -> None:
-    """Raise TableError when deletion vectors hide rows: reading files alone would bring them back."""
-    if "deletionVectors" not in (table.delta.protocol().reader_features or ()):
-        return
-    with store_errors(table.path):
-        masked = pa.RecordBatchReader.from_stream(table.delta.deletion_vectors()).read_all().num_rows
-    if masked:
-        raise TableError(
-            f"{table.path}: {masked} of the table's files have deletion vectors, which `table optimize` "
-            "cannot keep.\nRun Spark's REORG TABLE ... APPLY (PURGE) first."
-        )
-
-
 def _replace(
     table: LakeTable,
     old: Sequence[DataFile],
@@ -163,9 +151,11 @@ def _replace(
     commit_info: CommitInfo,
 ) -> int:
     table.refresh()
-    gone = {file.path for file in old} - {file.path for file in data_files(table.delta)}
+    there = {file.path: file.vector for file in data_files(table)}
+    # A file of which others are deleted rows by now is not the one that was read.
+    gone = [file.path for file in old if file.path not in there or there[file.path] != file.vector]
     if gone:
-        raise _conflict(table, next(iter(gone)))
+        raise _conflict(table, gone[0])
     token = uuid.uuid4().hex
     failure: Exception | None = None
     for attempt in range(_TRIES):
@@ -185,6 +175,37 @@ def _replace(
 def _try(
     table: LakeTable, old: Sequence[DataFile], new: Sequence[WrittenFile], commit_info: CommitInfo
 ) -> Exception | None:
+    try:
+        with store_errors(table.path):
+            if any(file.vector for file in old):
+                return _write(table, old, new, commit_info)
+            _commit_by_delta(table, old, new, commit_info)
+    except (CommitFailedError, LakefeedError) as error:
+        if isinstance(error, LakefeedError) and not error.retryable:
+            raise
+        return error
+    return None
+
+
+def _write(
+    table: LakeTable, old: Sequence[DataFile], new: Sequence[WrittenFile], info: CommitInfo
+) -> FileExistsError | None:
+    """Write the entry behind the version that has been looked at: delta-rs cannot name a vector."""
+    now = int(time.time() * 1000)
+    actions = [
+        info_action(table.partition_columns, commit_metadata(info), now, blind=False),
+        *(remove_action(file, now, data_change=False) for file in old),
+        *(
+            add_action(file.path, file.size, file.partition_values, file.stats, now, data_change=False)
+            for file in new
+        ),
+    ]
+    return table.put(actions)
+
+
+def _commit_by_delta(
+    table: LakeTable, old: Sequence[DataFile], new: Sequence[WrittenFile], commit_info: CommitInfo
+) -> None:
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
         RemoveAction(file.path, False, now, file.size, dict(file.partition)) for file in old
@@ -196,16 +217,9 @@ def _try(
     # Only right behind the version that has been looked at: delta-rs would pass commits that remove the same.
     properties.max_commit_retries = 0
     properties.custom_metadata = {**(properties.custom_metadata or {}), "isBlindAppend": False}
-    try:
-        with store_errors(table.path):
-            table.delta.create_write_transaction(
-                actions, "append", table.delta.schema(), table.partition_columns, commit_properties=properties
-            )
-    except (CommitFailedError, LakefeedError) as error:
-        if isinstance(error, LakefeedError) and not error.retryable:
-            raise
-        return error
-    return None
+    table.delta.create_write_transaction(
+        actions, "append", table.delta.schema(), table.partition_columns, commit_properties=properties
+    )
 
 
 def _check_between(table: LakeTable, seen: int, paths: set[str]) -> None:

@@ -30,7 +30,7 @@ def due_for_compaction(
     """
     plans = [_plan(table, max(2, target_size // part), min_files, where) for part in _PARTS]
     chosen: list[Due] = []
-    for partition, files in by_partition(data_files(table.delta, where)).items():
+    for partition, files in by_partition(data_files(table, where)).items():
         if max(file.modified for file in files) / 1000 < cold_before:
             chosen += _final(plans[0], partition, files)
         else:

@@ -69,7 +69,7 @@ def plan(
         new = [file for file in group if file.path not in done]
         if new:
             steps.append(ZOrderStep(partition, tuple(group), extent(new)))
-    whole = extent(files if where is None else data_files(table.delta))
+    whole = extent(files if where is None else data_files(table))
     target, codec = target_size or target_of(table), codec_of(table.store, files)
     return ZOrderPlan(table.version, target, tuple(steps), whole, codec, tuple(columns))
 

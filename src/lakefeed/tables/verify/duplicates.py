@@ -15,6 +15,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.stores import store_errors, store_path
+from lakefeed.tables.data_files import undeleted
 from lakefeed.tables.log.data_file import DataFile
 
 Origin = tuple[Any, ...]
@@ -164,13 +165,14 @@ def _batches(
     """The offsets and timestamps of one file, by partition of the source; counts what it passes."""
     with store_errors(store_path(store)):
         parquet = pq.ParquetFile(store.open_input_file(file.path))
-        found.lengths[file.path] = parquet.metadata.num_rows
-        found.rows += parquet.metadata.num_rows
+        rows_there = parquet.metadata.num_rows - file.deleted
+        found.lengths[file.path] = rows_there
+        found.rows += rows_there
         names = [*columns.partition, columns.offset, columns.timestamp]
         if not set(names) <= set(parquet.schema_arrow.names):
-            found.without_origin += parquet.metadata.num_rows
+            found.without_origin += rows_there
             return
-        for batch in map(_plain, parquet.iter_batches(columns=names)):
+        for batch in map(_plain, undeleted(store, file, parquet.iter_batches(columns=names))):
             rows = batch.filter(pc.is_valid(batch.column(columns.offset)))
             found.without_origin += batch.num_rows - rows.num_rows
             yield from _by_partition(rows, columns)

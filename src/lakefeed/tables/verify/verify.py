@@ -351,7 +351,7 @@ def _check_files(log: Log, verified: VerifiedLog) -> None:
             absent.append(file)
         elif sizes[file.path] != file.size:
             other.append(file)
-    verified.missing = {file.path for file in absent}
+    verified.missing = {file.path for file in absent} | _without_vectors(verified, sizes)
     for file in absent[:_MOST_NAMED]:
         rows = "" if file.rows is None else f" with {counted(file.rows, 'row')}"
         verified.findings.append(Finding("file", f"{file.path}{rows} is missing", verified.version))
@@ -366,6 +366,20 @@ def _check_files(log: Log, verified: VerifiedLog) -> None:
         verified.unchecked.append(
             f"{counted(elsewhere, 'file')} lie outside of the table and were not looked at"
         )
+
+
+def _without_vectors(verified: VerifiedLog, sizes: Mapping[str, int]) -> set[str]:
+    """Files whose deleted rows are not known, as the file of their deletion vector is missing."""
+    lacking: dict[str, list[DataFile]] = {}
+    for file in verified.snapshot.files.values():
+        path = file.vector.path if file.vector else None
+        if path and not path.startswith("/") and "://" not in path and path not in sizes:
+            lacking.setdefault(path, []).append(file)
+    for path, files in list(lacking.items())[:_MOST_NAMED]:
+        deleted = counted(sum(file.deleted for file in files), "row")
+        text = f"{path} is missing, which says that {deleted} of {counted(len(files), 'file')} are deleted"
+        verified.findings.append(Finding("file", text, verified.version))
+    return {file.path for files in lacking.values() for file in files}
 
 
 def _total(value: Any) -> int:

@@ -16,7 +16,13 @@ from lakefeed.backoff import backoff
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
 from lakefeed.stores import local_folder, store_errors
 from lakefeed.tables.data_files import refuse_respelled
-from lakefeed.tables.log.write import add_action, commit_info, remove_action, write_entry
+from lakefeed.tables.log.write import (
+    add_action,
+    commit_info,
+    feed_action,
+    marked_actions,
+    remove_action,
+)
 from lakefeed.tables.operations.checkpoint import checkpoint_when_due
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_metadata, commit_properties
@@ -171,9 +177,8 @@ class _Effort:
 def _try(table: LakeTable, entry: NewEntry, token: str) -> Exception | None:
     try:
         with store_errors(table.path):
-            folder = table.folder
-            if folder is not None:
-                return _write(table, entry, token, folder)
+            if table.folder is not None or entry.is_own:
+                return _write(table, entry, token)
             _commit_by_delta(table, entry, token)
     except (CommitFailedError, LakefeedError) as error:
         if isinstance(error, LakefeedError) and not error.retryable:
@@ -182,21 +187,19 @@ def _try(table: LakeTable, entry: NewEntry, token: str) -> Exception | None:
     return None
 
 
-def _write(table: LakeTable, entry: NewEntry, token: str, folder: Path) -> FileExistsError | None:
+def _write(table: LakeTable, entry: NewEntry, token: str) -> FileExistsError | None:
     """Write the entry behind the newest that has been read; only one writer can have it."""
     now = int(time.time() * 1000)
     metadata = commit_metadata({**entry.commit_info, "commit": token})
     actions = [
         commit_info(table.partition_columns, metadata, now, blind=entry.blind),
-        *(remove_action(file.logged, file.size, dict(file.partition), now) for file in entry.removed),
+        *(remove_action(file, now) for file in entry.removed),
+        *(action for file, vector in entry.marked for action in marked_actions(file, vector, now)),
         *(add_action(file.path, file.size, file.partition_values, file.stats, now) for file in entry.added),
+        *(feed_action(file.path, file.size, file.partition_values) for file in entry.feed),
         *({"txn": {"appId": name, "version": to}} for name, to in entry.transactions.items()),
     ]
-    try:
-        write_entry(folder, table.next_version, actions, durable=table.durable)
-    except FileExistsError as error:
-        return error
-    return None
+    return table.put(actions)
 
 
 def _commit_by_delta(table: LakeTable, entry: NewEntry, token: str) -> None:

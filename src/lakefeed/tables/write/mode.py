@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from lakefeed.files import WrittenFile
 from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.vector import DeletionVector
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 
@@ -47,8 +48,17 @@ class NewEntry:
     commit_info: Mapping[str, Any]
     removed: Sequence[DataFile] = ()
     """Files of the version before."""
+    marked: Sequence[tuple[DataFile, DeletionVector]] = ()
+    """Files of the version before that stay, each with the deletion vector that it gets."""
+    feed: Sequence[WrittenFile] = ()
+    """Files of the change data feed, which say what the entry changes row by row."""
     blind: bool = True
     """Whether it was decided without a look at these files; otherwise it stands right behind that version."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it holds what delta-rs cannot write: deletion vectors, or files of the change feed."""
+        return bool(self.marked or self.feed) or any(file.vector for file in self.removed)
 
 
 class WriteMode(Protocol):

@@ -51,7 +51,7 @@ class OverwriteMode:
         if self.is_open(table):
             return NewEntry(change.files, change.transactions, {**change.commit_info, "run": run})
         self.check(table.shape, table.path)
-        gone = data_files(table.delta)
+        gone = data_files(table)
         rows = [file.rows for file in gone]
         told = {
             "kind": "overwrite",

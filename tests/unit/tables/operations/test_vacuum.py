@@ -16,27 +16,9 @@ from lakefeed.tables.retention import DAY, interval_seconds
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
-from support.delta_tables import ids, make_old, open_any, write_table
+from support.delta_tables import age_log, ids, make_old, open_any, write_table
 
 ACCOUNT = operation_info("vacuum", by="command", reason="disk is full")
-
-
-def age_log(path: Path, days: float) -> None:
-    """Let the log tell that everything happened days ago."""
-    for entry in (path / "_delta_log").glob("*.json"):
-        actions = entry.read_text()
-        for key in ("timestamp", "deletionTimestamp"):
-            actions = _shift(actions, f'"{key}":', int(days * DAY * 1000))
-        entry.write_text(actions)
-    make_old(path, days)
-
-
-def _shift(text: str, key: str, by: int) -> str:
-    head, *parts = text.split(key)
-    for part in parts:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        head += f"{key}{int(digits) - by}{part[len(digits) :]}"
-    return head
 
 
 def overwritten(path: Path, days: float = 30) -> LakeTable:
@@ -117,7 +99,6 @@ def test_nothing_that_is_not_the_tables_is_touched(tmp_path: Path) -> None:
     for name in ("notes.txt", "_p=a/orphan.parquet", "_hidden/x.parquet", ".x.parquet", "sub/README"):
         (path / name).parent.mkdir(exist_ok=True)
         (path / name).write_bytes(b"x")
-    (path / "deletion_vector_7e77b9c6-719f-45c7-b001-202617eec617.bin").write_bytes(b"x")
     make_old(tmp_path, 100)
     (path / "link").symlink_to(outside)
     (path / "link.parquet").symlink_to(outside / "other.parquet")

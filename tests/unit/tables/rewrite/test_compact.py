@@ -72,8 +72,8 @@ def test_where_takes_partitions_and_leaves_the_others(tmp_path: Path) -> None:
 
     compaction.run(table, compaction.plan(table, where="day = '2026-11-02'"), ACCOUNT, file_writer)
 
-    left = {dict(file.partition)["day"]: 0 for file in data_files(table.delta)}
-    for file in data_files(table.delta):
+    left = {dict(file.partition)["day"]: 0 for file in data_files(table)}
+    for file in data_files(table):
         left[dict(file.partition)["day"]] += 1
     assert left == {"2026-11-01": 3, "2026-11-02": 1}
 
@@ -113,7 +113,7 @@ def test_partitions_of_every_type_are_found_again(tmp_path: Path, values: list[o
 
 def test_min_size_leaves_partitions_without_two_smaller_files(tmp_path: Path) -> None:
     table = write_table(tmp_path, [days(number) for number in range(3)])
-    sizes = [file.size for file in data_files(table.delta)]
+    sizes = [file.size for file in data_files(table)]
 
     assert compaction.plan(table, min_size=min(sizes)).steps == ()
     assert len(compaction.plan(table, min_size=max(sizes) + 1).steps) == 1
@@ -123,14 +123,14 @@ def test_min_size_leaves_partitions_without_two_smaller_files(tmp_path: Path) ->
 def test_target_size_comes_from_the_table_and_bounds_the_files(tmp_path: Path) -> None:
     noise = [{"id": [number * 2_654_435_761 % 2**40 for number in range(at, at + 2_000)]} for at in range(12)]
     table = write_table(tmp_path, noise, properties={"delta.targetFileSize": "60kb"})
-    sizes = [file.size for file in data_files(table.delta)]
+    sizes = [file.size for file in data_files(table)]
 
     plan = compaction.plan(table)
     report = compaction.run(table, plan, ACCOUNT, file_writer)
 
     assert (plan.target_size, plan.expected_files) == (60 * 1024, -(-sum(sizes) // (60 * 1024)))
     assert 1 < report.after.files < 12
-    full = sorted(file.size for file in data_files(table.delta))[1:]
+    full = sorted(file.size for file in data_files(table))[1:]
     assert all(30 * 1024 < size < 120 * 1024 for size in full)
     assert compaction.plan(table).steps == ()
 
@@ -143,7 +143,7 @@ def test_files_keep_their_compression(tmp_path: Path) -> None:
 
     compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
 
-    (file,) = data_files(table.delta)
+    (file,) = data_files(table)
     assert pq.ParquetFile(tmp_path / file.path).metadata.row_group(0).column(0).compression == "GZIP"
 
 
