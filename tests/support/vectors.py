@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lakefeed.tables.allow_vectors import allow_vectors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.roaring import NONE
 from lakefeed.tables.log.vector import read_vector, union, write_vectors
-from lakefeed.tables.operations.allow_vectors import allow_vectors
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.commit import commit
 from lakefeed.tables.write.mode import Change, NewEntry
