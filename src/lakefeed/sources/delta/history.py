@@ -146,7 +146,7 @@ class History:
     def _pieces(self, files: Sequence[DataFile], at: Place) -> Iterator[Piece]:
         row = 0
         for file in files:
-            if file.has_vector:
+            if file.vector:
                 raise TableError(
                     f"{store_path(self.store)}: {file.path} has a deletion vector, which is not read yet.\n"
                     "Purge them with the engine that wrote them (REORG TABLE ... APPLY (PURGE))."
