@@ -82,6 +82,14 @@ def _files_of(delta: DeltaTable) -> list[DataFile]:
     return files_of(add_actions(delta, columns), names)
 
 
+def with_vectors(table: LakeTable, files: Sequence[DataFile]) -> list[DataFile]:
+    """Files that delta-rs told of, with what only the log tells: deletion vectors, statistics as text."""
+    if not table.has_vectors:
+        return list(files)
+    known = table.live().files
+    return [replace(known[file.path], partition=file.partition) for file in files]
+
+
 def add_actions(delta: DeltaTable, columns: Iterable[str] | None = None) -> pa.Table:
     """What the log says about each file, statistics included, in flat columns."""
     with store_errors(delta.table_uri):

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget
 from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.vector import DeletionVector
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import Numbers
 
@@ -40,6 +41,10 @@ class Laid:
 
     added: Sequence[WrittenFile] = ()
     removed: Sequence[DataFile] = ()
+    marked: Sequence[tuple[DataFile, DeletionVector]] = ()
+    """Files that stay, each with the deletion vector that it gets."""
+    made: Sequence[str] = ()
+    """Files that were written besides those of rows, and are of no use when the entry is refused."""
     copied: int = 0
     """Rows that were written again only because they lay beside others."""
     more: dict[str, Any] = field(default_factory=dict)

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefeed.stores import store_errors
-from lakefeed.tables.data_files import add_actions, conformed, files_of, open_data
+from lakefeed.tables.data_files import add_actions, conformed, files_of, open_data, with_vectors
 from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.roaring import NONE
+from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks
 
@@ -58,7 +60,7 @@ def find(table: LakeTable, keys: pa.Table, index: KeyIndex) -> Found:
     """Find every row of the table's version that has one of these keys, which `index` numbers."""
     actions = add_actions(table.delta)
     may_hold = _may_hold(actions, table, keys)
-    files = files_of(actions.filter(pa.array(may_hold)), table.partition_columns)
+    files = with_vectors(table, files_of(actions.filter(pa.array(may_hold)), table.partition_columns))
     schema = pa.schema([table.schema.field(name) for name in keys.schema.names])
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lookup") as pool:
         matches = pool.map(lambda file: _match(table, file, index, schema), files)
@@ -106,9 +108,12 @@ def _match(table: LakeTable, file: DataFile, index: KeyIndex, schema: pa.Schema)
     low: list[Any] = []
     high: list[Any] = []
     start, is_sorted, before = 0, True, None
+    deleted = NONE if file.vector is None else read_vector(table.store, file.vector)
     for batch in read_columns(table, file, schema):
         found = index.find(batch)
         hits = np.flatnonzero(found >= 0)
+        if len(deleted) and len(hits):
+            hits = hits[~np.isin(hits + start, deleted)]
         places.append(hits + start)
         numbers.append(found[hits])
         bounds = pc.min_max(batch.column(0))
