@@ -8,7 +8,7 @@ nothing but that: the next flow goes on from the positions in the table's log.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lakefeed.engine.batch.event_counter import EventCounter
@@ -160,6 +160,17 @@ class Assignments:
             behind = {name: gap - least for name, gap in gaps.items()}
             return {name: gap for name, gap in behind.items() if gap > self._limit(name)}
 
+    def strands(self, client: SourceClient, positions: Mapping[str, Offsets]) -> list[list[str]]:
+        """Tables whose positions cannot be compared with those of the others, in groups that go together.
+
+        The main flow keeps the strand that all come to in the end, else that of its first table.
+        """
+        groups: dict[Hashable, list[str]] = {}
+        for name, position in positions.items():
+            groups.setdefault(client.strand(position), []).append(name)
+        kept = None if None in groups else next(iter(groups), None)
+        return [names for strand, names in groups.items() if strand != kept]
+
     def _limit(self, name: str) -> int:
         """Events from which on a table is far; more for one that has just come back from a flow of its own.
 
@@ -257,6 +268,8 @@ class Assignment:
             return self.assignments.has_news()
         passed = self.assignments.position()
         if not kept or not self.is_extra or not passed:
+            return False
+        if client.strand(position) != client.strand(passed):
             return False
         if not self.batches and waiting(client, position, ends):
             return False

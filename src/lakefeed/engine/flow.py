@@ -201,17 +201,26 @@ class Flow:
             name: lowest(progress.rows_from for progress in opened if progress.handle.id.table == name)
             for name in {progress.handle.id.table for progress in opened}
         }
-        far = self._assignments.far(client, positions) if self.launch else {}
-        if not far or self.launch is None:
+        if self.launch is None:
             return opened
-        for name, events in far.items():
-            text = (
-                f"{events:,} events behind the other tables of {self.source}: catches up in a query of "
-                f"its own"
+        for names in self._assignments.strands(client, positions):
+            self._send_apart(dict.fromkeys(names, "reads another snapshot of"))
+            positions = {name: at for name, at in positions.items() if name not in names}
+        far = self._assignments.far(client, positions)
+        if far:
+            self._send_apart(
+                {name: f"{events:,} events behind the other tables of" for name, events in far.items()}
             )
+        stay = positions.keys() - far.keys()
+        return [progress for progress in opened if progress.handle.id.table in stay]
+
+    def _send_apart(self, tables: Mapping[str, str]) -> None:
+        """Let a flow of their own have some tables; for each, how it stands to the source."""
+        assert self.launch is not None
+        for name, why in tables.items():
+            text = f"{why} {self.source}: catches up in a query of its own"
             self._watch(TableMoved(name, self.source, text, apart=True))
-        self.launch(self._part(far))
-        return [progress for progress in opened if progress.handle.id.table not in far]
+        self.launch(self._part(tables))
 
     def _part(self, tables: Collection[str], failing_since: float | None = None) -> Flow:
         """A flow that has these tables from now on."""

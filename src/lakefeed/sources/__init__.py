@@ -10,7 +10,7 @@ outside a source looks into a partition's name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -77,6 +77,13 @@ class SourceClient(ABC):
         one file.
         """
         return dense.splits(ranges, cores)
+
+    def strand(self, position: Offsets) -> Hashable:
+        """On which strand of the source a position lies: tables on different ones are never read together.
+
+        Positions are compared, and events between them counted, only where they are on one strand.
+        """
+        return None
 
     @abstractmethod
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:

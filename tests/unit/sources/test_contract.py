@@ -1,4 +1,4 @@
-"""Sources that need no service keep the contract: `generate`, and a small source of columns."""
+"""Sources that need no service keep the contract: `generate`, `delta`, and a small source of columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
 from lakefeed.dead_letters.find import DeadLetterFilter
@@ -25,6 +25,27 @@ class TestGenerate(SourceContract):
         return SourceCase(
             "generate", tmp_path, lambda count: f"rows: {count}, partitions: 3, bad_ratio: 0.05"
         )
+
+
+class TestDelta(SourceContract):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> SourceCase:
+        """A table of two partitions whose versions add 50 rows each; every tenth row has a large `size`."""
+        table = tmp_path / "items"
+
+        def options(count: int) -> str:
+            there = DeltaTable(table).to_pyarrow_table().num_rows if table.exists() else 0
+            for first in range(there, count, 50):
+                ids = range(first, first + 50)
+                columns = {
+                    "event_id": list(ids),
+                    "size": [2**40 if one % 10 == 3 else one for one in ids],
+                    "half": [one % 2 for one in ids],
+                }
+                write_deltalake(table, pa.table(columns), mode="append", partition_by=["half"])
+            return f"path: {table}, max_files: 3"
+
+        return SourceCase("delta", tmp_path, options, "event_id: long, size: int", "ignore")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -18,6 +18,7 @@ from lakefeed.sources.delta.history import Cleaned, History, News
 from lakefeed.sources.delta.piece import Piece, shared_out
 from lakefeed.sources.delta.place import BEGINNING, Place, version_start
 from lakefeed.sources.delta.source import PARTITION, DeltaSource
+from lakefeed.sources.delta.way import Way, way
 from lakefeed.stores import open_store
 
 _log = logging.getLogger("lakefeed")
@@ -70,7 +71,7 @@ class DeltaClient(SourceClient):
                     "begin with the new one, drop those tables and start again."
                 )
             at = self._served(at)
-            self._look_ahead(at.version)
+            self._look_ahead(at.version if at.past else at.version + 1)
         return {PARTITION: at.offset}
 
     def marks(self) -> dict[str, int]:
@@ -93,7 +94,6 @@ class DeltaClient(SourceClient):
         start, end = Place.of(position[PARTITION]), Place.of(ends[PARTITION])
         with self._errors():
             self._history.forget(start.version)
-            self._refuse_changes(start)
             return {PARTITION: self._fitting_end(start, end, allowed).offset}
 
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
@@ -101,7 +101,8 @@ class DeltaClient(SourceClient):
         tasks: list[Split] = []
         with self._errors():
             for span in ranges:
-                pieces = list(self._pieces(Place.of(span.start), Place.of(span.end)))
+                found = self._pieces(Place.of(span.start), Place.of(span.end))
+                pieces = [piece for piece in found if isinstance(piece, Piece)]
                 rows = sum(piece.rows for piece in pieces)
                 count = max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
                 groups = list(shared_out(pieces, max(1, -(-rows // count))))
@@ -217,63 +218,68 @@ class DeltaClient(SourceClient):
         except Cleaned as error:
             raise DataLoss(f"{self._whose}: {error}") from None
 
+    def strand(self, position: Offsets) -> Hashable:
+        """Those who read the same snapshot go together, and all who are past it."""
+        at = Place.of(position.get(PARTITION, 0))
+        return None if at.past else at.version
+
+    def _way(self, start: Place, end: Place) -> Way:
+        """The versions to be read between two places."""
+        last = end.version if end.row else end.version - 1
+        restores = {} if self._source.ignore_changes else self._history.restores
+        return way(start, last if end.past else -1, restores)
+
     def _waiting(self, start: Place, end: Place) -> int:
         if end <= start:
             return 0
-        rows, first = 0, start.version
+        found, history = self._way(start, end), self._history
+        if found.stopped_by is not None:
+            return 1
+        rows = unknown = known = 0
         if not start.past:
-            snapshot = self._history.known_snapshot(start.version)
-            rows = max(0, snapshot.rows - start.row) if snapshot else 1
-            first = start.version + 1
-            if not end.past:
-                return max(0, end.row - start.row) if end.version == start.version else rows
-        known = unknown = 0
-        for number in range(first, end.version + 1):
-            news = self._history.known(number)
+            snapshot = history.known_snapshot(start.version)
+            rows = sum(piece.rows for piece in _parts(snapshot, start, end)) if snapshot else 1
+        for number in found:
+            news = history.known(number)
             if news is None:
-                unknown += number < end.version
+                unknown += 1
                 continue
-            own = sum(
-                part.rows
-                for piece in news.pieces
-                if (part := piece.cut(max(start, version_start(number)), end)) is not None
-            )
             known += 1
-            rows += max(own, 1) if self._stops(news) and number < end.version else own
-        average = max(1, rows // known) if known else 1
-        return rows + unknown * average
+            own = sum(piece.rows for piece in _parts(news, start, end))
+            rows += max(own, 1) if self._stops(news) else own
+        return rows + unknown * (max(1, rows // known) if known else 1)
 
     def _stops(self, news: News) -> bool:
         if news.stops is None or self._source.ignore_changes:
             return False
         return not (news.only_deletes and self._source.ignore_deletes)
 
-    def _refuse_changes(self, start: Place) -> None:
-        """Raise SourceError where the next version would take back rows that were read."""
-        if not start.past or start.row or start.version > self._history.newest:
-            return
-        news = self._version(start.version)
-        if self._stops(news):
-            does = "deletes rows" if news.only_deletes else "changes or deletes rows"
-            option = "ignore_deletes" if news.only_deletes else "ignore_changes"
-            raise SourceError(
-                f"{self._whose}: version {start.version} of {self._source.path} ({news.stops}) {does} that "
-                f"were read already.\nSet `{option}: true` on the source to go on and keep what was read"
-                f"{self._declared}, or drop the tables that it feeds: they begin anew, with what is there "
-                "now."
+    def _refusal(self, number: int) -> SourceError:
+        """Why the reader cannot pass a version, and the ways on."""
+        news, path, back_to = self._version(number), self._source.path, self._history.restores.get(number)
+        if back_to is not None:
+            return SourceError(
+                f"{self._whose}: version {number} ({news.stops}) brings {path} back to version {back_to}; "
+                "rows of later versions were read already.\nTake the tables that it feeds back to before "
+                "that: lakefeed rewind FILE --table NAME --to-version N; or drop them: they begin anew."
             )
-
-    @property
-    def _declared(self) -> str:
-        """Where an option of a table of the file is to be set."""
-        if not self._source.waits:
-            return ""
-        return f" (declare `{self._name}: {{type: delta, path: ..., ...}}` in `sources`)"
+        does = "deletes rows" if news.only_deletes else "changes or deletes rows"
+        option = "ignore_deletes" if news.only_deletes else "ignore_changes"
+        where = "" if not self._source.waits else f" (a source `{self._name}` with `type: delta`)"
+        return SourceError(
+            f"{self._whose}: version {number} of {path} ({news.stops}) {does} that were read already.\n"
+            f"Set `{option}: true` on the source{where} to keep what was read and go on; or bring the table "
+            "back to the version before (lakefeed rewind);\nor drop the tables that it feeds: they begin "
+            "anew, with what is there now."
+        )
 
     def _fitting_end(self, start: Place, end: Place, allowed: Allowance) -> Place:
         rows = size = files = 0
-        at = start
+        at, stopped_by = start, None
         for piece in self._pieces(start, end):
+            if isinstance(piece, int):
+                stopped_by = piece
+                break
             rows, size, files = rows + piece.rows, size + piece.size, files + 1
             if rows <= allowed.rows and size <= allowed.bytes and files <= self._source.max_files:
                 at = piece.end
@@ -283,35 +289,31 @@ class DeltaClient(SourceClient):
             by_size = piece.rows * allowed.bytes // max(1, piece.size)
             most = max(1, min(piece.rows, allowed.rows, by_size))
             return self._rounded(replace(piece.place, row=piece.place.row + most), end)
-        return self._before_change(start, end)
+        if stopped_by is None:
+            return end
+        if not files:
+            raise self._refusal(stopped_by)
+        return version_start(stopped_by)
 
     def _rounded(self, at: Place, end: Place) -> Place:
         """Behind the last row of a version is before the first of the next, which is told in one way."""
         news = self._version(at.version) if at.past else self._history.snapshot(at.version)
         return min(end, version_start(at.version + 1)) if at.row >= _total(news) else at
 
-    def _pieces(self, start: Place, end: Place) -> Iterator[Piece]:
-        """What lies between two places, up to a version that would stop the source."""
+    def _pieces(self, start: Place, end: Place) -> Iterator[Piece | int]:
+        """What lies between two places; a number in the end is a version that the reader cannot pass."""
+        found = self._way(start, end)
+        if found.stopped_by is not None:
+            yield found.stopped_by
+            return
         if not start.past:
             yield from _parts(self._history.snapshot(start.version), start, end)
-        first = start.version if start.past else start.version + 1
-        if not end.past:
-            return
-        for number in range(first, end.version + (1 if end.row else 0)):
+        for number in found:
             news = self._version(number)
             if self._stops(news):
+                yield number
                 return
             yield from _parts(news, start, end)
-
-    def _before_change(self, start: Place, end: Place) -> Place:
-        """The end, or before the first version that would stop the source."""
-        if not end.past:
-            return end
-        first = start.version if start.past else start.version + 1
-        for number in range(first, end.version + (1 if end.row else 0)):
-            if self._stops(self._version(number)) and version_start(number) > start:
-                return version_start(number)
-        return end
 
     def _payload(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         """What a task needs: pieces, under the columns that the table had at their version."""

@@ -60,6 +60,8 @@ class History:
         self._news: dict[int, News] = {}
         self._snapshots: dict[int, News] = {}
         self._footprint: Hashable | None = None
+        self.restores: dict[int, int] = {}
+        """Versions that bring back an older one, and which, as far as somebody has asked."""
         self.look()
 
     def look(self) -> None:
@@ -72,7 +74,7 @@ class History:
                 self.newest, self._footprint = grown, footprint(self.store, grown)
             return
         self.log = Log.open(self.store)
-        self._shapes, self._news, self._snapshots = {}, {}, {}
+        self._shapes, self._news, self._snapshots, self.restores = {}, {}, {}, {}
         self.newest = self.log.newest if self.log else -1
         self._footprint = footprint(self.store, self.newest) if self.log else None
         if self.newest >= MOST_VERSIONS:
@@ -97,6 +99,8 @@ class History:
                 self._shapes[number] = Shape.of(entry.metadata)
             elif number - 1 in self._shapes:
                 self._shapes[number] = self._shapes[number - 1]
+            if (back_to := _restored(entry)) is not None:
+                self.restores[number] = back_to
             self._news[number] = self._news_of(entry)
         return self._news[number]
 
@@ -201,3 +205,11 @@ class History:
                 "Read it with Spark, or set `delta.columnMapping.mode` to `name`."
             )
         return Shape.of(metadata)
+
+
+def _restored(entry: Entry) -> int | None:
+    """The version that an entry brings back, where it says so."""
+    if entry.info.get("operation") != "RESTORE":
+        return None
+    version = (entry.info.get("operationParameters") or {}).get("version")
+    return int(str(version)) if str(version).isdecimal() else None

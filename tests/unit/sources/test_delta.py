@@ -1,0 +1,300 @@
+"""What the delta source reads, where it stops, and how it goes on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakefeed import DataLoss, Pipeline, PipelineFileError, SourceError
+from lakefeed.engine.inline import run_inline
+from lakefeed.reports.status import status
+from lakefeed.reports.verify import verify
+from lakefeed.sources import Allowance
+from lakefeed.sources.delta.client import DeltaClient
+from lakefeed.sources.delta.place import MOST_ROWS, MOST_VERSIONS, Place, version_start
+from lakefeed.sources.delta.source import DeltaSource
+from lakefeed.sources.delta.way import way
+from support.ledger import table_ids
+
+
+def append(table: Path, ids: Iterable[int], **columns: Any) -> None:
+    numbers = list(ids)
+    write_deltalake(table, pa.table({"event_id": numbers, **columns}), mode="append")
+
+
+def copying(folder: Path, options: str = "", more: str = "", tables: str = "") -> Pipeline:
+    file = folder / "copy.yaml"
+    file.write_text(
+        f"""\
+name: copy
+sources: {{orders: {{type: delta, path: orders{options}}}}}
+tables:
+  copied: {{path: copied, from: orders{more}}}
+{tables}
+"""
+    )
+    return Pipeline.from_file(file)
+
+
+def copied(folder: Path, name: str = "copied") -> list[int]:
+    return sorted(table_ids(folder / name))
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """A table of three versions with ten rows each."""
+    for first in (0, 10, 20):
+        append(tmp_path / "orders", range(first, first + 10))
+    return tmp_path / "orders"
+
+
+def test_a_place_is_a_number_that_grows_with_versions_and_rows() -> None:
+    places = [
+        Place(False, 0),
+        Place(False, 7, 3),
+        Place(False, 8),
+        version_start(0),
+        Place(True, 5, MOST_ROWS - 1),
+        version_start(6),
+        Place(True, MOST_VERSIONS - 1, MOST_ROWS - 1),
+    ]
+
+    offsets = [place.offset for place in places]
+
+    assert offsets == sorted(offsets) and offsets[-1] == 2**63 - 1
+    assert [Place.of(offset) for offset in offsets] == places
+
+
+def test_a_reader_goes_around_versions_that_a_restore_took_back() -> None:
+    def versions(start: Place, last: int, restores: dict[int, int]) -> list[int] | None:
+        found = way(start, last, restores)
+        return None if found.stopped_by is not None else list(found)
+
+    assert versions(version_start(2), 5, {}) == [2, 3, 4, 5]
+    assert versions(version_start(2), 9, {7: 3}) == [2, 3, 8, 9]
+    assert versions(version_start(4), 9, {7: 3}) == [8, 9]
+    assert versions(Place(True, 4, 1), 9, {7: 3}) is None
+    assert versions(version_start(5), 9, {7: 3}) is None
+    assert versions(Place(False, 3, 5), 9, {7: 3}) == [8, 9]
+    assert versions(Place(False, 4, 5), 9, {7: 3}) is None
+    assert versions(version_start(8), 9, {7: 3}) == [8, 9]
+    assert versions(version_start(4), 9, {6: 3, 9: 4}) == [4]
+    assert versions(version_start(7), 9, {6: 3, 9: 4}) is None
+
+
+def test_rows_come_in_batches_that_keep_to_rows_and_to_files(orders: Path, tmp_path: Path) -> None:
+    client = DeltaClient(DeltaSource(path=str(orders), start={"version": 0}, max_files=2), "orders")
+    at, ends, seen = client.start(), client.latest(), []
+
+    while at != ends:
+        rows = client.rows_between(at, ends)["0"]
+        at = client.next_end(at, ends, Allowance(4 if rows > 20 else 1000, 10**9))
+        seen.append((rows, str(Place.of(at["0"]))))
+
+    assert seen == [(30, "version 0, row 4"), (26, "version 0, row 8"), (22, "version 1"), (20, "version 3")]
+
+
+def test_a_file_larger_than_a_batch_is_read_in_parts(tmp_path: Path) -> None:
+    append(tmp_path / "orders", range(1000))
+    pipeline = copying(tmp_path, ", flush: {rows: 300}")
+
+    run_inline(pipeline)
+
+    assert copied(tmp_path) == list(range(1000))
+    assert DeltaTable(tmp_path / "copied").version() == 4
+
+
+def test_start_may_be_a_version_or_a_time_or_latest(orders: Path, tmp_path: Path) -> None:
+    moments = [one["timestamp"] for one in reversed(DeltaTable(orders).history())]
+    moment = dt.datetime.fromtimestamp(moments[2] / 1000, dt.UTC).isoformat()
+    for name, start in [("v", "{version: 1}"), ("t", f"'{moment}'"), ("l", "latest")]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "orders").symlink_to(orders)
+        run_inline(copying(tmp_path / name, f", start: {start}", ", schema: {event_id: long}"))
+    append(orders, range(30, 40))
+    for name, start in [("v", "{version: 1}"), ("t", f"'{moment}'"), ("l", "latest")]:
+        run_inline(copying(tmp_path / name, f", start: {start}", ", schema: {event_id: long}"))
+
+    assert copied(tmp_path / "v") == list(range(10, 40))
+    assert copied(tmp_path / "t") == list(range(20, 40))
+    assert copied(tmp_path / "l") == list(range(30, 40))
+
+
+def test_start_at_a_version_that_is_not_there_is_refused(orders: Path, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"`start` names version 9, but the newest version of .* is 2"):
+        run_inline(copying(tmp_path, ", start: {version: 9}"))
+
+
+def test_compaction_is_no_news(orders: Path, tmp_path: Path) -> None:
+    run_inline(copying(tmp_path))
+    DeltaTable(orders).optimize.compact()
+    append(orders, range(30, 40))
+    run_inline(copying(tmp_path))
+
+    assert copied(tmp_path) == list(range(40))
+
+
+@pytest.mark.parametrize(("where", "option"), [(None, "ignore_deletes"), ("event_id = 5", "ignore_changes")])
+def test_a_version_that_takes_rows_away_stops_and_names_the_ways_on(
+    orders: Path, tmp_path: Path, where: str | None, option: str
+) -> None:
+    run_inline(copying(tmp_path))
+    append(orders, range(30, 40))
+    DeltaTable(orders).delete(where)
+    append(orders, range(40, 50))
+
+    with pytest.raises(SourceError, match=rf"version 4 of .*orders \(DELETE\)[^§]*`{option}: true`"):
+        run_inline(copying(tmp_path))
+    assert copied(tmp_path) == list(range(40))
+
+    run_inline(copying(tmp_path, f", {option}: true"))
+    again = [one for one in range(10) if one != 5] if where else []
+    assert copied(tmp_path) == sorted([*range(50), *again])
+
+
+def test_a_rewound_table_is_read_on_by_who_has_read_nothing_of_it(orders: Path, tmp_path: Path) -> None:
+    run_inline(copying(tmp_path, ", start: {version: 0}", tables="  late: {path: late, from: orders}"))
+    append(orders, range(30, 40))
+    append(orders, range(40, 50))
+    DeltaTable(orders).restore(2)
+    append(orders, range(50, 60))
+    run_inline(copying(tmp_path, ", start: {version: 0}", tables="  late: {path: late, from: orders}"))
+
+    assert copied(tmp_path) == copied(tmp_path, "late") == [*range(30), *range(50, 60)]
+    assert verify(copying(tmp_path)).sound
+
+
+def test_a_rewound_table_stops_who_has_read_what_was_taken_back(orders: Path, tmp_path: Path) -> None:
+    run_inline(copying(tmp_path, ", start: {version: 0}"))
+    DeltaTable(orders).restore(1)
+    append(orders, range(50, 60))
+
+    with pytest.raises(SourceError, match=r"version 3 .RESTORE. .* back to version 1[^§]*lakefeed rewind"):
+        run_inline(copying(tmp_path))
+    assert copied(tmp_path) == list(range(30))
+
+
+def test_a_table_made_anew_is_not_read_as_the_old_one(orders: Path, tmp_path: Path) -> None:
+    run_inline(copying(tmp_path))
+    shutil.rmtree(orders)
+    for first in range(0, 50, 10):
+        append(orders, range(first, first + 10))
+
+    with pytest.raises(DataLoss, match=r"another table lies at .*: it was deleted and made anew"):
+        run_inline(copying(tmp_path))
+    assert copied(tmp_path) == list(range(30))
+
+
+def test_a_log_cleaned_past_the_reader_is_told_and_skipped_only_on_demand(
+    orders: Path, tmp_path: Path
+) -> None:
+    run_inline(copying(tmp_path))
+    for first in (30, 40, 50):
+        append(orders, range(first, first + 10))
+    DeltaTable(orders).create_checkpoint()
+    for version in (0, 1, 2, 3, 4):
+        (orders / "_delta_log" / f"{version:020d}.json").unlink()
+
+    with pytest.raises(DataLoss, match=r"version 3 comes next, .* no longer has versions 3 to 4"):
+        run_inline(copying(tmp_path))
+    run_inline(copying(tmp_path, ", on_data_loss: skip"))
+
+    assert copied(tmp_path) == [*range(30), *range(50, 60)]
+
+
+def test_a_vacuumed_file_is_told(orders: Path, tmp_path: Path) -> None:
+    run_inline(copying(tmp_path))
+    append(orders, range(30, 40))
+    DeltaTable(orders).optimize.compact()
+    DeltaTable(orders).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    with pytest.raises(DataLoss, match="of version 3 is gone: a vacuum has removed it"):
+        run_inline(copying(tmp_path))
+
+
+def test_tables_that_read_different_snapshots_are_read_apart_and_come_together(
+    orders: Path, tmp_path: Path
+) -> None:
+    first = copying(tmp_path, ", flush: {rows: 7}")
+    run_inline(first)
+    for number in range(30, 60, 10):
+        append(orders, range(number, number + 10))
+    both = copying(tmp_path, ", flush: {rows: 7}", tables="  late: {path: late, from: orders}")
+    run_inline(both)
+    append(orders, range(60, 70))
+    run_inline(both)
+
+    assert copied(tmp_path) == copied(tmp_path, "late") == list(range(70))
+    assert verify(both).sound
+
+
+def test_older_files_lack_newer_columns_also_inside_of_structs(tmp_path: Path) -> None:
+    orders = tmp_path / "orders"
+    append(orders, [1, 2], who=[{"name": "a"}, None])
+    write_deltalake(
+        orders,
+        pa.table({"event_id": [3], "who": [{"name": "c", "age": 7}], "tags": [["x"]]}),
+        mode="append",
+        schema_mode="merge",
+    )
+    run_inline(copying(tmp_path))
+
+    rows = sorted(DeltaTable(tmp_path / "copied").to_pyarrow_table().to_pylist(), key=lambda r: r["event_id"])
+    assert rows == [
+        {"event_id": 1, "who": {"name": "a", "age": None}, "tags": None},
+        {"event_id": 2, "who": None, "tags": None},
+        {"event_id": 3, "who": {"name": "c", "age": 7}, "tags": ["x"]},
+    ]
+
+
+def test_partition_values_have_their_types(tmp_path: Path) -> None:
+    days = [dt.date(2026, 11, 16), None, dt.date(2026, 11, 17)]
+    moments = [dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)] * 3
+    table = pa.table({"event_id": [1, 2, 3], "day": days, "at": pa.array(moments, pa.timestamp("us", "UTC"))})
+    write_deltalake(tmp_path / "orders", table, partition_by=["day", "at"])
+    run_inline(copying(tmp_path))
+
+    found = DeltaTable(tmp_path / "copied").to_pyarrow_table().sort_by("event_id")
+    assert found.select(table.column_names) == table
+
+
+def test_int96_timestamps_are_utc(tmp_path: Path) -> None:
+    moment = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
+    table = pa.table({"event_id": [1], "at": pa.array([moment], pa.timestamp("us", "UTC"))})
+    write_deltalake(tmp_path / "orders", table)
+    (file,) = (tmp_path / "orders").glob("*.parquet")
+    pq.write_table(table, file, use_deprecated_int96_timestamps=True)
+    run_inline(copying(tmp_path))
+
+    assert DeltaTable(tmp_path / "copied").to_pyarrow_table().to_pylist() == [{"event_id": 1, "at": moment}]
+
+
+def test_rows_are_counted_by_footers_where_the_log_has_no_statistics(orders: Path, tmp_path: Path) -> None:
+    for entry in (orders / "_delta_log").glob("*.json"):
+        text = entry.read_text()
+        at = text.find('"stats":"')
+        end = text.find('}"', at) + 2
+        entry.write_text(text[:at] + '"stats":null' + text[end:])
+    (told,) = status(copying(tmp_path)).tables
+    run_inline(copying(tmp_path))
+
+    assert told.lag == 30
+    assert copied(tmp_path) == list(range(30))
+
+
+def test_a_path_without_a_table_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"source orders: there is no Delta table at .*orders"):
+        run_inline(copying(tmp_path))
+
+
+def test_a_format_is_refused_as_the_table_has_columns(tmp_path: Path) -> None:
+    with pytest.raises(PipelineFileError, match="the table has columns already"):
+        copying(tmp_path, ", format: json")
