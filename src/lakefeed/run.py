@@ -7,18 +7,21 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
 from lakefeed.engine.run_events import Started, Starting, Watcher, all_of, unwatched
-from lakefeed.engine.spark.delta import delta_settings, needs_delta
+from lakefeed.engine.spark.delta import delta_settings, is_fetched, needs_delta
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.engine.spark.session import spark_session
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.refresh.refresher import Refreshers
+from lakefeed.refresh.spark_query import SparkQuery
 from lakefeed.upkeep.file_counts import count_files
 from lakefeed.upkeep.jobs import UpkeepJob, UpkeepJobs
 from lakefeed.upkeep.schedule import Schedule
@@ -64,7 +67,9 @@ def run(
         jobs: UpkeepJobs | list[UpkeepJob] = [] if once else UpkeepJobs(tables, session, stop.is_set)
         upkeep = Scheduler(jobs, Schedule(folder / "upkeep.json"), tell, stop)
         counting = count_files(tables, tell) if pipeline.http else nullcontext()
-        with running(upkeep, pipeline.stop_timeout), counting:
+        query = partial(SparkQuery, session, pipeline)
+        queries = Refreshers(tables, query, tell, stop, once=once)
+        with running(upkeep, pipeline.stop_timeout), counting, queries.beside(pipeline.stop_timeout):
             Supervisor(pipeline, flows, tell, stop).run()
 
 
@@ -87,11 +92,13 @@ def _watched(pipeline: Pipeline, state: RunState, watch: Watcher) -> Iterator[Wa
 def _spark(
     pipeline: Pipeline, once: bool, master: str | None, log: Path, watch: Watcher
 ) -> Iterator[SparkSession]:
-    """Start Spark, or use the session of the program; with Spark's own Delta where upkeep needs it."""
+    """Start Spark, or use the session of the program; with Spark's own Delta where somebody needs it."""
     conf, master = pipeline.spark.conf, master or pipeline.spark.master
-    if needs_delta(pipeline) and not once:
+    fetching = False
+    if needs_delta(pipeline, once=once):
+        fetching = not is_fetched(conf)
         conf = delta_settings(conf)
-    with spark_session(pipeline.name, master, conf, log, lambda: watch(Starting())) as session:
+    with spark_session(pipeline.name, master, conf, log, lambda: watch(Starting(fetching))) as session:
         # A program may have brought a session with another master.
         refuse_unshared_disks(pipeline, str(session.sparkContext.master))
         watch(Started())

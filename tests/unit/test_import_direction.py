@@ -21,7 +21,7 @@ FLOORS = [
     {"handles"},
     {"dead_letters"},
     {"engine"},
-    {"upkeep", "reprocess", "reports"},
+    {"upkeep", "refresh", "reprocess", "reports"},
     {"watch"},
     {"run"},
     {"background", "testing", "doctor"},

@@ -28,6 +28,9 @@ END_POINT = "runs_ending"
 JOIN_POINTS = ("tables_parted", "tables_ready", "tables_joined")
 """Where a table leaves the others for a flow of its own, and comes back."""
 
+REFRESH_POINTS = ("refresh_started", "refresh_created", "refresh_written", "refresh_committed")
+"""Where a query is run, its result is in files, and its commit has landed."""
+
 UPKEEP_POINTS = (
     "compact_started",
     "compact_done",

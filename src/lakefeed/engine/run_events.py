@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakefeed.sources import dense
 
@@ -20,6 +20,9 @@ RowsBetween = Callable[[dict[str, int], dict[str, int]], dict[str, int]]
 @dataclass(frozen=True)
 class Starting:
     """Spark is being started, which takes seconds."""
+
+    fetching: bool = False
+    """Whether Delta for Spark is fetched first, once for each machine."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class Committed:
     """The time of a newest event among those that the commit adds, in seconds since 1970."""
     replaces: bool = False
     """Whether it has removed all rows that were there before."""
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    """The versions of other tables that a query has made it of."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,39 @@ class TableChanged:
 
 
 @dataclass(frozen=True)
+class Refreshed:
+    """A query has replaced the rows of its table."""
+
+    table: str
+    version: int
+    rows: int
+    seconds: float
+    inputs: Mapping[str, int]
+    """The versions that the query has read, by table."""
+
+
+@dataclass(frozen=True)
+class RefreshFailed:
+    """A query has failed, and is tried again after its `refresh`; its table keeps its rows."""
+
+    table: str
+    text: str
+
+
+@dataclass(frozen=True)
+class InputsSeen:
+    """How many versions with other rows the tables that a query reads have got since its last refresh."""
+
+    table: str
+    behind: int | None
+    """None before the first refresh."""
+    missing: tuple[str, ...] = ()
+    """Tables that the query waits for, as they do not exist yet."""
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    """The versions that the rows were made of, by table."""
+
+
+@dataclass(frozen=True)
 class FilesCounted:
     """What a table holds, counted in the snapshot that the run has of it."""
 
@@ -245,6 +283,9 @@ RunEvent = (
     | TableStopped
     | SchemaInferred
     | TableChanged
+    | Refreshed
+    | RefreshFailed
+    | InputsSeen
     | FilesCounted
     | UpkeepDone
 )

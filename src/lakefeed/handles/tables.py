@@ -20,7 +20,9 @@ from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.rewrite.conditions import quoted
 from lakefeed.tables.routes import keys_in
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.mode import WriteMode
 from lakefeed.tables.write.overwrite import OverwriteMode
+from lakefeed.tables.write.replace import ReplaceMode
 
 DEAD_LETTERS = "dead letters"
 
@@ -75,7 +77,9 @@ class Tables:
     def _handle(self, table: str, path: str, spec: Table, key: Key = ()) -> TableHandle:
         pipeline = self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
-        mode = OverwriteMode(pipeline.name) if spec.mode == "overwrite" else None
+        mode: WriteMode | None = OverwriteMode(pipeline.name) if spec.mode == "overwrite" else None
+        if spec.query:
+            mode = ReplaceMode()
         return TableHandle(
             table,
             path,

@@ -22,6 +22,7 @@ from lakefeed.pipeline.loading.graph import Graph, feeding_tables
 from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import LocalPath, Location, sibling
+from lakefeed.pipeline.options.query import in_order, relations, table_of
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.pipeline.test_file import Case
@@ -288,8 +289,14 @@ class Pipeline(Section):
         return own or self.flush
 
     def upkeep_for(self, table: str) -> Upkeep | None:
-        """The upkeep of a table: the pipeline's, with its own keys in place; None where it is off."""
-        return resolved(self.upkeep, self.tables[table].upkeep)
+        """The upkeep of a table: the pipeline's, with its own keys in place; None where it is off.
+
+        Which rows a query makes is for the query to say: `delete_after` is not for its table.
+        """
+        given = self.upkeep
+        if self.tables[table].query and given != "off":
+            given = given.model_copy(update={"delete_after": "off"})
+        return resolved(given, self.tables[table].upkeep)
 
     @property
     def dead_letters_upkeep(self) -> Upkeep | None:
@@ -298,6 +305,16 @@ class Pipeline(Section):
             return resolved("off", self.dead_letters.upkeep)
         without = self.upkeep.model_copy(update={"delete_after": "off"})
         return resolved(without, self.dead_letters.upkeep)
+
+    def queries(self) -> dict[str, list[str]]:
+        """Tables with a `query` and the tables that they read, each behind those that it reads."""
+        names = list(self.tables)
+        inputs = {
+            name: [found for each in relations(table.query) if (found := table_of(each, names))]
+            for name, table in self.tables.items()
+            if table.query
+        }
+        return {name: inputs[name] for name in in_order(inputs)}
 
     def tables_of(self, source: str) -> dict[str, Table]:
         """The tables that the source feeds, by name, in the order of the file."""

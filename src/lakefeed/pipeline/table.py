@@ -17,11 +17,14 @@ from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, m
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
 from lakefeed.pipeline.options.paths import Location
 from lakefeed.pipeline.options.properties import Properties
+from lakefeed.pipeline.options.query import QueryText
 from lakefeed.pipeline.options.route import Route, RouteText
 from lakefeed.pipeline.options.shaping import Expect, FunctionName, Select, Sql
 from lakefeed.pipeline.section import Section, Shorthand
 from lakefeed.pipeline.upkeep import UpkeepField
-from lakefeed.units import Size
+from lakefeed.units import Duration, Size
+
+_REFRESH = 60.0
 
 
 def _as_list(value: Any) -> Any:
@@ -87,11 +90,23 @@ class Table(Section):
         "letters. Left out: 100.",
     )
     from_: From = Field(
+        default=(),
         validation_alias="from",
         serialization_alias="from",
         description="The source that feeds the table, or another table of the file whose rows it gets; or a "
-        "list of them.",
+        "list of them. Required, unless there is a `query`.",
         examples=["clicks", ["bronze", "corrections"]],
+    )
+    query: QueryText | None = Field(
+        default=None,
+        description="Instead of `from`: a Spark SQL query over other tables of the file, by their names. Its "
+        "result replaces all rows of the table, in one commit, whenever these tables have changed.",
+        examples=["SELECT country, count(*) AS orders FROM orders GROUP BY country"],
+    )
+    refresh: Duration | None = Field(
+        default=None,
+        description="With `query`: how long to wait between two refreshes at least. Left out: 1m.",
+        examples=["5m"],
     )
     streams: Streams = Field(
         default=(),
@@ -230,6 +245,11 @@ class Table(Section):
     def takes(self, stream: str | None) -> bool:
         """Whether the table takes the events of a stream; None where the source has no streams."""
         return not self.streams or any(fnmatchcase(stream or "", one) for one in self.streams)
+
+    @property
+    def refresh_every(self) -> float:
+        """Seconds between the beginnings of two refreshes, at least."""
+        return self.refresh or _REFRESH
 
     @property
     def routed(self) -> Route | None:

@@ -62,6 +62,32 @@ def ended_id(pipeline: str) -> str:
     return f"{pipeline}/#ended"
 
 
+def query_id(pipeline: str, table: str | None = None) -> str:
+    """The `txn` application id of what a query has read: the version of a table.
+
+    Without `table`, of a number that identifies the query and the tables behind the names in it. No source is
+    named `#query`.
+    """
+    return f"{pipeline}/#query/{table}" if table else f"{pipeline}/#query"
+
+
+def read_by_query(transactions: Mapping[str, int], pipeline: str) -> dict[str, int]:
+    """The versions of other tables that the rows of a table were made of, by the names of these tables."""
+    head = f"{query_id(pipeline)}/"
+    return {
+        name.removeprefix(head): version
+        for name, version in transactions.items()
+        if name.startswith(head) and version >= 0
+    }
+
+
+def absent(name: str) -> int | None:
+    """What an application id stands at where a log does not have it; None where that cannot be said."""
+    if counts_runs(name):
+        return 0
+    return -1 if "/#query" in name else None
+
+
 def counts_runs(name: str) -> bool:
     """Whether an application id is one of these two; where a log has none of it, it stands at 0."""
     pipeline, _, _ = name.partition("/")

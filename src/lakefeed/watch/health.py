@@ -106,6 +106,10 @@ def _refusing(tables: Sequence[TableView], path: str) -> Iterator[Concern]:
 def _delayed(table: TableView, pipeline: Pipeline) -> Concern:
     what = f"table {table.name}"
     text, remedy = _parts(table.trouble, what)
+    if table.query:
+        every = format_duration(pipeline.tables[table.name].refresh_every)
+        kept = f"Its rows stay as they are; it is tried again after {every} (`refresh`)."
+        return Concern(DOWN, what, text, f"{remedy} {kept}".strip(), table.trouble_since)
     kept = f"{_kept(pipeline)} The other tables continue now."
     return Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", table.trouble_since)
 

@@ -12,6 +12,8 @@ from types import TracebackType
 from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.run_events import (
     Committed,
+    InputsSeen,
+    RefreshFailed,
     RefusingMany,
     RunEvent,
     SchemaInferred,
@@ -26,7 +28,7 @@ from lakefeed.engine.run_events import (
     UpkeepDone,
 )
 from lakefeed.figures import readable_seconds, readable_size, trying_again
-from lakefeed.text import counted
+from lakefeed.text import counted, listed
 from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
 
@@ -107,8 +109,15 @@ class LogLines:
     def watch(self, event: RunEvent) -> None:
         """Write the line of an event, where it has one."""
         match event:
-            case Starting():
+            case Starting(fetching=fetching):
+                if fetching:
+                    _info("fetching Delta for Spark, once for this machine (14 MB)", "fetching")
                 _info("starting Spark", "starting")
+            case RefreshFailed(table=table, text=text):
+                self._retry("table", table, text, "tried again after `refresh`; its rows stay as they are")
+            case InputsSeen(table=table, missing=missing):
+                if missing and self._waits:
+                    _info(f"{table}: waits for {listed(missing)}", "waiting", table=table)
             case Committed():
                 _info(_commit_line(event), "committed", **asdict(event))
             case SourceSeen(source=source):
@@ -146,7 +155,7 @@ class LogLines:
         if self._waits and lag == 0:
             _info(f"source {source}: nothing to read, waiting for events", "waiting", source=source)
 
-    def _retry(self, kind: str, name: str, text: str) -> None:
+    def _retry(self, kind: str, name: str, text: str, how: str = "") -> None:
         """Say what is being retried and for how long, again now and then, and when it is over."""
         key = f"{kind} {name}"
         known, now = self._trouble.get(key), self._clock()
@@ -163,6 +172,7 @@ class LogLines:
         named = "" if kind == "source" or what.startswith(key) else f"{key}: "
         most = self._state.give_up_after if self._state else None
         again = f"{trying_again(now - since, most)} (give_up_after)" if most else "trying again"
+        again = how or again
         said = f"{named}{what.rstrip('.')}; {again}" + (f"\n{remedy}" if remedy else "")
         _tell(logging.WARNING, said, "trouble", **{kind: name})
 
@@ -172,7 +182,9 @@ def _commit_line(event: Committed) -> str:
     retries = f", {counted(event.retries, 'retry', 'retries')}" if event.retries else ""
     wrote = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}, {readable_size(event.size)}"
     took = f"committed in {event.seconds * 1000:.0f} ms"
-    return f"{event.table}: version {event.version}: {wrote}, from {event.source}{letters}, {took}{retries}"
+    read = listed(f"{name} version {version}" for name, version in event.inputs.items())
+    origin = f"made of {read}" if event.inputs else f"from {event.source}"
+    return f"{event.table}: version {event.version}: {wrote}, {origin}{letters}, {took}{retries}"
 
 
 def _tell_stopped(kind: str, name: str, text: str) -> None:

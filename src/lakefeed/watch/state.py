@@ -14,6 +14,9 @@ from lakefeed.engine.run_events import (
     Committed,
     DeadLettersWritten,
     FilesCounted,
+    InputsSeen,
+    Refreshed,
+    RefreshFailed,
     RefusingMany,
     RunEvent,
     SchemaInferred,
@@ -53,6 +56,7 @@ class RunState:
         self._lock = threading.Lock()
         self._began = clock()
         self._started = False
+        self._queries = pipeline.queries()
         self._sources = {name: self._new_source(name) for name in pipeline.inputs}
         self._tables = {
             name: self._new_table(name, table.route or table.path, table.from_)
@@ -72,7 +76,15 @@ class RunState:
 
     def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableState:
         rates = {source: Rate(self._window(source), self._began) for source in sources}
-        return TableState(name=name, path=mask_urls(path), sources=sources, rates=rates)
+        reads = self._queries.get(name)
+        return TableState(
+            name=name,
+            path=mask_urls(path),
+            sources=sources,
+            rates=rates,
+            query=reads is not None,
+            reads=tuple(reads or ()),
+        )
 
     def _window(self, source: str) -> float:
         """Rates go over some batches, or they would jump between nothing and much."""
@@ -128,7 +140,8 @@ class RunState:
             case Committed():
                 now = self._clock()
                 table.add(event, now)
-                if table is not self._dead_letters:
+                # What a query has made is computed and not received: it is no part of the rate.
+                if table is not self._dead_letters and not table.query:
                     self._rate.add(now, event.rows)
             case CommitFailed(text=text):
                 self._happen("failed", table, f"a commit failed: {text}")
@@ -150,6 +163,13 @@ class RunState:
                 self._happen("changed", table, f"columns {inferred_from(events)}: {seen}")
             case TableChanged(text=text):
                 self._happen("changed", table, text)
+            case Refreshed():
+                table.refreshed(event, self._clock())
+                self._retry(table, "")
+            case RefreshFailed(text=text):
+                self._retry(table, text)
+            case InputsSeen():
+                table.inputs, table.behind, table.missing = dict(event.inputs), event.behind, event.missing
             case FilesCounted():
                 table.count(event)
             case UpkeepDone():

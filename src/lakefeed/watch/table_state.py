@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lakefeed.engine.run_events import Committed, FilesCounted, RowsBetween, UpkeepDone
+from lakefeed.engine.run_events import Committed, FilesCounted, Refreshed, RowsBetween, UpkeepDone
 from lakefeed.sources import dense
 from lakefeed.watch.series import Rate, Series
 from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
@@ -75,6 +75,12 @@ class TableState(TableFacts):
         )
         if event.source in self.rates:
             self.rates[event.source].add(now, event.rows)
+
+    def refreshed(self, event: Refreshed, now: float) -> None:
+        """Count a refresh."""
+        self.inputs, self.behind = dict(event.inputs), 0
+        self.refreshes += 1
+        self.refresh_seconds, self.last_refresh = event.seconds, now
 
     def count(self, event: FilesCounted) -> None:
         """Take what was counted in place of what was added up."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 _RECENT = 30
 
@@ -151,6 +152,21 @@ class TableFacts:
     stopped: str = ""
     stopped_at: float = 0.0
     refusing_since: float = 0.0
+    query: bool = False
+    """Whether a query makes its rows."""
+    reads: tuple[str, ...] = ()
+    """The tables that its query reads."""
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    """The versions of these that its rows were made of; empty before the first refresh."""
+    behind: int | None = None
+    """Versions with other rows that these have got since; None before the first refresh."""
+    missing: tuple[str, ...] = ()
+    """Tables that the query waits for, as they do not exist yet."""
+    refreshes: int = 0
+    refresh_seconds: float = 0.0
+    """How long the last refresh took."""
+    last_refresh: float | None = None
+    """When the last refresh of this run was."""
 
 
 @dataclass(kw_only=True)
@@ -213,8 +229,8 @@ class RunView:
 
     @property
     def rows(self) -> int:
-        """Rows that this run has committed to the tables, the dead-letter table aside."""
-        return sum(one.written for one in self.tables)
+        """Rows that this run has committed to the tables, without dead letters and what queries have made."""
+        return sum(one.written for one in self.tables if not one.query)
 
     @property
     def rate(self) -> float:

@@ -134,6 +134,6 @@ def test_the_reference_names_every_key_with_its_default() -> None:
     assert (
         "| `interval` | duration | `5s` | The longest time that an event waits until its batch ends." in text
     )
-    assert "| `from` | text or list of text | required |" in text
+    assert "| `from` | text or list of text |  |" in text
     assert "## Source: queue" in text
     assert "## Format: framed" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.errors import TableError
@@ -17,8 +18,15 @@ _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
-def needs_delta(pipeline: Pipeline) -> bool:
-    """Whether a table of the pipeline is to be looked after by Spark."""
+def needs_delta(pipeline: Pipeline, *, once: bool = False) -> bool:
+    """Whether a query is to read tables, or a table is to be looked after by Spark.
+
+    A run that ends by itself (`once`) looks after none.
+    """
+    if any(table.query for table in pipeline.tables.values()):
+        return True
+    if once:
+        return False
     wanted = [pipeline.upkeep_for(name) for name in pipeline.tables] + [pipeline.dead_letters_upkeep]
     return any(upkeep is not None and upkeep.engine == "spark" for upkeep in wanted)
 
@@ -34,14 +42,26 @@ def delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
         settings["spark.jars.packages"] = _with(conf.get("spark.jars.packages"), PACKAGE)
     settings["spark.sql.extensions"] = _with(conf.get("spark.sql.extensions"), _EXTENSION)
     settings.setdefault("spark.sql.catalog.spark_catalog", _CATALOG)
+    # A query over whole tables must not keep the batches of a stream waiting.
+    settings.setdefault("spark.scheduler.mode", "FAIR")
     return settings
 
 
-def require_delta(spark: SparkSession) -> None:
-    """Raise TableError when a session that somebody else has made lacks Delta."""
+def is_fetched(conf: Mapping[str, str]) -> bool:
+    """Whether Delta is on this machine already, so that a start does not have to fetch it."""
+    if "delta-spark" in conf.get("spark.jars", ""):
+        return True
+    folder = conf.get("spark.jars.ivy")
+    homes = [Path(folder)] if folder else list(Path.home().glob(".ivy2*"))
+    organisation, name, version = PACKAGE.split(":")
+    return any((home / "jars" / f"{organisation}_{name}-{version}.jar").exists() for home in homes)
+
+
+def require_delta(spark: SparkSession, what: str = "`engine: spark`") -> None:
+    """Raise TableError when a session that somebody else has made lacks Delta, which `what` needs."""
     if _EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")).split(","):
         raise TableError(
-            "`engine: spark` needs Delta in the Spark session, and the one of this program has none.\n"
+            f"{what} needs Delta in the Spark session, and the one of this program has none.\n"
             f"Start it with spark.jars.packages={PACKAGE} and spark.sql.extensions={_EXTENSION}."
         )
 

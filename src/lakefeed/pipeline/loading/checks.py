@@ -14,6 +14,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import type_text
 from lakefeed.pipeline.loading.graph import circles
 from lakefeed.pipeline.loading.outline import Outline, TableOutline
+from lakefeed.pipeline.loading.query_checks import query_problems
 from lakefeed.pipeline.loading.stream_checks import stream_problems
 from lakefeed.pipeline.loading.upkeep_checks import upkeep_problems
 from lakefeed.pipeline.options.evolve import RESCUED
@@ -49,6 +50,8 @@ def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
     yield from _misfit_inputs(outline)
     yield from _idle_sources(outline)
     yield from _shared_paths(outline)
+    for at, message in query_problems(outline):
+        yield FieldProblem(at, message)
     for name, table in outline.tables.items():
         yield from _path_or_route(name, table)
         own = {source: outline.streams.get(source) for source in table.sources or ()}
@@ -114,7 +117,7 @@ def _strangers_in_tests(outline: Outline) -> Iterator[FieldProblem]:
 
 def _idle_sources(outline: Outline) -> Iterator[FieldProblem]:
     wanted = [source for table in outline.tables.values() for source in table.sources or ()]
-    unclear = any(table.sources is None for table in outline.tables.values())
+    unclear = any(table.sources is None and not table.query for table in outline.tables.values())
     # A misspelt `from` is reported already; that its source then feeds no table would be noise.
     if outline.sources is None or unclear or not outline.tables:
         return

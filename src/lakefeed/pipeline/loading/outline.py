@@ -18,6 +18,7 @@ from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
 from lakefeed.pipeline.options.paths import FileContext, Location, sibling
+from lakefeed.pipeline.options.query import QueryText
 from lakefeed.pipeline.options.route import Route, RouteText
 from lakefeed.pipeline.table import ColumnText, From, Streams
 
@@ -32,6 +33,7 @@ _SOURCE: TypeAdapter[Connector] = TypeAdapter(SourceField)
 _COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
 _ROUTE: TypeAdapter[str] = TypeAdapter(RouteText)
 _METADATA: TypeAdapter[Any] = TypeAdapter(MetadataField)
+_QUERY: TypeAdapter[str] = TypeAdapter(QueryText)
 _EVOLVE: TypeAdapter[Evolve] = TypeAdapter(EvolveField)
 
 
@@ -53,6 +55,9 @@ class TableOutline:
     """The keys that have a value, sound or not."""
     upkeep: UpkeepOutline
     mode: str = "append"
+    query: str | None = None
+    evolve_rules: frozenset[str] = frozenset()
+    """The rules of `evolve` that are given."""
 
     @property
     def reshapes(self) -> bool:
@@ -152,7 +157,13 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         frozenset(key for key, given in table.items() if given not in (None, "", False)),
         UpkeepOutline.of_data(name, table, upkeep),
         str(table.get("mode", "append")),
+        _valid(_QUERY, table.get("query")),
+        _evolve_rules(table.get("evolve")),
     )
+
+
+def _evolve_rules(given: object) -> frozenset[str]:
+    return frozenset(map(str, given.values() if isinstance(given, dict) else [given] if given else []))
 
 
 def _column(name: str, text: object) -> pa.Field | None:

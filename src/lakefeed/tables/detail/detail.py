@@ -29,7 +29,7 @@ from lakefeed.tables.table import LakeTable, commit_info_of
 
 _COMMANDS = ("rewind", "replay", "discard")
 """What only a command does, though a pipeline's name is in its commit info."""
-_WHOLE = ("overwrite", "rewind", "restore", "replace")
+_WHOLE = ("overwrite", "refresh", "rewind", "restore", "replace")
 """What replaces files by others, and counts no rows in its metrics."""
 
 

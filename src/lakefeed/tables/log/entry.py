@@ -135,6 +135,9 @@ def _named_positions(info: dict[str, Any]) -> set[str]:
         case "rows" | "overwrite" | "position":
             head = f"{commit_info['pipeline']}/{commit_info['source']}"
             return {f"{head}/{partition}" for partition in commit_info["ranges"]}
+        case "refresh":
+            head = f"{commit_info['pipeline']}/#query"
+            return {head, *(f"{head}/{table}" for table in commit_info["inputs"])}
         case "letters":
             return set(commit_info["letters"])
         case _:

@@ -16,7 +16,7 @@ from lakefeed.tables.log.data_file import stored_paths
 from lakefeed.tables.log.entry import Entry
 from lakefeed.tables.log.listing import file_sizes
 from lakefeed.tables.log.log import Log, Snapshot
-from lakefeed.tables.positions import counts_runs, named_partition
+from lakefeed.tables.positions import absent, named_partition
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 from lakefeed.text import counted
 
@@ -24,6 +24,7 @@ _OWN_KINDS = (
     "rows",
     "overwrite",
     "end",
+    "refresh",
     "position",
     "create",
     "rewind",
@@ -154,8 +155,9 @@ def _set_positions(found: Rewind, begun: Mapping[str, int]) -> None:
     for name, now in found.now.transactions.items():
         if name.endswith("/#replay"):
             continue
-        # An older version may lie before the first run of `mode: overwrite`, or before the end of that.
-        then = found.then.transactions.get(name, 0 if counts_runs(name) else None)
+        # An older version may lie before the first run of `mode: overwrite`, or before the end of that, or
+        # before the first refresh of a query.
+        then = found.then.transactions.get(name, absent(name))
         if then is None and name in begun:
             then = begun[name] - 1
         if then is None or then == now:

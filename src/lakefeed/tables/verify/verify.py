@@ -230,7 +230,7 @@ class _Walk:
         came = [file for file in entry.adds if file.path not in state.files or file.path in removes]
         self._check_removed_once(entry, state)
         added, removed = row_count(came), row_count(gone)
-        if kind == "overwrite" and added is not None:
+        if kind in ("overwrite", "refresh") and added is not None:
             self._check_overwrite(entry, commit_info, added, removed, len(state.files) - len(gone))
             return
         if added is None or removed is None:
@@ -272,7 +272,7 @@ class _Walk:
             self._wrong(entry, f"the commit reports {reported:,} removed rows, it removed {removed:,}")
         if files_left:
             self._wrong(entry, f"it replaces all rows, and {counted(files_left, 'file')} of before are left")
-        self._check_added(entry, commit_info, "rows", added)
+        self._check_added(entry, commit_info, "rows" if commit_info.get("ranges") else "refresh", added)
 
     def _check_added(self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int) -> None:
         """The rows are as many as the commit says, and as many as the events that it has read allow."""

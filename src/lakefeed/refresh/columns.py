@@ -1,0 +1,91 @@
+"""The columns that a query makes, and those that its table has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import column, stored, type_text
+from lakefeed.columns.names import column_name_problem
+from lakefeed.columns.widening import widen
+from lakefeed.errors import TableError
+from lakefeed.handles.growth import refuse_too_wide
+from lakefeed.handles.handle import TableHandle
+from lakefeed.refresh.spark_words import QueryError
+from lakefeed.tables.schema import additions, missing_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def made_columns(table: str, schema: StructType) -> pa.Schema:
+    """The columns of a query's result, all nullable. Raises QueryError for what no table can have."""
+    seen: dict[str, str] = {}
+    found = []
+    for each in schema.fields:
+        if problem := column_name_problem(each.name):
+            raise QueryError(
+                f"table {table}: the query has a column '{each.name}', and {problem}.\n"
+                "Give it a name in the query: AS name."
+            )
+        if each.name.casefold() in seen:
+            raise QueryError(
+                f"table {table}: the query has two columns '{each.name}'.\n"
+                "Give one of them another name in the query: AS name."
+            )
+        seen[each.name.casefold()] = each.name
+        try:
+            found.append(column(each.name, each.dataType.simpleString()).with_nullable(True))
+        except ValueError as error:
+            raise QueryError(
+                f"table {table}: the query's column {each.name} cannot be stored: {error}.\n"
+                "Use CAST in the query."
+            ) from error
+    return stored(pa.schema(found))
+
+
+def conform(handle: TableHandle, made: pa.Schema, commit_info: Mapping[str, Any]) -> list[str]:
+    """Create the table for a query's columns, or give it those that it lacks, by the rules of `evolve`.
+
+    Returns what was changed, in words. Raises TableError where a column has another type.
+    """
+    if not handle.exists:
+        handle.create(made, {}, {**commit_info, "kind": "create"})
+        return ["created"]
+    assert handle.spec is not None
+    table = handle.table
+    rule = handle.spec.evolve.new_column
+    made = _widened(made, table.schema)
+    try:
+        lacking = missing_columns(table.schema, made)
+    except TableError as error:
+        raise TableError(
+            f"table {handle.name}: {str(error).splitlines()[0].replace('pipeline file', 'query')}\n"
+            f"Use CAST in the query; or `lakefeed table drop` {handle.path}: it is computed anew."
+        ) from error
+    if not lacking or rule == "ignore":
+        return []
+    if rule == "fail":
+        columns = ", ".join(f"{each.name} {type_text(each.type)}" for each in lacking)
+        raise TableError(
+            f"table {handle.name}: the query has new columns and `evolve.new_column` is fail: {columns}.\n"
+            "Leave them out of the query, or choose another rule."
+        )
+    refuse_too_wide(handle.name, handle.columns(), pa.schema(lacking))
+    before = table.schema
+    return list(additions(before, handle.add(pa.schema(lacking), {**commit_info, "kind": "evolve"})))
+
+
+def _widened(made: pa.Schema, have: pa.Schema) -> pa.Schema:
+    """The columns with the types of the table where these hold every value of the query's."""
+    known = {each.name: each for each in have}
+    return pa.schema(
+        [
+            each.with_type(known[each.name].type)
+            if each.name in known and widen(each.type, known[each.name].type) == known[each.name].type
+            else each
+            for each in made
+        ]
+    )

@@ -1,0 +1,90 @@
+"""A query as Spark runs it: over views that show one version of each table, its rows written by workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakefeed.engine.spark.delta import require_delta
+from lakefeed.files import WrittenFile
+from lakefeed.handles.inputs import Input
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.refresh.columns import made_columns
+from lakefeed.refresh.parsed import inputs_of
+from lakefeed.refresh.spark_words import spark_words
+from lakefeed.refresh.write import MANIFEST, WritePlan, files_of, writing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_POOL = "lakefeed-queries"
+
+
+class SparkQuery:
+    """The query of one table, in a session beside the stream's, in the same Spark. Used by one thread."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, table: str) -> None:
+        self.table = table
+        text = pipeline.tables[table].query
+        assert text is not None
+        self.text = text
+        self._spark = spark
+        self._pipeline = pipeline
+        self._group = f"lakefeed {pipeline.name} {table}"
+        self._session: SparkSession | None = None
+        self._frame: DataFrame | None = None
+
+    def reads(self) -> list[str]:
+        """The tables of the file that it reads. Raises TableError for a query that can never run."""
+        require_delta(self._spark, f"table {self.table}: `query`")
+        return inputs_of(self._spark, self._pipeline, self.table)
+
+    def over(self, inputs: Sequence[Input], versions: Mapping[str, int]) -> pa.Schema:
+        """Take these versions of the tables; the columns that the query makes of them."""
+        with spark_words(self.table):
+            session = self._opened()
+            for one in inputs:
+                rows = session.read.format("delta").option("versionAsOf", versions[one.name])
+                rows.load(one.path.removeprefix("file://")).createOrReplaceTempView(f"`{one.name}`")
+            self._frame = session.sql(self.text)
+            return made_columns(self.table, self._frame.schema)
+
+    def write(self, plan: WritePlan) -> list[WrittenFile]:
+        """Run it, and write its rows into files that no version of the table holds yet."""
+        assert self._frame is not None
+        # Rows of one partition value meet in one task, and files get a size that readers like.
+        columns = dict.fromkeys(field.column for field in plan.partition_by)
+        with spark_words(self.table):
+            balanced = self._frame.hint("rebalance", *columns)
+            written = balanced.mapInArrow(writing(plan), MANIFEST).collect()
+        return files_of(row.manifest for row in written)
+
+    def cancel(self) -> None:
+        """End what runs, if anything."""
+        with suppress(Exception):
+            self._spark.sparkContext.cancelJobGroup(self._group)
+
+    def _opened(self) -> SparkSession:
+        context = self._spark.sparkContext
+        if self._session is None:
+            self._session = self._spark.newSession()
+            given = self._pipeline.spark.conf
+            for key, value in _settings(max(2, context.defaultParallelism)).items():
+                if key not in given:
+                    self._session.conf.set(key, value)
+        # Of the thread that calls: its jobs take turns with those of the streams, and can be cancelled.
+        context.setJobGroup(self._group, f"refresh of {self.table}")
+        context.setLocalProperty("spark.scheduler.pool", _POOL)
+        return self._session
+
+
+def _settings(cores: int) -> dict[str, str]:
+    """What suits a query over whole tables, and not a stream of small batches."""
+    return {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": str(4 * cores),
+        "spark.databricks.delta.snapshotPartitions": str(cores),
+    }

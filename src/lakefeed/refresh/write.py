@@ -1,0 +1,82 @@
+"""The rows of a query become files, on the workers."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+
+import orjson
+import pyarrow as pa
+
+from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.spark.worker import begin_task
+from lakefeed.files import WrittenFile
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.pipeline.options.partition_by import PartitionField
+from lakefeed.rows.partition import add_partition_columns
+from lakefeed.stores import open_store
+
+MANIFEST = "manifest string"
+"""The columns of what a task returns."""
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """What a task needs to know of the table. Picklable."""
+
+    path: str
+    storage: Mapping[str, str] = field(repr=False)
+    target: FileTarget
+    partition_by: tuple[PartitionField, ...]
+
+
+def writing(plan: WritePlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow`: takes rows, returns the names of the files that hold them."""
+    packed = pickle.dumps(plan)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        begin_task()
+        written = write_rows(pickle.loads(packed), batches)
+        yield pa.RecordBatch.from_arrays([pa.array([manifest_of(written)])], names=["manifest"])
+
+    return write
+
+
+def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
+    """Write all rows into files that nobody knows yet."""
+    writer = TableWriter(open_store(plan.path, dict(plan.storage)), plan.target)
+    try:
+        for batch in batches:
+            rows = add_partition_columns(batch, plan.partition_by)
+            writer.write(fitted(rows, plan.target.schema))
+        passing("task_written")
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def fitted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the columns of the table: narrower types are widened, missing columns are null."""
+    columns = []
+    for each in schema:
+        if each.name in rows.schema.names:
+            column = rows.column(each.name)
+            column = column if column.type == each.type else column.cast(each.type)
+        else:
+            column = pa.nulls(rows.num_rows, each.type)
+        if not each.nullable and column.null_count:
+            raise ValueError(f"column {each.name} of the table is not null, and the query has nulls for it")
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def manifest_of(files: Iterable[WrittenFile]) -> str:
+    """The files as text, for the way through Spark."""
+    return orjson.dumps([asdict(file) for file in files]).decode()
+
+
+def files_of(manifests: Iterable[str]) -> list[WrittenFile]:
+    """The files of all tasks."""
+    return [WrittenFile(**file) for text in manifests for file in orjson.loads(text)]

@@ -1,0 +1,32 @@
+"""Replace: what a query has made takes the place of all rows that are there, in one commit."""
+
+from __future__ import annotations
+
+from lakefeed.errors import TableError
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import row_count
+from lakefeed.tables.shape import Shape
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.mode import Change, NewEntry
+
+
+class ReplaceMode:
+    """Removes every file of the version before, and adds those of the change."""
+
+    def check(self, shape: Shape, path: str) -> None:
+        """Raise TableError for a table whose rows must stay."""
+        if str(shape.properties.get("delta.appendOnly", "")).lower() == "true":
+            raise TableError(
+                f"{path}: a refresh replaces all rows, and the table has delta.appendOnly=true.\n"
+                "Set the property to false, or choose another path."
+            )
+
+    def entry(self, table: LakeTable, change: Change) -> NewEntry:
+        """All files of the version that the table stands at go, whoever has added them."""
+        self.check(table.shape, table.path)
+        gone = data_files(table)
+        told = {"removed": {"files": len(gone), "rows": row_count(gone)}}
+        return NewEntry(change.files, change.transactions, {**change.commit_info, **told}, gone, blind=False)
+
+    def landed(self, entry: NewEntry) -> None:
+        """Nothing needs to be known of it."""

@@ -1,0 +1,375 @@
+"""Refreshes without Spark: the query is DuckDB's, all around it is what a run has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakefeed import Fenced, Pipeline
+from lakefeed.engine.run_events import Committed, InputsSeen, Refreshed, RefreshFailed, TableChanged
+from lakefeed.errors import LakefeedError, TableError
+from lakefeed.handles.tables import Tables
+from lakefeed.refresh.refresher import Refresher, Refreshers
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess.rewind import rewind
+from lakefeed.stores import open_store
+from lakefeed.tables.log.log import Log
+from support.duck_query import DuckQuery, refresh_of, stopped_after
+
+COUNTS = "SELECT city, count(*) AS orders FROM orders GROUP BY city"
+
+
+class Shop:
+    """A table `orders`, and tables that queries make of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write(cities={"query": COUNTS})
+
+    def write(self, **tables: dict[str, object]) -> Pipeline:
+        """The pipeline with these tables of queries."""
+        document = {
+            "name": "shop",
+            "sources": {"clicks": {"type": "generate", "rows": 1}},
+            "tables": {
+                "orders": {"path": "orders", "from": "clicks"},
+                **{name: {"path": name, **table} for name, table in tables.items()},
+            },
+        }
+        (self.folder / "shop.yaml").write_text(json.dumps(document))
+        self.pipeline = Pipeline.from_file(self.folder / "shop.yaml")
+        return self.pipeline
+
+    def order(self, *cities: str) -> None:
+        write_deltalake(self.folder / "orders", pa.table({"city": list(cities)}), mode="append")
+
+    def refresh(self, table: str = "cities") -> bool:
+        """Bring a table up to date, as a new process would; whether its query was run."""
+        one = refresh_of(self.pipeline, table)
+        standing = one.look()
+        if standing.is_due:
+            one.run(standing)
+        return standing.is_due
+
+    def rows(self, table: str = "cities") -> list[tuple[object, ...]]:
+        found = DeltaTable(self.folder / table).to_pyarrow_table()
+        return sorted(tuple(row.values()) for row in found.to_pylist())
+
+    def log(self, table: str = "cities") -> Log:
+        log = Log.open(open_store(str(self.folder / table), {}))
+        assert log is not None
+        return log
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_a_refresh_replaces_all_rows_in_one_commit_that_names_the_versions_it_is_made_of(shop: Shop) -> None:
+    shop.order("Rome", "Rome", "Oslo")
+    assert shop.refresh()
+    assert shop.rows() == [("Oslo", 1), ("Rome", 2)]
+
+    shop.order("Oslo")
+    assert shop.refresh()
+
+    assert shop.rows() == [("Oslo", 2), ("Rome", 2)]
+    entry = shop.log().entry(2)
+    assert len(entry.adds) == len(entry.removes) == 1
+    told = json.loads(entry.info["lakefeed"])
+    assert (told["kind"], told["rows"], told["inputs"]) == ("refresh", 2, {"orders": 1})
+    assert entry.transactions["shop/#query/orders"] == 1
+
+
+def test_nothing_is_done_while_the_inputs_have_not_changed(shop: Shop) -> None:
+    shop.order("Rome")
+    assert shop.refresh()
+    assert not shop.refresh()
+
+    assert shop.log().newest == 1
+
+
+def test_a_compaction_of_an_input_is_no_news(shop: Shop) -> None:
+    shop.order("Rome")
+    shop.order("Oslo")
+    assert shop.refresh()
+
+    assert DeltaTable(shop.folder / "orders").optimize.compact()["numFilesRemoved"] == 2
+
+    assert not shop.refresh()
+    shop.order("Rome")
+    assert shop.refresh()
+    assert shop.rows() == [("Oslo", 1), ("Rome", 2)]
+
+
+def test_a_refresh_reads_the_versions_that_were_there_when_it_began(shop: Shop) -> None:
+    shop.order("Rome")
+    one = refresh_of(shop.pipeline, "cities")
+    standing = one.look()
+    shop.order("Oslo")
+
+    one.run(standing)
+
+    assert shop.rows() == [("Rome", 1)]
+    assert shop.refresh() and shop.rows() == [("Oslo", 1), ("Rome", 1)]
+
+
+def test_another_query_is_run_although_the_inputs_are_the_same(shop: Shop) -> None:
+    shop.order("Rome", "Oslo")
+    assert shop.refresh()
+
+    shop.write(cities={"query": COUNTS + " HAVING city < 'P'"})
+
+    assert shop.refresh() and shop.rows() == [("Oslo", 1)]
+    assert not shop.refresh()
+
+
+def test_an_input_that_was_made_anew_is_another_table_whatever_its_version(shop: Shop) -> None:
+    shop.order("Rome")
+    assert shop.refresh()
+
+    (shop.folder / "orders").rename(shop.folder / "old")
+    shop.order("Oslo")
+
+    assert shop.refresh() and shop.rows() == [("Oslo", 1)]
+
+
+def test_an_input_that_is_no_longer_read_is_forgotten(shop: Shop) -> None:
+    shop.order("Rome")
+    shop.write(other={"query": "SELECT 1::INT AS n FROM orders"}, cities={"query": f"{COUNTS}, 1"})
+    two = "SELECT city, count(*) AS orders FROM orders, other GROUP BY city"
+    shop.write(other={"query": "SELECT 1::INT AS n FROM orders"}, cities={"query": two})
+    assert shop.refresh("other") and shop.refresh()
+
+    shop.write(cities={"query": COUNTS})
+
+    assert shop.refresh()
+    assert not shop.refresh()
+
+
+def test_a_query_of_a_query_is_run_when_that_has_other_rows(shop: Shop) -> None:
+    shop.order("Rome", "Oslo", "Oslo")
+    shop.write(
+        cities={"query": COUNTS}, top={"query": "SELECT city FROM cities ORDER BY orders DESC LIMIT 1"}
+    )
+    events: list[object] = []
+
+    _run_once(shop.pipeline, events)
+    assert shop.rows("top") == [("Oslo",)]
+    shop.order("Rome", "Rome")
+    _run_once(shop.pipeline, events)
+
+    assert shop.rows("top") == [("Rome",)]
+    refreshed = [event for event in events if isinstance(event, Refreshed)]
+    assert [(one.table, one.inputs) for one in refreshed] == [
+        ("cities", {"orders": 0}),
+        ("top", {"cities": 1}),
+        ("cities", {"orders": 1}),
+        ("top", {"cities": 2}),
+    ]
+    committed = [event for event in events if isinstance(event, Committed)]
+    assert all(one.replaces and one.source == "query" for one in committed)
+
+
+def test_a_query_waits_for_inputs_that_do_not_exist(shop: Shop) -> None:
+    events: list[object] = []
+
+    _run_once(shop.pipeline, events)
+
+    assert InputsSeen("cities", None, ("orders",)) in events
+    assert not (shop.folder / "cities").exists()
+
+
+def test_an_empty_result_empties_the_table(shop: Shop) -> None:
+    shop.order("Rome")
+    assert shop.refresh()
+    DeltaTable(shop.folder / "orders").delete()
+
+    assert shop.refresh()
+
+    assert shop.rows() == []
+    assert verify(shop.pipeline).tables[1].findings == []
+
+
+def test_a_second_instance_is_fenced_and_its_files_are_deleted(shop: Shop) -> None:
+    shop.order("Rome")
+    slow = refresh_of(shop.pipeline, "cities")
+    query = slow.query
+    assert isinstance(query, DuckQuery)
+    query.before_commit = lambda: _true(shop.refresh())
+
+    with pytest.raises(Fenced, match="another instance"):
+        slow.run(slow.look())
+
+    assert shop.rows() == [("Rome", 1)]
+    assert len(list((shop.folder / "cities").glob("*.parquet"))) == 1
+
+
+def test_files_that_others_have_added_meanwhile_go_as_well(shop: Shop) -> None:
+    shop.order("Rome")
+    assert shop.refresh()
+    shop.order("Rome")
+    slow = refresh_of(shop.pipeline, "cities")
+    query = slow.query
+    assert isinstance(query, DuckQuery)
+    query.before_commit = lambda: write_deltalake(
+        shop.folder / "cities",
+        pa.table({"city": ["?"], "orders": pa.array([9], pa.int64())}),
+        mode="append",
+    )
+
+    slow.run(slow.look())
+
+    assert shop.rows() == [("Rome", 2)]
+
+
+def test_new_columns_follow_the_rule_and_old_ones_stay(shop: Shop) -> None:
+    shop.order("Rome")
+    assert shop.refresh()
+    wider = "SELECT city, 7::INT AS rank FROM orders"
+
+    shop.write(cities={"query": wider, "evolve": "fail"})
+    with pytest.raises(TableError, match=r"new columns and `evolve.new_column` is fail: rank int"):
+        shop.refresh()
+    assert shop.rows() == [("Rome", 1)]
+    shop.write(cities={"query": wider, "evolve": "ignore"})
+    assert shop.refresh() and shop.rows() == [("Rome", None)]
+    shop.write(cities={"query": wider})
+    events: list[object] = []
+    one = refresh_of(shop.pipeline, "cities", events.append)
+    one.run(one.look())
+
+    assert shop.rows() == [("Rome", None, 7)]
+    assert TableChanged("cities", "new column rank int") in events
+
+
+def test_a_narrower_type_is_widened_and_another_one_is_refused(shop: Shop) -> None:
+    shop.order("Rome")
+    assert shop.refresh()
+
+    shop.write(cities={"query": "SELECT city, 3::INT AS orders FROM orders"})
+    assert shop.refresh() and shop.rows() == [("Rome", 3)]
+    shop.write(cities={"query": "SELECT city, 'many' AS orders FROM orders"})
+    with pytest.raises(TableError) as refused:
+        shop.refresh()
+
+    assert str(refused.value).startswith(
+        "table cities: column orders is long in the table and string in the query.\nUse CAST in the query"
+    )
+    assert shop.rows() == [("Rome", 3)]
+
+
+def test_partitions_and_order_are_those_of_the_file(shop: Shop) -> None:
+    shop.order("Rome", "Oslo")
+    query = "SELECT city, TIMESTAMPTZ '2026-11-16 23:00:00+00' AS at FROM orders"
+    shop.write(days={"query": query, "partition_by": ["day(at)"], "sort_by": ["city"]})
+
+    assert shop.refresh("days")
+
+    assert DeltaTable(shop.folder / "days").metadata().partition_columns == ["at_day"]
+    assert [row[0] for row in shop.rows("days")] == ["Oslo", "Rome"]
+
+
+def test_a_failing_query_keeps_the_rows_is_told_and_tried_again(shop: Shop) -> None:
+    shop.order("Rome")
+    assert shop.refresh()
+    shop.write(cities={"query": "SELECT city, city::INT::BIGINT AS orders FROM orders", "refresh": "100ms"})
+    events: list[object] = []
+    refresher = _refresher(shop.pipeline, "cities", events, 1.0)
+
+    refresher.run()
+
+    failures = [event for event in events if isinstance(event, RefreshFailed)]
+    assert len(failures) > 1 and "Could not convert" in failures[0].text
+    assert isinstance(refresher.error, LakefeedError)
+    assert shop.rows() == [("Rome", 1)]
+
+
+def test_a_failure_is_over_with_the_rows_that_made_it(shop: Shop) -> None:
+    shop.order("12")
+    shop.write(cities={"query": "SELECT city::INT AS city FROM orders", "refresh": "100ms"})
+    assert shop.refresh()
+    shop.order("Rome")
+    events: list[object] = []
+    _refresher(shop.pipeline, "cities", events, 0.5).run()
+    assert isinstance(events[-1], RefreshFailed)
+
+    DeltaTable(shop.folder / "orders").delete("city = 'Rome'")
+    _refresher(shop.pipeline, "cities", events, 0.5).run()
+
+    assert [type(event) for event in events[-4:]] == [InputsSeen, Committed, Refreshed, InputsSeen]
+    assert shop.rows() == [(12,)]
+
+
+def test_a_refresher_waits_between_two_refreshes(shop: Shop) -> None:
+    shop.order("Rome")
+    shop.write(cities={"query": COUNTS, "refresh": "10m"})
+    events: list[object] = []
+    refresher = _refresher(shop.pipeline, "cities", events, 1.0)
+    query = refresher.refresh.query
+    assert isinstance(query, DuckQuery)
+    query.before_commit = lambda: shop.order("Oslo")
+
+    refresher.run()
+
+    assert query.ran == [{"orders": 0}]
+    assert InputsSeen("cities", 1, (), {"orders": 0}) in events
+
+
+def test_a_rewind_of_the_table_is_computed_again_by_the_next_run(shop: Shop) -> None:
+    shop.order("Rome")
+    assert shop.refresh()
+    shop.order("Rome")
+    assert shop.refresh()
+
+    rewind(shop.pipeline, "cities", to_version=1)
+    assert shop.rows() == [("Rome", 1)]
+    assert shop.refresh() and shop.rows() == [("Rome", 2)]
+    rewind(shop.pipeline, "cities", to_version=0)
+
+    assert shop.rows() == []
+    assert shop.refresh() and shop.rows() == [("Rome", 2)]
+    assert verify(shop.pipeline).tables[1].findings == []
+
+
+def test_a_rewind_of_an_input_is_news(shop: Shop) -> None:
+    shop.order("Rome")
+    shop.order("Oslo")
+    assert shop.refresh()
+
+    DeltaTable(shop.folder / "orders").restore(0)
+
+    assert shop.refresh() and shop.rows() == [("Rome", 1)]
+
+
+def test_one_failing_query_does_not_keep_others_from_being_run(shop: Shop) -> None:
+    shop.order("Rome")
+    shop.write(broken={"query": "SELECT city::INT AS n FROM orders"}, cities={"query": COUNTS})
+
+    with pytest.raises(TableError, match="table broken: the query failed"):
+        _run_once(shop.pipeline, [])
+
+    assert shop.rows() == [("Rome", 1)]
+
+
+def _refresher(pipeline: Pipeline, table: str, events: list[object], seconds: float) -> Refresher:
+    one = Refresher(refresh_of(pipeline, table, events.append), events.append, stopped_after(seconds))
+    assert one.prepare()
+    return one
+
+
+def _run_once(pipeline: Pipeline, events: list[object]) -> None:
+    query: Callable[[str], DuckQuery] = lambda name: DuckQuery(pipeline, name)  # noqa: E731
+    refreshers = Refreshers(Tables(pipeline), query, events.append, stopped_after(60), once=True)
+    with refreshers.beside(5.0):
+        pass
+
+
+def _true(value: bool) -> None:
+    assert value
