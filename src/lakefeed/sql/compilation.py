@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from lakefeed.sql.arrow import comparison, conditions
+from lakefeed.sql.arrow import arithmetic, casts, comparison, conditions, dates, nested, strings
 from lakefeed.sql.arrow.value import Function
 from lakefeed.sql.expression import Call, Expression
 from lakefeed.sql.reading import FOREIGN, REPLACED
 
-FUNCTIONS: dict[str, Function] = {**conditions.FUNCTIONS, **comparison.FUNCTIONS}
+FUNCTIONS: dict[str, Function] = {
+    name: function
+    for kind in (conditions, comparison, arithmetic, casts, strings, dates, nested)
+    for name, function in kind.FUNCTIONS.items()
+}
 """Spark's classes of expressions that Arrow has."""
 
 

@@ -1,0 +1,211 @@
+"""Texts that are cast to numbers, booleans and dates.
+
+Arrow reads those that are written plainly, for whole columns. The others, with a sign or blanks around them,
+or in a form of Java's own, are read one by one by Spark's rules.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.sql.arrow import reasons
+from lakefeed.sql.arrow.value import Error, Value, flags
+
+# What Spark cuts off at both ends: blanks and control characters.
+_BLANKS = "".join(map(chr, [*range(0x21), 0x7F]))
+_PLAIN_INT = r"^-?[0-9]{1,18}$"
+_PLAIN_FLOAT = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?$"
+_PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_INT = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
+_HEX_FLOAT = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[dDfF]?")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
+_EXACTLY = Context(prec=200)
+
+
+class _Malformed(Exception):
+    """The text is none of the type."""
+
+
+class _OutOfRange(Exception):
+    """The number has too many digits for the decimal."""
+
+
+def _parsed(
+    column: pa.Array,
+    kind: pa.DataType,
+    plain: str,
+    quick: Callable[[pa.Array], pa.Array],
+    one: Callable[[str, pa.DataType], Any],
+) -> Value:
+    """Read the plain texts at once, and each of the others by itself."""
+    is_plain = pc.match_substring_regex(column, plain)
+    if pc.all(is_plain, min_count=0).as_py():
+        made = _quickly(quick, column)
+        if made is not None:
+            return Value(made)
+    odd = np.flatnonzero(~flags(pc.fill_null(is_plain, True)))
+    made = _quickly(quick, pc.if_else(is_plain, column, None).cast(pa.string()))
+    if made is None:
+        odd = np.flatnonzero(flags(pc.is_valid(column)))
+        made = pa.nulls(len(column), kind)
+    values, errors = _one_by_one(column, kind, odd.tolist(), one)
+    mask = np.zeros(len(column), dtype=bool)
+    mask[odd] = True
+    return Value(pc.replace_with_mask(made, pa.array(mask), pa.array(values, kind)), errors)
+
+
+def _quickly(quick: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array | None:
+    """What Arrow reads; None where one of the texts is plain and still none of the type (30 February)."""
+    try:
+        return quick(column)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _one_by_one(
+    column: pa.Array, kind: pa.DataType, odd: list[int], one: Callable[[str, pa.DataType], Any]
+) -> tuple[list[Any], dict[int, Error]]:
+    values: list[Any] = []
+    errors: dict[int, Error] = {}
+    for row in odd:
+        text = column[row].as_py()
+        value = None
+        try:
+            value = one(text, kind)
+        except _Malformed:
+            errors[row] = reasons.malformed(text, kind)
+        except _OutOfRange as error:
+            errors[row] = reasons.out_of_range(error, kind)
+        values.append(value)
+    return values, errors
+
+
+def _to_int(column: pa.Array, kind: pa.DataType) -> Value:
+    return _parsed(column, kind, _PLAIN_INT, lambda texts: texts.cast(kind), _int)
+
+
+def _int(text: str, kind: pa.DataType) -> int:
+    trimmed = text.strip(_BLANKS)
+    if not _INT.fullmatch(trimmed):
+        raise _Malformed
+    limit = 2 ** (kind.bit_width - 1)
+    value = int(trimmed) if len(trimmed) < 4000 else limit
+    if not -limit <= value < limit:
+        raise _Malformed
+    return value
+
+
+def _to_float(column: pa.Array, kind: pa.DataType) -> Value:
+    return _parsed(column, kind, _PLAIN_FLOAT, lambda texts: texts.cast(kind), _float)
+
+
+def _float(text: str, kind: pa.DataType) -> float:
+    # Java cuts off everything up to the blank, and no other character.
+    trimmed = text.strip("".join(map(chr, range(0x21))))
+    number = trimmed.rstrip("dDfF") if _FLOAT.fullmatch(trimmed) else None
+    if number is not None:
+        # Arrow rounds to the type at once; by way of a double it would be rounded twice.
+        read: float = pa.scalar(number.lstrip("+")).cast(kind).as_py()
+        return read
+    special = _SPECIAL.get(trimmed.lower())
+    if special is not None:
+        return special
+    raise _Malformed
+
+
+_SPECIAL = {
+    "inf": math.inf,
+    "+inf": math.inf,
+    "infinity": math.inf,
+    "+infinity": math.inf,
+    "-inf": -math.inf,
+    "-infinity": -math.inf,
+    "nan": math.nan,
+}
+
+
+def _to_boolean(column: pa.Array, kind: pa.DataType) -> Value:
+    yes = pc.is_in(column, value_set=pa.array(["true"]))
+    return _parsed(
+        column,
+        kind,
+        "^(true|false)$",
+        lambda texts: pc.if_else(pc.is_valid(texts), pc.equal(texts, "true"), None) if yes else texts,
+        _boolean,
+    )
+
+
+def _boolean(text: str, _: pa.DataType) -> bool:
+    word = text.strip(_BLANKS)
+    word = word.lower() if word.isascii() else ""
+    if word in ("t", "true", "y", "yes", "1"):
+        return True
+    if word in ("f", "false", "n", "no", "0"):
+        return False
+    raise _Malformed
+
+
+def _to_date(column: pa.Array, kind: pa.DataType) -> Value:
+    return _parsed(column, kind, _PLAIN_DATE, lambda texts: texts.cast(kind), _date)
+
+
+def _date(text: str, _: pa.DataType) -> int:
+    found = _DATE.fullmatch(text.strip(_BLANKS))
+    if not found:
+        raise _Malformed
+    year = int(found[2]) * (-1 if found[1] == "-" else 1)
+    month, day = int(found[3] or 1), int(found[4] or 1)
+    if not 1 <= month <= 12 or not 1 <= day <= 31:
+        raise _Malformed
+    first = np.datetime64((year - 1970) * 12 + month - 1, "M")
+    days = first.astype("datetime64[D]").astype(int) + day - 1
+    if np.datetime64(int(days), "D").astype("datetime64[M]") != first or not -(2**31) <= days < 2**31:
+        raise _Malformed
+    return int(days)
+
+
+def _to_decimal(column: pa.Array, kind: pa.DataType) -> Value:
+    before, after = min(kind.precision - kind.scale, 20), kind.scale
+    whole = rf"[0-9]{{1,{before}}}" if before else "0"
+    plain = rf"^-?{whole}(\.[0-9]{{1,{after}}})?$" if after else rf"^-?{whole}$"
+    return _parsed(column, kind, plain, lambda texts: texts.cast(kind), _decimal)
+
+
+def _decimal(text: str, kind: pa.DataType) -> Decimal:
+    trimmed = text.strip(_BLANKS)
+    if not _DECIMAL.fullmatch(trimmed):
+        raise _Malformed
+    try:
+        value = Decimal(trimmed)
+        if value.adjusted() >= kind.precision - kind.scale and value:
+            raise _OutOfRange(_plainly(value))
+        rounded = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _EXACTLY)
+    except InvalidOperation:
+        raise _Malformed from None
+    if rounded and rounded.adjusted() >= kind.precision - kind.scale:
+        raise _OutOfRange(_plainly(value))
+    return rounded
+
+
+def _plainly(value: Decimal) -> str:
+    return f"{value:f}"
+
+
+PARSERS: dict[str, Callable[[pa.Array, pa.DataType], Value]] = {
+    "integer": _to_int,
+    "float": _to_float,
+    "boolean": _to_boolean,
+    "date": _to_date,
+    "decimal": _to_decimal,
+}
+"""How texts become values of other types."""
