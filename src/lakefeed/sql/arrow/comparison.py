@@ -53,7 +53,7 @@ def _kernel(compare: Callable[[Any, Any], Any]) -> Kernel:
 
 def _if_both_known(left: Any, right: Any, compared: Any) -> Any:
     """NaN is greater than any number, but not than null: is_nan of one side alone would say so."""
-    if not pa.types.is_floating(left.type) or left.null_count == right.null_count == 0:
+    if not pa.types.is_floating(left.type):
         return compared
     known = pc.and_(pc.is_valid(left), pc.is_valid(right))
     return pc.if_else(known, compared, pa.scalar(None, pa.bool_()))

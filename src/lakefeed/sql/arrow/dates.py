@@ -137,8 +137,12 @@ def _truncate_timestamp(call: Call, values: Sequence[Value], rows: int) -> Value
 
 
 def _truncate_date(call: Call, values: Sequence[Value], rows: int) -> Value:
-    made = _truncated_days(_constant(call.given[1]), _days(values[0].column(rows))).astype(np.int32)
-    return Value(column_of(made, values[0].given(rows), pa.int32(), pa.date32()), values[0].errors)
+    unit = _constant(call.given[1])
+    days = _truncated_days(unit, _days(values[0].column(rows)))
+    # Before the first date of all, Spark throws for a quarter only; the other units wrap in silence.
+    failed = (days < -(2**31)) & (unit == "quarter")
+    made = column_of(days.astype(np.int32), values[0].given(rows), pa.int32(), pa.date32())
+    return failing(made, failed, values[0].errors, reasons.integer_overflow)
 
 
 def _constant(expression: Any) -> str:

@@ -52,6 +52,11 @@ def long_overflow(_: int) -> Error:
     return "ARITHMETIC_OVERFLOW", "long overflow"
 
 
+def integer_overflow(_: int) -> Error:
+    """A day that no date reaches; Java's own words."""
+    return "ARITHMETIC_OVERFLOW", "integer overflow"
+
+
 def overflow(call: Call, columns: Sequence[pa.Array]) -> Callable[[int], Error]:
     """Integers that are too large for their type."""
     instead = _TRY.get(call.function)

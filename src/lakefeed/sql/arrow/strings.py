@@ -23,8 +23,14 @@ def _concat_ws(call: Call, values: Sequence[Value], rows: int) -> Value:
     errors: Errors = {}
     for value in values:
         errors = {**value.errors, **errors}
-    columns = [value.column(rows) for value in values[1:]]
-    return Value(pc.binary_join_element_wise(*columns, values[0].data, null_handling="skip"), errors)
+    # Arrow's own way to skip nulls loses the rows that have nothing else.
+    separator = values[0].data.as_py()
+    led = [
+        pc.fill_null(pc.binary_join_element_wise(separator, value.column(rows), ""), "")
+        for value in values[1:]
+    ]
+    joined = pc.binary_join_element_wise(*led, "")
+    return Value(pc.utf8_slice_codeunits(joined, len(separator)), errors)
 
 
 def _length(call: Call, values: Sequence[Value], rows: int) -> Value:
