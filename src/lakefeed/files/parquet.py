@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefeed.columns.staged import STAGED_FOLDER, staged_schema
 from lakefeed.files import WrittenFile
 from lakefeed.files.names import Serial, file_name
 from lakefeed.files.partitions import Values, directory, split_by_partition
@@ -47,9 +48,28 @@ class FileTarget:
     """Whether files on a disk are to outlive a power cut before they are returned."""
     sort_by: tuple[str, ...] = ()
     """Columns that the rows of each file are sorted by, nulls last."""
+    row_group_bytes: int | None = None
+    """Rows wait in memory until they are so many bytes. None: as many as make good row groups."""
+    folder: str = ""
+    """Where the files lie in the table, ending in a slash."""
     prefix: str = "part"
     naming: str = "uuid"
     """The strategy of `lakefeed.files.names`."""
+
+
+def staged_target(target: FileTarget) -> FileTarget:
+    """How changes of a table are staged: with all its columns, for the driver alone, and not for long."""
+    return replace(
+        target,
+        schema=staged_schema(target.schema),
+        partition_columns=(),
+        max_rows_per_file=None,
+        properties={"delta.dataSkippingNumIndexedCols": "0"},
+        # What a power cut takes is read again: its positions have not been committed.
+        sync=False,
+        sort_by=(),
+        folder=STAGED_FOLDER,
+    )
 
 
 class TableWriter:
@@ -67,7 +87,7 @@ class TableWriter:
         self._path = store_path(store)
         self._schema = target.schema.remove_metadata()
         gathers = target.partition_columns or target.sort_by
-        self._limit = _GATHERED_BYTES if gathers else _ROW_GROUP_BYTES
+        self._limit = target.row_group_bytes or (_GATHERED_BYTES if gathers else _ROW_GROUP_BYTES)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self.waiting_bytes = 0
         self._layout: _Layout | None = None
@@ -155,7 +175,7 @@ class TableWriter:
             if len(self._open) >= _OPEN_FILES:
                 self._close_file(next(iter(self._open)))
             name = file_name(self._target.prefix, self._target.naming, len(self._made), self._serial)
-            path = directory(self._target.partition_columns, values) + name
+            path = self._target.folder + directory(self._target.partition_columns, values) + name
             self._made.append(path)
             assert self._layout is not None
             self._open[values] = _OpenFile(

@@ -35,7 +35,7 @@ def split_by_partition(table: pa.Table, columns: Sequence[str]) -> Iterator[tupl
     if not columns or not table.num_rows:
         yield (), rest
         return
-    values, codes = _combinations(table, columns)
+    values, codes = combinations(table, columns)
     if len(values) == 1:
         yield values[0], rest
         return
@@ -91,7 +91,7 @@ def _directory_name(column: str, value: str | None) -> str:
     return name or hashlib.sha256(f"{column}={value}".encode()).hexdigest()[:32]
 
 
-def _combinations(table: pa.Table, columns: Sequence[str]) -> tuple[list[Values], Codes]:
+def combinations(table: pa.Table, columns: Sequence[str]) -> tuple[list[Values], Codes]:
     """The combinations of values that occur, and for each row which of them it has."""
     tuples: list[Values] = [()]
     codes = np.zeros(table.num_rows, dtype=np.int64)

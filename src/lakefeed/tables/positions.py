@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from lakefeed.events import Offsets
 
+_TOMBSTONES = "/#tombstones"
+
 
 def application_id(pipeline: str, source: str, partition: str, dead_letters_of: str | None = None) -> str:
     """The `txn` application id of a source partition; with `dead_letters_of`, of one table's dead letters."""
@@ -83,9 +85,19 @@ def read_by_query(transactions: Mapping[str, int], pipeline: str) -> dict[str, i
 
 def absent(name: str) -> int | None:
     """What an application id stands at where a log does not have it; None where that cannot be said."""
-    if counts_runs(name):
+    if counts_runs(name) or name.endswith(_TOMBSTONES):
         return 0
     return -1 if "/#query" in name else None
+
+
+def tombstones_id(pipeline: str) -> str:
+    """The `txn` application id of the newest file of tombstones that a pipeline has left beside a table."""
+    return f"{pipeline}{_TOMBSTONES}"
+
+
+def tombstone_heads(transactions: Mapping[str, int]) -> tuple[int, ...]:
+    """The newest files of tombstones of everybody who has fed a table."""
+    return tuple(sorted(at for name, at in transactions.items() if at and name.endswith(_TOMBSTONES)))
 
 
 def counts_runs(name: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def commit(
         error.untried = not effort.unsure
         raise
     mode.landed(landed.entry)
+    _delete(table, landed.entry.used)
     return landed
 
 
@@ -88,7 +90,8 @@ class _Effort:
             failure = _try(self.table, entry, self.change.token)
             if isinstance(failure, FileExistsError):
                 self.unsure = before
-            version = self.find()
+                _delete(self.table, entry.made)
+            version = self.find(entry)
             if version is not None:
                 checkpoint_when_due(self.table, version)
                 return Landed(version, entry)
@@ -146,7 +149,7 @@ class _Effort:
                 "The batch runs again."
             )
 
-    def find(self) -> int | None:
+    def find(self, entry: NewEntry) -> int | None:
         """Refresh, and look for the commit among the versions that have come since."""
         before = self.table.next_version
         passed = self.table.refresh(grounded=True)
@@ -157,7 +160,7 @@ class _Effort:
         if not self.may_have_landed():
             return None
         names = {Path(uri).name for uri in self.table.delta.file_uris()}
-        if all(Path(file.path).name in names for file in self.change.files):
+        if all(Path(file.path).name in names for file in entry.added):
             return self.table.version
         raise self.unknown()
 
@@ -230,6 +233,13 @@ def _commit_by_delta(table: LakeTable, entry: NewEntry, token: str) -> None:
             create_checkpoint=False, cleanup_expired_logs=False
         ),
     )
+
+
+def _delete(table: LakeTable, paths: Sequence[str]) -> None:
+    """Delete files that nobody needs; what cannot be deleted stays for vacuum."""
+    for path in paths:
+        with suppress(Exception):
+            table.store.delete_file(path)
 
 
 def _reason(table: LakeTable, failure: Exception | None) -> str:

@@ -35,6 +35,8 @@ class Change:
     expected: Mapping[str, int | None]
     commit_info: Mapping[str, Any]
     shape: Shape | None = None
+    replayed: bool = False
+    """Whether its events come behind later ones of their partitions, as dead letters that are sent again."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     """By which the commit is known again when its answer is lost."""
 
@@ -54,6 +56,10 @@ class NewEntry:
     """Files of the change data feed, which say what the entry changes row by row."""
     blind: bool = True
     """Whether it was decided without a look at these files; otherwise it stands right behind that version."""
+    made: Sequence[str] = ()
+    """Files that were written for this entry alone, and are of no use when it is refused."""
+    used: Sequence[str] = ()
+    """Files that nobody needs any more once the entry is in the log: staged changes."""
 
     @property
     def is_own(self) -> bool:

@@ -48,6 +48,14 @@ class Folded:
     deleted: Mask
     kept: dict[str, Mask]
     """By column: which changes leave the value that a row of the table has. None of a column not named."""
+    said_by: dict[str, Numbers]
+    """By column that some change is silent about: the place in `sequence` of the change that decides on it.
+
+    That change, a deletion perhaps, may be older than the row of the table, though the newest of its key is
+    not. -1: none says anything about it.
+    """
+    sequence: pa.Table
+    """The sequence of every change that was folded."""
     index: KeyIndex
     truncation: pa.Table | None
     changes: int
@@ -75,7 +83,7 @@ def fold(rows: pa.Table, rules: KeyRules) -> Folded:
     # Number by number, as the keys are numbered without gaps.
     last = np.searchsorted(found.numbers, np.arange(len(found.index)), side="right") - 1
     deleted = found.deleted
-    columns, kept = {}, {}
+    columns, kept, said_by = {}, {}, {}
     said = _said(found.rows, rules)
     place = np.arange(len(deleted))
     # An upsert that follows a deletion knows nothing of what was before it.
@@ -89,13 +97,14 @@ def fold(rows: pa.Table, rules: KeyRules) -> Folded:
         newest = np.maximum.accumulate(np.where(said[field.name] & ~deleted, place, -1))[last]
         begin = np.maximum(first, fresh)
         known = newest >= begin
-        chosen = pa.array(np.where(known, newest, 0), mask=~known)
-        columns[field.name] = column.take(chosen)
+        said_by[field.name] = np.where(known, newest, np.where(fresh >= first, fresh, -1))
+        columns[field.name] = column.take(pa.array(np.where(known, newest, 0), mask=~known))
         silent = ~known & ~deleted[last] & (fresh < first)
         if silent.any():
             kept[field.name] = silent
     table = pa.table(columns, schema=found.rows.schema)
-    return Folded(table, deleted[last], kept, found.index, found.truncation, found.changes)
+    sequence = found.rows.select(list(rules.sequence_by))
+    return Folded(table, deleted[last], kept, said_by, sequence, found.index, found.truncation, found.changes)
 
 
 def ops(rows: pa.Table) -> Numbers:

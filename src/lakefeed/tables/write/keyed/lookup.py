@@ -59,6 +59,8 @@ class Found:
 def find(table: LakeTable, keys: pa.Table, index: KeyIndex) -> Found:
     """Find every row of the table's version that has one of these keys, which `index` numbers."""
     actions = add_actions(table.delta)
+    if not len(index):
+        return Found([], 0, actions.num_rows)
     may_hold = _may_hold(actions, table, keys)
     files = with_vectors(table, files_of(actions.filter(pa.array(may_hold)), table.partition_columns))
     schema = pa.schema([table.schema.field(name) for name in keys.schema.names])

@@ -1,0 +1,170 @@
+"""Copy on write: files that hold a changed row are written again, each within its own range of keys.
+
+So a table that is sorted by its key stays so, and the next lookup opens few files. Every engine can read it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from lakefeed.files import WrittenFile
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.partitions import combinations
+from lakefeed.tables.data_files import read_rows
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, ranks, taken
+from lakefeed.tables.write.keyed.layout import Edit, Laid
+
+_AT_ONCE = max(2, min(4, os.cpu_count() or 1))
+_ROW_GROUP_BYTES = 32 * 2**20
+"""Smaller row groups than others have: several files are written at once, and each holds one in memory."""
+_SORTED_WHOLE = 16 * 2**20
+"""A file without order is put in order if it is no larger than this, as that takes all of it in memory."""
+
+
+class CopyOnWrite:
+    """Writes files again without the rows that leave them, with those that take their place."""
+
+    def lay(
+        self, table: LakeTable, target: FileTarget, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table
+    ) -> Laid:
+        """Rewrite each file that a row leaves; rows that fit into none of them get files of their own."""
+        target = replace(target, sort_by=(), row_group_bytes=_ROW_GROUP_BYTES)
+        homes = _homes(table, keys, edits, rows)
+        writers = [TableWriter(table.store, target) for _ in range(len(edits) + 1)]
+        jobs = [
+            _Job(table, keys, edit, taken(rows, np.flatnonzero(homes == at))) for at, edit in enumerate(edits)
+        ]
+        try:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rewrite") as pool:
+                written = list(pool.map(_Job.run, jobs, writers))
+            apart = _in_order(taken(rows, np.flatnonzero(homes < 0)), keys)
+            for batch in apart.combine_chunks().to_batches():
+                writers[-1].write(batch)
+            written.append((writers[-1].close(), 0))
+        except BaseException:
+            for writer in writers:
+                writer.abort()
+            raise
+        added: list[WrittenFile] = [file for files, _ in written for file in files]
+        removed: list[DataFile] = [edit.file for edit in edits]
+        return Laid(added, removed, sum(copied for _, copied in written))
+
+
+def _homes(table: LakeTable, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table) -> Numbers:
+    """Which file each of the new rows goes back into, by the number of its edit; -1 for a file of its own.
+
+    A row stays where it was as long as its partition is the same. One of a new key goes where its key fits.
+    """
+    homes = np.full(rows.num_rows, -1, np.int64)
+    if not edits or not rows.num_rows:
+        return homes
+    fits = _partitions(table, edits, rows)
+    for at, edit in enumerate(edits):
+        own = edit.own[fits(at)[edit.own]]
+        homes[own] = at
+    settled = np.zeros(rows.num_rows, np.bool_)
+    for edit in edits:
+        settled[edit.own] = True
+    spans = [edit.span for edit in edits]
+    bounds = [
+        pa.table(
+            {
+                "": pa.array(
+                    [None if span is None else span[side] for span in spans], rows.column(keys[0]).type
+                )
+            }
+        )
+        for side in (0, 1)
+    ]
+    ranked, low, high = ranks(rows.select([keys[0]]), *bounds)
+    for at, edit in enumerate(edits):
+        if edit.span is not None:
+            new = ~settled & (homes < 0) & fits(at) & (ranked >= low[at]) & (ranked <= high[at])
+            homes[new] = at
+    return homes
+
+
+class _Partitions:
+    """Which rows belong to the partition of a file."""
+
+    def __init__(self, edits: Sequence[Edit], values: list[tuple[str | None, ...]], codes: Numbers) -> None:
+        places = {value: at for at, value in enumerate(values)}
+        self._codes = codes
+        self._wanted = [places.get(tuple(value for _, value in edit.file.partition), -1) for edit in edits]
+
+    def __call__(self, at: int) -> Mask:
+        return np.equal(self._codes, self._wanted[at])
+
+
+def _partitions(table: LakeTable, edits: Sequence[Edit], rows: pa.Table) -> _Partitions:
+    values, codes = combinations(rows, table.partition_columns)
+    return _Partitions(edits, values, codes.astype(np.int64))
+
+
+class _Job:
+    """The rewriting of one file."""
+
+    def __init__(self, table: LakeTable, keys: Sequence[str], edit: Edit, rows: pa.Table) -> None:
+        self._table, self._keys, self._edit = table, list(keys), edit
+        self._rows = _in_order(rows, keys)
+
+    def run(self, writer: TableWriter) -> tuple[list[WrittenFile], int]:
+        """The files that take the place of the file, and how many rows were copied."""
+        copied = 0
+        ordered = self._merged if self._edit.is_sorted else self._appended
+        for rows in ordered():
+            for batch in rows.combine_chunks().to_batches():
+                writer.write(batch)
+            copied += rows.num_rows
+        return writer.close(), copied - self._rows.num_rows
+
+    def _kept(self) -> Iterator[pa.Table]:
+        """The rows of the file that stay, piece by piece."""
+        start, gone = 0, self._edit.gone
+        for batch in read_rows(self._table, [self._edit.file]):
+            end = start + batch.num_rows
+            leaving = gone[np.searchsorted(gone, start) : np.searchsorted(gone, end)] - start
+            if len(leaving):
+                mask = np.ones(batch.num_rows, np.bool_)
+                mask[leaving] = False
+                batch = batch.filter(pa.array(mask))
+            if batch.num_rows:
+                yield pa.Table.from_batches([batch])
+            start = end
+
+    def _merged(self) -> Iterator[pa.Table]:
+        """Rows that stay and new ones, in the order of their keys."""
+        left = self._rows
+        for rows in self._kept():
+            last = rows.slice(rows.num_rows - 1).select(self._keys)
+            ranked, edge = ranks(left.select(self._keys), last)
+            count = int(np.count_nonzero(ranked <= edge[0]))
+            if count:
+                rows = _in_order(pa.concat_tables([rows, left.slice(0, count)]), self._keys)
+                left = left.slice(count)
+            yield rows
+        if left.num_rows:
+            yield left
+
+    def _appended(self) -> Iterator[pa.Table]:
+        """The same of a file without order: put in order as a whole if it is small, else left as it is."""
+        if self._edit.file.size > _SORTED_WHOLE:
+            yield from self._kept()
+            if self._rows.num_rows:
+                yield self._rows
+            return
+        whole = [*self._kept(), self._rows]
+        yield _in_order(pa.concat_tables(whole), self._keys)
+
+
+def _in_order(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+
+    return rows.sort_by([(name, "ascending") for name in keys]) if rows.num_rows > 1 else rows

@@ -1,0 +1,272 @@
+"""What folded changes make of one version of a table: which rows leave, which come, and what was too old."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.columns.staged import OFFSET, PARTITION, STAGED
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed import KeyRules
+from lakefeed.tables.write.keyed.fold import Folded
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array, ranks, taken
+from lakefeed.tables.write.keyed.layout import Edit
+from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
+from lakefeed.tables.write.keyed.truncation import leaving
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What happens to the rows of a version."""
+
+    edits: list[Edit]
+    rows: pa.Table
+    """The rows that come, with all columns of the table."""
+    tombstones: pa.Table
+    counts: dict[str, int]
+    """changes = applied + stale + folded."""
+    touched: int
+    looked_at: int
+
+
+def decide(
+    table: LakeTable, folded: Folded, rules: KeyRules, tombstones: pa.Table, *, replayed: bool
+) -> Decision:
+    """Compare each change with the row and the tombstones of its key. Newer wins."""
+    return _Deciding(table, folded, rules, tombstones, replayed).run()
+
+
+@dataclass
+class _Deciding:
+    table: LakeTable
+    folded: Folded
+    rules: KeyRules
+    tombstones: pa.Table
+    replayed: bool
+    found: Found = field(init=False)
+    numbers: Numbers = field(init=False)
+    """The key of each row that was found, over all files."""
+    truncated: dict[str, tuple[DataFile, Numbers]] = field(init=False)
+
+    def run(self) -> Decision:
+        folded, rules = self.folded, self.rules
+        self.found = find(self.table, folded.rows.select(list(rules.keys)), folded.index)
+        self.numbers = _joined([match.numbers for match in self.found.matches])
+        truncation = self._newer_truncation()
+        self.truncated = {} if truncation is None else leaving(self.table, truncation, rules)
+        present = self._present()
+        stale, tied = self._stale(present)
+        applied = ~stale & ~self._repeated(tied & ~stale)
+        rows, whole = self._rows(applied, present)
+        applied &= whole
+        come = np.flatnonzero(applied & ~folded.deleted)
+        rows = taken(rows, np.flatnonzero(applied[self._upserted]))
+        edits = self._edits(applied, come)
+        gone = sum(len(edit.gone) for edit in edits)
+        told = 0 if folded.truncation is None else 1
+        counts = {
+            "changes": folded.changes,
+            "applied": int(applied.sum()) + (0 if truncation is None else 1),
+            "stale": int((~applied).sum()) + (told if truncation is None else 0),
+            "folded": folded.changes - len(folded) - told,
+            "deleted": int((applied & folded.deleted).sum()),
+        }
+        stones = self._tombstones(applied & folded.deleted, truncation)
+        return Decision(edits, rows, stones, counts, gone + rows.num_rows, self.found.looked_at)
+
+    def _sequence(self, rows: pa.Table) -> pa.Table:
+        return rows.select(list(self.rules.sequence_by))
+
+    def _newer_truncation(self) -> pa.Table | None:
+        """The truncation of the batch, unless one that is known is as new."""
+        newest = self.folded.truncation
+        known = self._truncations()
+        if newest is None or not known.num_rows:
+            return newest
+        if not self.rules.sequence_by:
+            return None if self.replayed else newest
+        own, others = ranks(self._sequence(newest), self._sequence(known))
+        return newest if own[0] > others.max() else None
+
+    def _truncations(self) -> pa.Table:
+        return self.tombstones.filter(self.tombstones.column(self.rules.keys[0]).is_null())
+
+    def _present(self) -> Mask:
+        """Which of the rows that were found are there once a truncation has had its effect."""
+        masks = []
+        for match in self.found.matches:
+            _, places = self.truncated.get(match.file.path, (None, np.zeros(0, np.int64)))
+            masks.append(~np.isin(match.places, places))
+        return _joined(masks).astype(np.bool_)
+
+    def _stale(self, present: Mask) -> tuple[Mask, Mask]:
+        """Which changes are too old, and which are as old as the row that is there."""
+        folded, count = self.folded, len(self.folded)
+        has_row = np.zeros(count, np.bool_)
+        has_row[self.numbers[present]] = True
+        buried = folded.index.find(self.tombstones)
+        if not self.rules.sequence_by:
+            return self._stale_by_position(has_row, buried), np.zeros(count, np.bool_)
+        self.values = self._sequences()
+        own, stones, rows, floors, self._said = ranks(
+            *map(
+                self._sequence,
+                (folded.rows, self.tombstones, self.values, self._truncations(), folded.sequence),
+            )
+        )
+        newest = np.full(count, -1, np.int64)
+        np.maximum.at(newest, self.numbers[present], rows[present])
+        grave = np.full(count, floors.max(initial=-1), np.int64)
+        np.maximum.at(grave, buried[buried >= 0], stones[buried >= 0])
+        tied = has_row & (own == newest) & ~folded.deleted
+        # What is sent again is behind everything of its sequence that has been read.
+        stale = (own <= grave) | (own < newest) | (tied & self.replayed)
+        self._newest, self._grave = newest, grave
+        return stale, tied
+
+    def _stale_by_position(self, has_row: Mask, buried: Numbers) -> Mask:
+        """Batches come in the order of positions, so only what is sent again can be too old.
+
+        Where the row came from is not known; it is taken to be newer.
+        """
+        count = len(self.folded)
+        if not self.replayed:
+            return np.zeros(count, np.bool_)
+        stale = has_row | bool(self._truncations().num_rows)
+        at = np.flatnonzero(buried >= 0)
+        own = taken(self.folded.rows.select([PARTITION, OFFSET]), buried[at])
+        stones = taken(self.tombstones.select([PARTITION, OFFSET]), at)
+        later = pc.or_(
+            pc.not_equal(own.column(PARTITION), stones.column(PARTITION)),
+            pc.less(own.column(OFFSET), stones.column(OFFSET)),
+        )
+        stale[buried[at[one_array(later).to_numpy(zero_copy_only=False)]]] = True
+        return stale
+
+    def _sequences(self) -> pa.Table:
+        """The sequence of each row that was found."""
+        schema = pa.schema([self.table.schema.field(name) for name in self.rules.sequence_by])
+        parts = [rows_at(self.table, match.file, match.places, schema) for match in self.found.matches]
+        return pa.concat_tables([schema.empty_table(), *parts])
+
+    def _repeated(self, tied: Mask) -> Mask:
+        """Which changes say what the row says already: the same change came once more."""
+        repeated = np.zeros(len(self.folded), np.bool_)
+        single = np.bincount(self.numbers, minlength=len(repeated)) == 1
+        if not (tied & single).any():
+            return repeated
+        for match in self.found.matches:
+            at = np.flatnonzero((tied & single)[match.numbers])
+            if len(at) and match.file.path not in self.truncated:
+                there = rows_at(self.table, match.file, match.places[at], self.table.schema)
+                own = taken(self.folded.rows, match.numbers[at])
+                same = np.ones(len(at), np.bool_)
+                for name in there.schema.names:
+                    kept = self.folded.kept.get(name)
+                    equal = _equal(own.column(name), there.column(name))
+                    same &= equal if kept is None else equal | kept[match.numbers[at]]
+                repeated[match.numbers[at[same]]] = True
+        return repeated
+
+    def _rows(self, applied: Mask, present: Mask) -> tuple[pa.Table, Mask]:
+        """The rows of upserts, with what they keep of the rows before; which keys have one that may be."""
+        folded, schema = self.folded, self.table.schema
+        self._upserted = np.flatnonzero(applied & ~folded.deleted)
+        rows = taken(folded.rows.drop_columns(STAGED.names), self._upserted)
+        if folded.said_by:
+            rows = self._completed(rows, present)
+        whole = np.ones(len(folded), np.bool_)
+        for field_ in schema:
+            if not field_.nullable and rows.column(field_.name).null_count:
+                nulls = one_array(rows.column(field_.name).is_null()).to_numpy(zero_copy_only=False)
+                whole[self._upserted[nulls]] = False
+        return rows, whole
+
+    def _completed(self, rows: pa.Table, present: Mask) -> pa.Table:
+        """The rows with the values that changes say nothing about, from the rows that are there."""
+        kept, buried = self._silent()
+        schema = pa.schema([self.table.schema.field(name) for name in kept])
+        places = np.full(len(self.folded), -1, np.int64)
+        places[self.numbers[present]] = np.flatnonzero(present)
+        if self.rules.sequence_by and len(self.numbers):
+            (rank,) = ranks(self._sequence(self.values))
+            order = np.lexsort((rank, self.numbers))
+            order = order[present[order]]
+            # Of several rows of one key, the newest is assigned last.
+            places[self.numbers[order]] = order
+        parts = [rows_at(self.table, match.file, match.places, schema) for match in self.found.matches]
+        there = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+        own = places[self._upserted]
+        for name, mask in kept.items():
+            known = mask[self._upserted] & (own >= 0)
+            both = pa.concat_arrays([one_array(rows.column(name)), one_array(there.column(name))])
+            chosen = np.where(known, rows.num_rows + own, np.arange(rows.num_rows))
+            gone = buried[name][self._upserted] & ~known
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, rows.schema.field(at), both.take(pa.array(chosen, mask=gone)))
+        return rows
+
+    def _silent(self) -> tuple[dict[str, Mask], dict[str, Mask]]:
+        """By column: which changes take its value from the row, and which of them have none by a deletion.
+
+        A batch may hold changes that are older than the row. What they say does not count, though they were
+        folded with a newer one that is silent about it.
+        """
+        nobody = np.zeros(len(self.folded), np.bool_)
+        kept, buried = {}, {}
+        for name, places in self.folded.said_by.items():
+            kept[name], buried[name] = self.folded.kept.get(name, nobody), nobody
+            if self.rules.sequence_by:
+                said = np.where(places < 0, -1, self._said[places])
+                kept[name] = kept[name] | ((places >= 0) & (said < self._newest))
+                buried[name] = (places >= 0) & (said <= self._grave)
+        return kept, buried
+
+    def _edits(self, applied: Mask, come: Numbers) -> list[Edit]:
+        place = np.full(len(self.folded), -1, np.int64)
+        place[come] = np.arange(len(come))
+        none = np.zeros(0, np.int64)
+        left = dict(self.truncated)
+        edits = []
+        for match in self.found.matches:
+            _, more = left.pop(match.file.path, (None, none))
+            touched = applied[match.numbers]
+            gone = np.union1d(match.places[touched], more)
+            own = np.unique(place[match.numbers[touched]])
+            if len(gone):
+                edits.append(Edit(match.file, gone, own[own >= 0], match.span, match.is_sorted))
+        edits += [Edit(file, gone, none) for file, gone in left.values() if len(gone)]
+        return edits
+
+    def _tombstones(self, deleted: Mask, truncation: pa.Table | None) -> pa.Table:
+        names = [*dict.fromkeys([*self.rules.keys, *self.rules.sequence_by]), PARTITION, OFFSET]
+        stones = taken(self.folded.rows.select(names), np.flatnonzero(deleted))
+        if truncation is None:
+            return stones
+        empty = [
+            truncation.column(field.name).combine_chunks()
+            if field.name in truncation.schema.names and field.name not in self.rules.keys
+            else pa.nulls(1, field.type)
+            for field in stones.schema
+        ]
+        return pa.concat_tables([stones, pa.Table.from_arrays(empty, schema=stones.schema)])
+
+
+def _joined(parts: list[Numbers] | list[Mask]) -> Numbers:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Mask:
+    """Where two columns have the same value, null being one."""
+    if pa.types.is_nested(one.type):
+        return np.array(
+            [mine == theirs for mine, theirs in zip(one.to_pylist(), other.to_pylist(), strict=True)]
+        )
+    same = pc.fill_null(pc.equal(one, other), False)
+    both = pc.and_(pc.is_null(one), pc.is_null(other))
+    result: Mask = one_array(pc.or_(same, both)).to_numpy(zero_copy_only=False)
+    return result

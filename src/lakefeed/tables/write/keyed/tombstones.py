@@ -1,0 +1,145 @@
+"""Tombstones: which keys were deleted and when, so that a late older change does not bring a row back.
+
+They lie beside the table in files that no reader of the table sees, one for each commit with deletions. A
+`txn` of that commit names the newest file, which names the older ones that still count. So tombstones come
+and go with the version that they belong to. Many files become one, and what has expired is left out then.
+A tombstone without a key is a truncation: it stands for every key.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from pathlib import PurePosixPath
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakefeed.columns.staged import FOLDER, OFFSET, PARTITION
+from lakefeed.errors import TableError
+from lakefeed.stores import local_folder, store_errors, sync
+from lakefeed.tables.positions import tombstone_heads
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed import KeyRules
+
+TOMBSTONES_FOLDER = f"{FOLDER}/tombstones"
+DELETED_AT = "_lakefeed_deleted_at"
+"""When the deletion was applied, in microseconds since 1970."""
+
+_OLDER = b"lakefeed.older"
+_MOST_SEGMENTS = 20
+"""So many files are read at a start at most; then they become one."""
+
+
+class Tombstones:
+    """The tombstones of one table, as one process knows them. Used by one thread at a time."""
+
+    def __init__(self, rules: KeyRules, age: float) -> None:
+        self._rules, self._age = rules, age
+        self._known: tuple[tuple[int, ...], pa.Table, list[int]] | None = None
+        self._written: tuple[int, pa.Table, list[int]] | None = None
+        """What is known once the log names the file that was written last."""
+
+    def schema(self, table: LakeTable) -> pa.Schema:
+        """Keys, the sequence and the position of the deletion, and when it was applied."""
+        names = dict.fromkeys([*self._rules.keys, *self._rules.sequence_by])
+        own = [table.schema.field(name).with_nullable(True) for name in names]
+        return pa.schema([*own, (PARTITION, pa.string()), (OFFSET, pa.int64()), (DELETED_AT, pa.int64())])
+
+    def load(self, table: LakeTable) -> pa.Table:
+        """All that count at the version of the table; those that have expired are left out."""
+        heads = tombstone_heads(table.transactions)
+        if self._known is None or self._known[0] != heads:
+            written = self._written
+            if self._known and written and {written[0]} == {*heads} - {*self._known[0]}:
+                self._known = heads, written[1], written[2]
+            else:
+                self._known = heads, *self._read(table, heads)
+        rows = self._known[1]
+        return rows.filter(pc.greater(rows.column(DELETED_AT), _now() - int(self._age * 1e6)))
+
+    def add(self, table: LakeTable, new: pa.Table) -> tuple[int, str]:
+        """Write new ones, with the columns of `schema` but the last; the number that the log is to name."""
+        before = self.load(table)
+        assert self._known is not None
+        heads, segments = self._known[0], self._known[2]
+        schema = self.schema(table)
+        stamped = new.append_column(DELETED_AT, pa.array(np.full(new.num_rows, _now()), pa.int64()))
+        stamped = stamped.cast(schema)
+        number = max(_now(), *(at + 1 for at in heads), 0)
+        whole = len(segments) >= _MOST_SEGMENTS
+        every = pa.concat_tables([before, stamped])
+        rows, older = (every, []) if whole else (stamped, segments)
+        path = f"{TOMBSTONES_FOLDER}/{number}.parquet"
+        self._written = number, every, [*older, number]
+        _write(table, path, rows.replace_schema_metadata({_OLDER: json.dumps(older)}))
+        return number, path
+
+    def _read(self, table: LakeTable, heads: tuple[int, ...]) -> tuple[pa.Table, list[int]]:
+        found: dict[int, pa.Table] = {}
+        for head in heads:
+            found[head], older = self._segment(table, head)
+            # What a file names is all there is: those that it names need not be asked.
+            for number in older:
+                if number not in found:
+                    found[number], _ = self._segment(table, number)
+        return pa.concat_tables([self.schema(table).empty_table(), *found.values()]), sorted(found)
+
+    def _segment(self, table: LakeTable, number: int) -> tuple[pa.Table, list[int]]:
+        path, schema = f"{TOMBSTONES_FOLDER}/{number}.parquet", self.schema(table)
+        with store_errors(table.path):
+            try:
+                with table.store.open_input_file(path) as stream:
+                    rows = pq.ParquetFile(stream).read()
+            except FileNotFoundError:
+                if number > _now() - int(self._age * 1e6):
+                    raise TableError(
+                        f"{table.path}: {path} is missing. It tells which rows were deleted; without it, "
+                        "late changes would bring them back.\n"
+                        "Bring it back from a backup, or rewind the table."
+                    ) from None
+                # All that it held has expired.
+                return schema.empty_table(), []
+        # Of a sequence that was added since, it knows nothing.
+        columns = [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.schema.names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ]
+        return pa.Table.from_arrays(columns, schema=schema), json.loads(
+            (rows.schema.metadata or {}).get(_OLDER, b"[]")
+        )
+
+
+def referenced(store: pafs.FileSystem, heads: tuple[int, ...]) -> set[str]:
+    """The paths of all files of tombstones that count where these are the newest."""
+    found: set[int] = set(heads)
+    for number in heads:
+        with (
+            suppress(FileNotFoundError),
+            store.open_input_file(f"{TOMBSTONES_FOLDER}/{number}.parquet") as one,
+        ):
+            found |= set(json.loads((pq.ParquetFile(one).schema_arrow.metadata or {}).get(_OLDER, b"[]")))
+    return {f"{TOMBSTONES_FOLDER}/{number}.parquet" for number in found}
+
+
+def _write(table: LakeTable, path: str, rows: pa.Table) -> None:
+    folder = local_folder(table.store)
+    parent = str(PurePosixPath(path).parent)
+    with store_errors(table.path):
+        if folder is not None:
+            (folder / parent).mkdir(parents=True, exist_ok=True)
+        with table.store.open_output_stream(path) as sink:
+            pq.write_table(rows, sink, compression="zstd")
+        if folder is not None and table.durable:
+            sync([folder / path])
+            sync([folder / parent, folder / FOLDER, folder])
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000

@@ -1,0 +1,46 @@
+"""Truncations: the rows of a table that are no newer than one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakefeed.tables.data_files import data_files, open_data
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed import KeyRules
+from lakefeed.tables.write.keyed.keys import Numbers, ranks
+from lakefeed.tables.write.keyed.lookup import read_columns
+
+
+def leaving(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> dict[str, tuple[DataFile, Numbers]]:
+    """The places of the rows that a truncation removes, by the path of their file.
+
+    Without a sequence these are all rows: what is in the table came before it.
+    """
+    found = {}
+    for file in data_files(table.delta):
+        if rules.sequence_by:
+            places = _older(table, file, truncation.select(list(rules.sequence_by)))
+        else:
+            places = np.arange(_row_count(table, file), dtype=np.int64)
+        found[file.path] = file, places
+    return found
+
+
+def _older(table: LakeTable, file: DataFile, edge: pa.Table) -> Numbers:
+    schema = pa.schema([table.schema.field(name) for name in edge.schema.names])
+    start, places = 0, [np.zeros(0, np.int64)]
+    for batch in read_columns(table, file, schema):
+        rows, limit = ranks(batch, edge)
+        places.append(np.flatnonzero(rows <= limit[0]) + start)
+        start += batch.num_rows
+    return np.concatenate(places)
+
+
+def _row_count(table: LakeTable, file: DataFile) -> int:
+    if file.rows is not None:
+        return file.rows
+    with open_data(table.store, file.path) as stream:
+        return int(pq.ParquetFile(stream).metadata.num_rows)

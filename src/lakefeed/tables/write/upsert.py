@@ -1,0 +1,100 @@
+"""Upsert: the newest change of each key is the row of the table, whatever order changes come in.
+
+The driver folds the staged changes of a batch, finds the rows that they are about, and lets the layout of the
+table write what becomes of them. All of it stands in one entry right behind the version that was examined; if
+another writer was faster, it is decided anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakefeed.errors import TableError
+from lakefeed.files.parquet import FileTarget
+from lakefeed.tables.positions import tombstones_id
+from lakefeed.tables.shape import Shape
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed import KeyRules
+from lakefeed.tables.write.keyed.columns import check_columns
+from lakefeed.tables.write.keyed.decision import Decision, decide
+from lakefeed.tables.write.keyed.fold import Folded, fold
+from lakefeed.tables.write.keyed.layout import Laid, Layout
+from lakefeed.tables.write.keyed.staged import read_staged
+from lakefeed.tables.write.keyed.tombstones import Tombstones
+from lakefeed.tables.write.mode import Change, NewEntry
+
+Targets = Callable[[Shape], FileTarget]
+"""How the files of a table of this shape are written."""
+
+
+class UpsertMode:
+    """Applies changes by key. One object for one table and process."""
+
+    kind = "upsert"
+
+    def __init__(
+        self, pipeline: str, rules: KeyRules, targets: Targets, layout: Layout, tombstones: float
+    ) -> None:
+        self._pipeline, self._rules, self._targets, self._layout = pipeline, rules, targets, layout
+        self._tombstones = Tombstones(rules, tombstones)
+        self._folded: tuple[str, Folded] | None = None
+
+    def check(self, shape: Shape, path: str) -> None:
+        """Raise TableError for a table whose rows must stay, or that cannot have these keys."""
+        if str(shape.properties.get("delta.appendOnly", "")).lower() == "true":
+            raise TableError(
+                f"{path}: `mode: {self.kind}` changes rows, and the table has delta.appendOnly=true.\n"
+                "Set the property to false, or choose `mode: append`."
+            )
+        check_columns(shape.schema, self._rules, path)
+
+    def entry(self, table: LakeTable, change: Change) -> NewEntry:
+        """What the changes of a batch make of the version that the table stands at."""
+        if not change.files:
+            return NewEntry((), change.transactions, change.commit_info)
+        self.check(table.shape, table.path)
+        folded = self._fold(table, change)
+        decision = decide(table, folded, self._rules, self._tombstones.load(table), replayed=change.replayed)
+        laid = self._lay(table, decision)
+        transactions, made = dict(change.transactions), [file.path for file in laid.added]
+        if decision.tombstones.num_rows:
+            number, path = self._tombstones.add(table, decision.tombstones)
+            transactions[tombstones_id(self._pipeline)] = number
+            made.append(path)
+        told = {**change.commit_info, "kind": self.kind, **decision.counts, **_costs(decision, laid)}
+        told["rows"] = sum(file.rows for file in laid.added)
+        return NewEntry(
+            laid.added,
+            transactions,
+            told,
+            laid.removed,
+            blind=False,
+            made=made,
+            used=[file.path for file in change.files],
+        )
+
+    def landed(self, entry: NewEntry) -> None:
+        """The changes are of no use any more."""
+        self._folded = None
+
+    def _fold(self, table: LakeTable, change: Change) -> Folded:
+        """The same for every try: what is staged does not depend on the version."""
+        if self._folded is None or self._folded[0] != change.token:
+            self._folded = change.token, fold(read_staged(table, change.files), self._rules)
+        return self._folded[1]
+
+    def _lay(self, table: LakeTable, decision: Decision) -> Laid:
+        if not decision.edits and not decision.rows.num_rows:
+            return Laid()
+        target = self._targets(table.shape)
+        return self._layout.lay(table, target, self._rules.keys, decision.edits, decision.rows)
+
+
+def _costs(decision: Decision, laid: Laid) -> dict[str, int]:
+    return {
+        "touched": decision.touched,
+        "copied": laid.copied,
+        "looked_at": decision.looked_at,
+        "rewritten": len(laid.removed),
+        **laid.more,
+    }

@@ -1,0 +1,49 @@
+"""What an upsert table must hold, in plain Python: the model that random runs are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+
+
+class UpsertModel:
+    """A table as a dictionary. Changes are those of `KeyedTable`; partial ones name their silent columns."""
+
+    def __init__(self, keys: Sequence[str], sequence: str | None, columns: Sequence[str]) -> None:
+        self.keys, self.sequence, self.columns = keys, sequence, columns
+        self.rows: dict[tuple[Any, ...], Row] = {}
+        self.graves: dict[tuple[Any, ...], Any] = {}
+        self.floor: Any = -1
+        self._clock = 0
+
+    def apply(self, batch: Iterable[Row]) -> None:
+        """Apply a batch: its changes in their order, each if it is newer than what is there."""
+        numbered = []
+        for change in batch:
+            self._clock += 1
+            newness = change[self.sequence] if self.sequence else self._clock
+            numbered.append((newness, change.get("op", "upsert") != "upsert", self._clock, change))
+        for newness, _, _, change in sorted(numbered, key=lambda one: one[:3]):
+            key = tuple(change.get(name) for name in self.keys)
+            if change.get("op") == "truncate":
+                self.floor = max(self.floor, newness)
+                self.rows = {one: row for one, row in self.rows.items() if row[""] > newness}
+            elif (
+                newness <= max(self.floor, self.graves.get(key, -1))
+                or newness < self.rows.get(key, {"": -1})[""]
+            ):
+                continue
+            elif change.get("op") == "delete":
+                self.rows.pop(key, None)
+                self.graves[key] = newness
+            else:
+                before, silent = self.rows.get(key, {}), change.get("unchanged") or ()
+                row = {name: (before if name in silent else change).get(name) for name in self.columns}
+                self.rows[key] = row | {"": newness}
+
+    def content(self) -> list[Row]:
+        """All rows, in the order of their keys."""
+        found = [{name: row[name] for name in self.columns} for row in self.rows.values()]
+        return sorted(found, key=lambda row: tuple(map(repr, (row[name] for name in self.keys))))

@@ -1,0 +1,109 @@
+"""Random changes give the table that a small model gives, whatever order and batches they come in.
+
+`LAKEFEED_MODEL_RUNS` asks for more runs than the suite has time for.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from tests.support.keyed_table import KeyedTable
+from tests.support.upsert_model import UpsertModel
+
+from lakefeed.tables.write.keyed import KeyRules
+from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
+from lakefeed.tables.write.keyed.layout import Layout
+
+RUNS = int(os.environ.get("LAKEFEED_MODEL_RUNS", "12"))
+LAYOUTS: dict[str, Callable[[], Layout]] = {"copy_on_write": CopyOnWrite}
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("site", pa.string()),
+        pa.field("seq", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("place", pa.struct([("town", pa.string()), ("zip", pa.int32())])),
+        pa.field("day", pa.string()),
+    ]
+)
+
+
+def random_change(chance: random.Random, number: int, *, partial: bool, truncates: bool) -> dict[str, Any]:
+    kind = chance.choices(["upsert", "delete", "truncate"], [8, 2, 0.05 if truncates else 0])[0]
+    change: dict[str, Any] = {"op": kind, "seq": chance.randrange(60)}
+    if kind == "truncate":
+        return change
+    # A key stays in one partition.
+    change |= {"id": chance.randrange(25), "site": chance.choice(["de", "fr"])}
+    change["from"] = str(change["id"] % 3)
+    if kind == "upsert":
+        change |= {
+            "name": f"n{number}",
+            "tags": chance.choice([None, [], ["a", f"t{number}"]]),
+            "place": chance.choice([None, {"town": f"x{number}", "zip": number}]),
+            "day": chance.choice(["mon", "tue", None]),
+        }
+        silent = [name for name in ("name", "tags", "place") if partial and chance.random() < 0.3]
+        change["unchanged"] = silent or None
+    return change
+
+
+def disturb(chance: random.Random, table: KeyedTable) -> None:
+    """What others do to the table between two batches."""
+    match chance.randrange(8):
+        case 0:
+            DeltaTable(table.path).optimize.compact()
+        case 1:
+            DeltaTable(table.path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+        case 2:
+            DeltaTable(table.path).create_checkpoint()
+        case 3:
+            # A new process knows only what is in the table.
+            table.restart()
+
+
+def play(folder: Path, seed: int, layout: Layout) -> None:
+    chance = random.Random(seed)
+    sequence = chance.choice(["seq", "seq", None])
+    rules = KeyRules(chance.choice([("id",), ("id", "site"), ("site", "id")]), ("seq",) if sequence else ())
+    table = KeyedTable(
+        folder,
+        SCHEMA,
+        rules,
+        partition_by=chance.choice([[], ["day"], ["site"]]) if "site" in rules.keys else [],
+        layout=layout,
+        max_rows=chance.choice([None, 5]),
+    )
+    model = UpsertModel(rules.keys, sequence, SCHEMA.names)
+    partial, truncates = chance.random() < 0.4, chance.random() < 0.3
+    changes = [
+        random_change(chance, number, partial=partial, truncates=truncates)
+        for number in range(chance.randrange(5, 150))
+    ]
+    changes += chance.choices(changes, k=len(changes) // 5)
+    while changes:
+        size = chance.choice([1, 3, 10, 40])
+        batch, changes = changes[:size], changes[size:]
+        # Of one time, the later position wins: partitions are read one after the other.
+        batch.sort(key=lambda change: change.get("from", "0"))
+        entry = table.apply(*batch)
+        model.apply(batch)
+        told = entry.commit_info
+        assert told["changes"] == len(batch) == told["applied"] + told["stale"] + told["folded"]
+        assert table.rows() == model.content(), f"seed {seed}"
+        disturb(chance, table)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_random_changes_give_the_table_of_the_model(layout: str, tmp_path: Path) -> None:
+    first = int(os.environ.get("LAKEFEED_MODEL_SEED", "0"))
+    for seed in range(first, first + RUNS):
+        play(tmp_path / str(seed), seed, LAYOUTS[layout]())
