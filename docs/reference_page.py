@@ -10,6 +10,7 @@ from lakefeed.pipeline.connectors import connector_class, connector_types
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.json_schema import section_schema
+from lakefeed.pipeline.options.changes import Within
 from lakefeed.pipeline.options.evolve import Evolve
 from lakefeed.pipeline.options.file_name import FileName
 from lakefeed.pipeline.options.registry import Registry
@@ -50,6 +51,7 @@ def reference_markdown() -> str:
             for name in connector_types("format")
         ),
         _section("Table", Table),
+        _section("Within", Within),
         _section("Evolve", Evolve),
         _section("Expectation", Expectation),
         _section("File name", FileName),

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from lakefeed.columns.column_types import column, declared_schema
 from lakefeed.columns.names import ColumnName
+from lakefeed.pipeline.options.changes import ColumnNames, Mode, Updates, Within
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.file_name import FileName, FileNameField
@@ -123,10 +124,53 @@ class Table(Section):
         "copy of the events. Without it such a pipeline is refused, because a renamed pipeline "
         "would write all events again.",
     )
-    mode: Literal["append", "overwrite"] = Field(
+    mode: Mode = Field(
         default="append",
         description="`append` adds the rows of each batch. With `overwrite`, the first rows of each run "
-        "replace all rows of the table, in one commit, and later ones are added.",
+        "replace all rows of the table, in one commit, and later ones are added. With `upsert`, each event "
+        "changes the row of its key, and with `deduplicate` it is left out if its key is there already.",
+    )
+    keys: ColumnNames = Field(
+        default=(),
+        description="With `upsert` and `deduplicate`: the columns that tell rows apart.",
+        examples=["id", ["country", "customer_id"]],
+    )
+    sequence_by: ColumnNames = Field(
+        default=(),
+        description="With `upsert`: the columns by which a change is newer than another. Left out: its "
+        "position in the source, which is right while a key stays in one partition.",
+        examples=["updated_at", ["epoch", "number"]],
+    )
+    delete_when: Sql | None = Field(
+        default=None,
+        description="With `upsert`: a condition in Spark SQL over the columns of the events, by which an "
+        "event deletes the row of its key.",
+        examples=["op = 'delete'"],
+    )
+    truncate_when: Sql | None = Field(
+        default=None,
+        description="With `upsert`: a condition by which an event deletes every row that is no newer.",
+        examples=["op = 'truncate'"],
+    )
+    ignore_nulls: bool = Field(
+        default=False,
+        description="With `upsert`: whether a null leaves the value that the row has.",
+    )
+    tombstones: Duration | None = Field(
+        default=None,
+        description="With `upsert`: for how long a deletion is remembered, so that a late older change does "
+        "not bring the row back. Left out: 2d.",
+        examples=["2d"],
+    )
+    updates: Updates | None = Field(
+        default=None,
+        description="With `upsert`: `copy_on_write` writes files that hold a changed row again, and every "
+        "engine reads them. Left out: `copy_on_write`.",
+    )
+    within: Within | None = Field(
+        default=None,
+        description="With `deduplicate`: how far back to look for the same key. Left out: all rows count.",
+        examples=[{"column": "event_time", "age": "7d"}],
     )
     columns: Columns = Field(
         default=None,

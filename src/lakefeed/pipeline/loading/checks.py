@@ -17,6 +17,7 @@ from lakefeed.pipeline.loading.outline import Outline, TableOutline
 from lakefeed.pipeline.loading.query_checks import query_problems
 from lakefeed.pipeline.loading.stream_checks import stream_problems
 from lakefeed.pipeline.loading.upkeep_checks import upkeep_problems
+from lakefeed.pipeline.options.changes import KEYED, column_problems, option_problems
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.partition_by import partition_problems
 from lakefeed.pipeline.options.paths import is_inside, same_location
@@ -166,6 +167,16 @@ def _misfit_mode(name: str, table: TableOutline) -> Iterator[FieldProblem]:
             "would keep its old rows. Use `path`, or `mode: append`"
         )
         yield FieldProblem(("tables", name, "mode"), message)
+    for option, message in option_problems(table.mode, table.keys):
+        yield FieldProblem(("tables", name, option), message)
+    if table.mode in KEYED and "keys" not in table.keys:
+        yield FieldProblem(("tables", name, "keys"), f"required with `mode: {table.mode}`, but missing")
+    if table.columns and not table.reshapes and table.mode in KEYED:
+        made = [*table.metadata.schema, *(pa.field(RESCUED, pa.string()) for _ in range(table.rescues))]
+        columns = {**table.columns, **{field.name: field for field in made}}
+        columns |= {field.name: None for field in table.partition_by if field and field.derived}
+        for option, message in column_problems(table.keyed_by, columns):
+            yield FieldProblem(("tables", name, option), message)
 
 
 def _shared_paths(outline: Outline) -> Iterator[FieldProblem]:

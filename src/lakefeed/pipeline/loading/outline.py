@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from lakefeed.columns.names import PipelineName
 from lakefeed.pipeline.connectors import Connector, SourceField
 from lakefeed.pipeline.loading.graph import feeding_tables, tables_read
 from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline
+from lakefeed.pipeline.options.changes import ColumnNames
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
@@ -30,6 +31,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(PipelineName)
 _FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
 _STREAMS: TypeAdapter[tuple[str, ...]] = TypeAdapter(Streams)
 _SOURCE: TypeAdapter[Connector] = TypeAdapter(SourceField)
+_NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(ColumnNames)
 _COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
 _ROUTE: TypeAdapter[str] = TypeAdapter(RouteText)
 _METADATA: TypeAdapter[Any] = TypeAdapter(MetadataField)
@@ -58,6 +60,8 @@ class TableOutline:
     query: str | None = None
     evolve_rules: frozenset[str] = frozenset()
     """The rules of `evolve` that are given."""
+    keyed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The columns that `keys`, `sequence_by` and `within` name."""
 
     @property
     def reshapes(self) -> bool:
@@ -154,16 +158,23 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         (_valid(_EVOLVE, table.get("evolve")) or Evolve()).rescues,
         tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
         {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
-        frozenset(key for key, given in table.items() if given not in (None, "", False)),
+        frozenset(key for key, given in table.items() if given not in (None, "", False, (), [])),
         UpkeepOutline.of_data(name, table, upkeep),
         str(table.get("mode", "append")),
         _valid(_QUERY, table.get("query")),
         _evolve_rules(table.get("evolve")),
+        _keyed_by(table),
     )
 
 
 def _evolve_rules(given: object) -> frozenset[str]:
     return frozenset(map(str, given.values() if isinstance(given, dict) else [given] if given else []))
+
+
+def _keyed_by(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    named = {option: _valid(_NAMES, table.get(option)) or () for option in ("keys", "sequence_by")}
+    column = _mapping(table.get("within")).get("column")
+    return named | {"within": (column,) if isinstance(column, str) else ()}
 
 
 def _column(name: str, text: object) -> pa.Field | None:

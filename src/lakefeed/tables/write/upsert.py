@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget
+from lakefeed.pipeline.options.changes import column_problems
 from lakefeed.tables.positions import tombstones_id
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
-from lakefeed.tables.write.keyed.columns import check_columns
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
 from lakefeed.tables.write.keyed.layout import Laid, Layout
@@ -46,7 +46,10 @@ class UpsertMode:
                 f"{path}: `mode: {self.kind}` changes rows, and the table has delta.appendOnly=true.\n"
                 "Set the property to false, or choose `mode: append`."
             )
-        check_columns(shape.schema, self._rules, path)
+        columns = {field.name: field for field in shape.schema}
+        named = {"keys": self._rules.keys, "sequence_by": self._rules.sequence_by}
+        for option, problem in column_problems(named, columns):
+            raise TableError(f"{path}: `{option}`: {problem}")
 
     def entry(self, table: LakeTable, change: Change) -> NewEntry:
         """What the changes of a batch make of the version that the table stands at."""

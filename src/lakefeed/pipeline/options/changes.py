@@ -1,0 +1,105 @@
+"""Tables whose rows change by their key: what the key is, what makes a change newer, what deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from lakefeed.columns.column_types import type_text
+from lakefeed.columns.names import ColumnName
+from lakefeed.pipeline.section import Section
+from lakefeed.text import did_you_mean
+from lakefeed.units import Duration
+
+Mode = Literal["append", "overwrite", "upsert", "deduplicate"]
+Updates = Literal["copy_on_write"]
+
+KEYED: Mapping[str, frozenset[str]] = {
+    "upsert": frozenset(
+        ("sequence_by", "delete_when", "truncate_when", "ignore_nulls", "tombstones", "updates")
+    ),
+    "deduplicate": frozenset(("within",)),
+}
+"""The modes that go by `keys`, and the other options of each."""
+
+
+def _as_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _without_repeats(names: tuple[str, ...]) -> tuple[str, ...]:
+    repeated = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if repeated is not None:
+        raise ValueError(f"names '{repeated}' twice")
+    return names
+
+
+ColumnNames = Annotated[
+    tuple[ColumnName, ...],
+    BeforeValidator(_as_list),
+    AfterValidator(_without_repeats),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""A column, or a list of them."""
+
+
+class Within(Section):
+    """How far back `deduplicate` looks for a row with the same key."""
+
+    column: ColumnName = Field(description="A column with a time or a date.", examples=["event_time"])
+    age: Duration = Field(
+        description="A row is left out if one with its key is there whose time is no more than this before "
+        "its own.",
+        examples=["7d"],
+    )
+
+
+def key_problem(kind: pa.DataType) -> str | None:
+    """Why a column of a type cannot be part of a key: floats that look alike need not be the same."""
+    if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+        return f"{type_text(kind)} cannot be part of a key"
+    return None
+
+
+def sequence_problem(kind: pa.DataType) -> str | None:
+    """Why changes cannot be ordered by a column of a type."""
+    if pa.types.is_nested(kind) or pa.types.is_boolean(kind):
+        return f"{type_text(kind)} gives changes no order"
+    return None
+
+
+def within_problem(kind: pa.DataType) -> str | None:
+    """Why a column of a type does not tell how old a row is."""
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        return f"expected a timestamp or a date, got {type_text(kind)}"
+    return None
+
+
+_PROBLEMS = {"keys": key_problem, "sequence_by": sequence_problem, "within": within_problem}
+
+
+def column_problems(
+    options: Mapping[str, Iterable[str]], columns: Mapping[str, pa.Field | None]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with the columns that options name, where the columns of the table are known."""
+    for option, names in options.items():
+        for name in names:
+            known = columns.get(name)
+            if name not in columns:
+                yield option, f"the table has no column '{name}'{did_you_mean(name, columns)}"
+            elif known is not None and (problem := _PROBLEMS[option](known.type)):
+                yield option, f"column '{name}': {problem}"
+
+
+def option_problems(mode: str, given: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Options that have no effect in a mode, or that it needs."""
+    for option in ("keys", *sorted(frozenset().union(*KEYED.values()))):
+        modes = [one for one, own in KEYED.items() if option in {*own, "keys"}]
+        if option in given and mode not in modes:
+            wanted = " or ".join(f"`mode: {one}`" for one in modes)
+            yield option, f"has an effect only with {wanted}; add that, or remove this"
+    if mode in KEYED and "shuffle_by_partition" in given:
+        yield "shuffle_by_partition", f"has no effect with `mode: {mode}`, as one process writes its files"
