@@ -291,7 +291,7 @@ class Flow:
         route = self._routes[progress.handle.name]
         columns = route.columns()
         tables = {
-            one.handle.id.key: RoutedTable(one.handle.path, one.handle.target(one.shape), one.rows_from)
+            one.handle.id.key: RoutedTable(one.handle.path, one.handle.task_target(one.shape), one.rows_from)
             for one in opened
             if one.shape and one.is_routed and one.handle.id.table == progress.handle.name
         }

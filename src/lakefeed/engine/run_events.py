@@ -95,6 +95,8 @@ class Committed:
     """Whether it has removed all rows that were there before."""
     inputs: Mapping[str, int] = field(default_factory=dict)
     """The versions of other tables that a query has made it of."""
+    stale: int = 0
+    """Changes that were older than the row of their key, or rows whose key was there already."""
 
 
 @dataclass(frozen=True)

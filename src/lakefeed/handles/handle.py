@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,10 +12,11 @@ import pyarrow as pa
 from lakefeed.columns.column_types import meant, stored, type_text
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
-from lakefeed.files.parquet import FileTarget
+from lakefeed.files.parquet import FileTarget, staged_target
 from lakefeed.formats import Rules
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.table_plan import Stamp, TableId, TablePlan
+from lakefeed.pipeline.options.changes import KEYED, column_problems
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField, check_partitioning
@@ -23,6 +24,7 @@ from lakefeed.pipeline.options.route import Key
 from lakefeed.pipeline.options.sort_by import check_order
 from lakefeed.pipeline.pipeline import Table
 from lakefeed.pipeline.upkeep import Upkeep
+from lakefeed.rows.changes import ChangePlan
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.rows.user_code import UserFunction
 from lakefeed.stores import open_store
@@ -48,14 +50,14 @@ class TableHandle:
         *,
         sync: bool = True,
         file: str = "FILE",
-        mode: WriteMode | None = None,
+        modes: Callable[[Callable[[Shape], FileTarget]], WriteMode] | None = None,
         key: Key = (),
         functions: UserFunctions | None = None,
     ) -> None:
         self._functions = functions
         self.id = TableId(name, key)
         self.name = str(self.id)
-        self.mode = mode or AppendMode()
+        self.mode = modes(self.target) if modes else AppendMode()
         """How a batch becomes a commit."""
         self.file = file
         self.sync = sync
@@ -170,6 +172,7 @@ class TableHandle:
             check_partitioning(fields, columns)
             schema = self.table_schema(columns)
             self._check_order(schema)
+            self._check_keys(schema)
             self._table = LakeTable.create(
                 self.name,
                 self.path,
@@ -235,7 +238,7 @@ class TableHandle:
             path=self.path,
             storage=self.storage,
             columns=columns,
-            target=self.target(shape) if shape else None,
+            target=self.task_target(shape) if shape else None,
             partition_by=self.partition_fields,
             metadata=self.metadata,
             rows_from=rows_from,
@@ -245,7 +248,27 @@ class TableHandle:
             rename=self.rename,
             shuffles=self.spec is not None and self.spec.shuffle_by_partition,
             python=self.python,
+            changes=self.change_plan(columns),
         )
+
+    def change_plan(self, columns: pa.Schema | None) -> ChangePlan | None:
+        """How the rows of events with these columns are changes, in a table whose rows have keys."""
+        if self.spec is None or self.spec.mode not in KEYED:
+            return None
+        names = {field.name for field in self.partition_fields}
+        required = [field for field in columns or () if not field.nullable]
+        return ChangePlan(
+            self.spec.keys,
+            self.spec.sequence_by,
+            # A deletion need not have them.
+            required=pa.schema(required) if self.spec.mode == "upsert" else None,
+            partition_keys=tuple(name for name in self.spec.keys if name in names),
+        )
+
+    def task_target(self, shape: Shape) -> FileTarget:
+        """How tasks write: files of the table, or changes that the driver applies."""
+        target = self.target(shape)
+        return staged_target(target) if self.spec and self.spec.mode in KEYED else target
 
     def target(self, shape: Shape) -> FileTarget:
         """How files of a table of this shape are written."""
@@ -308,6 +331,17 @@ class TableHandle:
             return
         names = [name for name in self.spec.sort_by if name in schema.names or not self.spec.route]
         check_order(names, schema, [field.name for field in self.partition_fields])
+
+    def _check_keys(self, schema: pa.Schema) -> None:
+        """Raise TableError where a new table would lack a column that its mode goes by."""
+        if self.spec is None or self.spec.mode not in KEYED:
+            return
+        named = {"keys": self.spec.keys, "sequence_by": self.spec.sequence_by}
+        named |= {"within": (self.spec.within.column,) if self.spec.within else ()}
+        for option, problem in column_problems(named, {field.name: field for field in schema}):
+            raise TableError(
+                f"table {self.name}: `{option}`: {problem}.\nDeclare it in `schema`, or correct `{option}`."
+            )
 
     def _wanted(self) -> pa.Schema:
         """The columns that the pipeline file asks for, derived ones aside."""

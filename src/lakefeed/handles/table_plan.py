@@ -13,6 +13,7 @@ from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField
 from lakefeed.pipeline.options.route import Key, Route
+from lakefeed.rows.changes import ChangePlan
 from lakefeed.rows.user_code import UserFunction
 from lakefeed.sql.projection import Projection
 
@@ -75,6 +76,8 @@ class TablePlan:
     are to be inferred, and where they are the table's."""
     projection: Projection | None = None
     """`where`, `select` and `expect`; None where the table has none, or its events are not known yet."""
+    changes: ChangePlan | None = None
+    """How rows are changes, in a table whose rows have keys."""
     python: UserFunction | None = None
     """The user's function that gets the decoded events."""
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lakefeed.events import Offsets
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.modes import mode_of
 from lakefeed.handles.table_plan import Stamp, TableId
 from lakefeed.pipeline.options.route import Key, Route
 from lakefeed.pipeline.pipeline import Pipeline, Table
@@ -20,9 +21,7 @@ from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.rewrite.conditions import quoted
 from lakefeed.tables.routes import keys_in
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.mode import WriteMode
 from lakefeed.tables.write.overwrite import OverwriteMode
-from lakefeed.tables.write.replace import ReplaceMode
 
 DEAD_LETTERS = "dead letters"
 
@@ -77,9 +76,6 @@ class Tables:
     def _handle(self, table: str, path: str, spec: Table, key: Key = ()) -> TableHandle:
         pipeline = self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
-        mode: WriteMode | None = OverwriteMode(pipeline.name) if spec.mode == "overwrite" else None
-        if spec.query:
-            mode = ReplaceMode()
         return TableHandle(
             table,
             path,
@@ -88,7 +84,7 @@ class Tables:
             upkeep,
             sync=pipeline.sync,
             file=pipeline.file_argument,
-            mode=mode,
+            modes=lambda targets: mode_of(pipeline.name, spec, targets),
             key=key,
             functions=self.functions,
         )

@@ -26,6 +26,10 @@ class Rows:
     """For each row, the index of its event."""
     rescued: pa.Array | None = None
     """For each row what did not fit its columns, as JSON text or null; None when everything fitted."""
+    ops: pa.Array | None = None
+    """For each row what it does to that of its key, in a table of changes; None: all of them upsert."""
+    unchanged: pa.Array | None = None
+    """For each row the columns that it says nothing about; None when all say something about each."""
 
     def origin(self) -> pa.RecordBatch:
         """Where each row came from."""
@@ -35,6 +39,10 @@ class Rows:
     def of(self, batch: pa.RecordBatch) -> Rows:
         """The same rows with other columns."""
         return replace(self, batch=batch)
+
+    def with_ops(self, ops: pa.Array) -> Rows:
+        """The same rows, which do other things."""
+        return replace(self, ops=ops)
 
     def without(self, refused: Sequence[int]) -> Rows:
         """The rows but those at these places."""
@@ -46,6 +54,8 @@ class Rows:
             self.events,
             [self.indexes[place] for place in left],
             None if self.rescued is None else self.rescued.filter(kept),
+            None if self.ops is None else self.ops.filter(kept),
+            None if self.unchanged is None else self.unchanged.filter(kept),
         )
 
 

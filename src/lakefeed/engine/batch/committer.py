@@ -332,17 +332,18 @@ class Committer:
                 source=self._source,
                 version=landed.version,
                 rows=rows,
-                files=len(change.files),
-                size=sum(file.size for file in change.files),
+                files=len(landed.entry.added),
+                size=sum(file.size for file in landed.entry.added),
                 letters=dead_letters,
                 seconds=time.monotonic() - began,
                 retries=retries,
-                small_files=sum(file.size < small for file in change.files),
+                small_files=sum(file.size < small for file in landed.entry.added),
                 newest=newest,
-                replaces=bool(landed.entry.removed),
+                replaces="removed" in landed.entry.commit_info,
+                stale=landed.entry.commit_info.get("stale", 0),
             )
         )
-        if landed.entry.removed:
+        if "removed" in landed.entry.commit_info:
             gone = landed.entry.commit_info["removed"]
             told = "" if gone["rows"] is None else f"{counted(gone['rows'], 'row')} in "
             self._watch(TableChanged(handle.name, f"replaced {told}{counted(gone['files'], 'file')}"))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from lakefeed.columns.staged import STAGED
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.events import OffsetRange, Refused
@@ -76,7 +77,7 @@ class RoutedWriters:
 
     def _take(self, key: Key, rows: pa.RecordBatch) -> None:
         known = self._table.routed.get(key)
-        missing = lacking(rows, known.target.schema if known else pa.schema([]))
+        missing = lacking(rows, known.target.schema if known else STAGED)
         if known is None or missing is not None:
             self._propose(TableId(self._table.name, key), missing or pa.schema([]))
         elif not self._proposals:

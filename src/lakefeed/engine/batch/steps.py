@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakefeed.files.partitions import without_place
 from lakefeed.handles.table_plan import TablePlan
 from lakefeed.rows import Rows, Step, StepResult
+from lakefeed.rows.changes import FindDeletions, MakeChanges
 from lakefeed.rows.drop import NullColumns
 from lakefeed.rows.metadata import AddMetadata
 from lakefeed.rows.partition import AddPartitionColumns
@@ -33,6 +34,8 @@ def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
         steps.append(add_rescued)
     if table.metadata:
         steps.append(AddMetadata(table.metadata))
+    if table.changes and (table.changes.delete_when or table.changes.truncate_when):
+        steps.append(FindDeletions(table.changes))
     return steps
 
 
@@ -41,6 +44,8 @@ def table_steps(table: TablePlan) -> list[Step]:
     steps: list[Step] = []
     if table.partition_by and table.columns is not None:
         steps += [AddPartitionColumns(table.partition_by), RefuseUnplaced(table)]
+    if table.changes:
+        steps.append(MakeChanges(table.changes))
     return steps
 
 

@@ -35,7 +35,10 @@ class TableTask:
     ) -> None:
         self.table = table
         self._serial = serial
-        columns = _NO_COLUMNS if table.columns is None else as_in_events(table.columns, table.rename)
+        columns = table.columns or _NO_COLUMNS
+        if table.changes:
+            columns = table.changes.decoded(columns)
+        columns = as_in_events(columns, table.rename)
         dropped = [field for field in columns if field.name in table.rules.dropped]
         columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
         self.wants = columns, table.rules

@@ -23,6 +23,8 @@ from lakefeed.text import counted
 _OWN_KINDS = (
     "rows",
     "overwrite",
+    "upsert",
+    "deduplicate",
     "end",
     "refresh",
     "position",

@@ -64,7 +64,9 @@ class UpsertMode:
             number, path = self._tombstones.add(table, decision.tombstones)
             transactions[tombstones_id(self._pipeline)] = number
             made.append(path)
-        told = {**change.commit_info, "kind": self.kind, **decision.counts, **_costs(decision, laid)}
+        told = {**change.commit_info, "mode": self.kind, **decision.counts, **_costs(decision, laid)}
+        if not change.replayed:
+            told["kind"] = self.kind
         told["rows"] = sum(file.rows for file in laid.added)
         return NewEntry(
             laid.added,

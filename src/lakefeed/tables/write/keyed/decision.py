@@ -65,6 +65,7 @@ class _Deciding:
         applied &= whole
         come = np.flatnonzero(applied & ~folded.deleted)
         rows = taken(rows, np.flatnonzero(applied[self._upserted]))
+        rows = pa.Table.from_arrays(rows.columns, schema=self.table.schema)
         edits = self._edits(applied, come)
         gone = sum(len(edit.gone) for edit in edits)
         told = 0 if folded.truncation is None else 1

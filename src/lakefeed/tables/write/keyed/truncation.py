@@ -20,7 +20,7 @@ def leaving(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> dict[str
     Without a sequence these are all rows: what is in the table came before it.
     """
     found = {}
-    for file in data_files(table.delta):
+    for file in data_files(table):
         if rules.sequence_by:
             places = _older(table, file, truncation.select(list(rules.sequence_by)))
         else:

@@ -1,0 +1,130 @@
+"""Changes: rows become changes of the rows of a table, each with what it does and where it came from.
+
+A change without a key, or without what orders it, changes nothing that anybody could name: it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.columns.column_types import type_text
+from lakefeed.columns.staged import DELETE, STAGED, TRUNCATE, UPSERT
+from lakefeed.events import Refused
+from lakefeed.rows import Rows, StepResult
+from lakefeed.sql.evaluation import evaluate_rows
+from lakefeed.sql.expression import Expression
+
+CODES = {
+    "null_key": "a column of the key is null, so the change is about no row",
+    "null_sequence": "a column of `sequence_by` is null, so nothing tells whether the change is newer",
+}
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """How the rows of a table are changes. Picklable."""
+
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...] = ()
+    required: pa.Schema | None = None
+    """The columns that a row of the table must have; None where decoding has seen to that."""
+    partition_keys: tuple[str, ...] = ()
+    """Keys that are partition columns, where the empty text is null."""
+    delete_when: Expression | None = None
+    truncate_when: Expression | None = None
+
+    def decoded(self, columns: pa.Schema) -> pa.Schema:
+        """The columns of events, nullable where only a change can tell whether null is wrong."""
+        judged = self.keys if self.required is None else columns.names
+        return pa.schema([field.with_nullable(field.nullable or field.name in judged) for field in columns])
+
+
+class FindDeletions:
+    """Finds by conditions over the columns of the events what each of them does."""
+
+    def __init__(self, plan: ChangePlan) -> None:
+        given = ((plan.delete_when, DELETE), (plan.truncate_when, TRUNCATE))
+        self._conditions = [(condition, op) for condition, op in given if condition is not None]
+
+    def __call__(self, rows: Rows) -> StepResult:
+        """The rows, with their ops; those for which Spark would throw are refused."""
+        arrays, errors = evaluate_rows([condition for condition, _ in self._conditions], rows.batch)
+        ops = np.full(len(rows.indexes), UPSERT, np.int8) if rows.ops is None else rows.ops.to_numpy().copy()
+        for found, (_, op) in zip(arrays, self._conditions, strict=True):
+            ops[pc.fill_null(found, False).to_numpy(zero_copy_only=False)] = op
+        marked = rows.with_ops(pa.array(ops))
+        if not errors:
+            return StepResult(marked)
+        refused = [
+            Refused(rows.indexes[at], "select", code, message)
+            for at, (code, message) in sorted(errors.items())
+        ]
+        return StepResult(marked.without(list(errors)), refused)
+
+
+class MakeChanges:
+    """Adds what a staged change has besides the columns of the table."""
+
+    def __init__(self, plan: ChangePlan) -> None:
+        self._plan = plan
+
+    def __call__(self, rows: Rows) -> StepResult:
+        """The changes, and why others are none."""
+        plan, batch = self._plan, rows.batch
+        ops = np.zeros(batch.num_rows, np.int8) if rows.ops is None else rows.ops.to_numpy()
+        reasons: dict[int, tuple[str, str, str]] = {}
+        required = [] if plan.required is None else plan.required.names
+        _note(reasons, batch, required, ops == UPSERT, "schema", "missing_value")
+        _note(reasons, batch, plan.sequence_by, np.ones(len(ops), np.bool_), "write", "null_sequence")
+        _note(reasons, self._with_empty_as_null(batch), plan.keys, ops != TRUNCATE, "write", "null_key")
+        changes = rows.of(self._staged(rows, ops))
+        if not reasons:
+            return StepResult(changes)
+        refused = [Refused(rows.indexes[at], *reasons[at]) for at in sorted(reasons)]
+        return StepResult(changes.without(list(reasons)), refused)
+
+    def _with_empty_as_null(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name in self._plan.partition_keys:
+            at = batch.schema.get_field_index(name)
+            column = batch.column(at)
+            if pa.types.is_string(column.type):
+                empty = pc.equal(column, "")
+                batch = batch.set_column(at, name, pc.if_else(empty, pa.scalar(None, column.type), column))
+        return batch
+
+    def _staged(self, rows: Rows, ops: npt.NDArray[np.int8]) -> pa.RecordBatch:
+        origin = rows.origin()
+        stream = origin.column("stream").fill_null("")
+        place = pc.binary_join_element_wise(stream, origin.column("partition").cast(pa.string()), "-")
+        unchanged = rows.unchanged
+        if unchanged is None:
+            unchanged = pa.nulls(len(ops), pa.list_(pa.string()))
+        own = [pa.array(ops, pa.int8()), place, origin.column("offset"), unchanged]
+        schema = pa.schema([*rows.batch.schema, *STAGED])
+        return pa.RecordBatch.from_arrays([*rows.batch.columns, *own], schema=schema)
+
+
+def _note(
+    reasons: dict[int, tuple[str, str, str]],
+    batch: pa.RecordBatch,
+    names: Sequence[str],
+    asked: Mask,
+    stage: str,
+    code: str,
+) -> None:
+    """Note every row that has a null in one of the columns."""
+    for name in names:
+        column = batch.column(name)
+        if not column.null_count:
+            continue
+        kind = type_text(batch.schema.field(name).type)
+        for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & asked).tolist():
+            reasons[at] = stage, code, f"{name}: expected {kind} not null, got null"
