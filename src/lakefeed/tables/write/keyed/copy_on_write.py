@@ -55,7 +55,7 @@ class CopyOnWrite:
             raise
         added: list[WrittenFile] = [file for files, _ in written for file in files]
         removed: list[DataFile] = [edit.file for edit in edits]
-        return Laid(added, removed, sum(copied for _, copied in written))
+        return Laid(added, removed, copied=sum(copied for _, copied in written))
 
 
 def _homes(table: LakeTable, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table) -> Numbers:
