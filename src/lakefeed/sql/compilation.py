@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lakefeed.sql.arrow import arithmetic, casts, comparison, conditions, dates, nested, strings
+from lakefeed.sql.arrow import arithmetic, casts, comparison, conditions, dates, letters, nested, strings
 from lakefeed.sql.arrow.value import Function
 from lakefeed.sql.expression import Call, Expression
 from lakefeed.sql.reading import FOREIGN, REPLACED
 
 FUNCTIONS: dict[str, Function] = {
     name: function
-    for kind in (conditions, comparison, arithmetic, casts, strings, dates, nested)
+    for kind in (conditions, comparison, arithmetic, casts, strings, letters, dates, nested)
     for name, function in kind.FUNCTIONS.items()
 }
 """Spark's classes of expressions that Arrow has."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakefeed.sql.arrow.value import Error
@@ -125,14 +126,17 @@ def _number(value: Any, kind: pa.DataType) -> str:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return _as_java(value) + _SUFFIXES.get(kind, "")
+    return _as_java(value, kind) + _SUFFIXES.get(kind, "")
 
 
-def _as_java(value: float) -> str:
+def _as_java(value: float, kind: pa.DataType) -> str:
     """A number as Java writes it: `1.0E300`."""
-    if 1e-3 <= abs(value) < 1e7:
-        return repr(value)
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    shown = "".join(map(str, digits)).rstrip("0") or "0"
-    power = len(digits) - 1 + int(exponent)
-    return f"{'-' if sign else ''}{shown[0]}.{shown[1:] or '0'}" + (f"E{power}" if value else "")
+    shortest = str(np.dtype(kind.to_pandas_dtype()).type(value))
+    sign, digits, exponent = Decimal(shortest).as_tuple()
+    shown = "".join(map(str, digits))
+    power = len(shown) - 1 + int(exponent)
+    if not value or 1e-3 <= abs(value) < 1e7:
+        plain = f"{Decimal(shortest):f}"
+        return plain if "." in plain else f"{plain}.0"
+    fraction = shown[1:].rstrip("0") or "0"
+    return f"{'-' if sign else ''}{shown[0]}.{fraction}E{power}"
