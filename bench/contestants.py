@@ -55,6 +55,10 @@ def plain_pyspark(work: Workload, brokers: str, rows: int, batch: int, folder: P
     )
     events = plain.events(spark, brokers, work.topic.name, maxOffsetsPerTrigger=str(batch))
     shaped = events.select(decoded.alias("r")).select("r.*")
+    if work.where:
+        shaped = shaped.where(work.where)
+    if work.select:
+        shaped = shaped.selectExpr(*work.select)
     if work.partitioned:
         shaped = shaped.withColumn("day", F.to_date("event_time"))
     writer = shaped.writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))

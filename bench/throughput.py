@@ -21,6 +21,10 @@ WARM_UP = 2
 """Batches that do not count."""
 
 OF_PLAIN = {"narrow JSON": 3.0, "wide JSON": 2.5, "Avro": 2.5, "1% malformed": 2.5}
+OF_PLAIN_SQL = {"where and select": None, "a function of Spark's": 1.5}
+"""Times plain PySpark with the same SQL, where something is wanted."""
+OF_NO_SQL = {"where and select": 0.8, "a function of Spark's": None}
+"""Of the rate of the same events without SQL."""
 OF_BARE = 0.75
 OF_UNPARTITIONED = 0.7
 
@@ -47,6 +51,9 @@ def measure(asked: Asked) -> Iterator[Figure]:
 
 
 def _beside(work: Workload, brokers: str, rows: int, rate: float, unpartitioned: float) -> Iterator[Figure]:
+    if work.name in OF_PLAIN_SQL:
+        yield from _sql(work, brokers, rows, rate, unpartitioned)
+        return
     if work.name not in OF_PLAIN:
         ratio = rate * work.tables / unpartitioned
         goal = f"at least {OF_UNPARTITIONED:.0%} of one table"
@@ -61,6 +68,19 @@ def _beside(work: Workload, brokers: str, rows: int, rate: float, unpartitioned:
     reached = rate / bare >= OF_BARE if work.topic == NARROW_TOPIC else None
     goal = f"at least {OF_BARE:.0%} of it" if reached is not None else ""
     yield Figure(f"{work.name}, the bare limit", bare, "rows/s", rate / bare, "it", goal, reached)
+
+
+def _sql(work: Workload, brokers: str, rows: int, rate: float, without: float) -> Iterator[Figure]:
+    """Beside the same events without SQL, and beside plain PySpark with the same SQL."""
+    share, wanted = rate / without, OF_NO_SQL[work.name]
+    goal = "" if wanted is None else f"at least {wanted:.0%} of it"
+    reached = None if wanted is None else share >= wanted
+    yield Figure(work.name, rate, "rows/s", share, "no SQL", goal, reached)
+    plain = _rate("plain PySpark", work, brokers, rows)
+    times, wanted = rate / plain, OF_PLAIN_SQL[work.name]
+    goal = "" if wanted is None else f"at least {wanted:g} times it"
+    reached = None if wanted is None else times >= wanted
+    yield Figure(f"{work.name}, plain PySpark", plain, "rows/s", times, "it", goal, reached)
 
 
 def _rate(who: str, work: Workload, brokers: str, rows: int) -> float:

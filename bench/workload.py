@@ -37,6 +37,16 @@ class Workload:
     routed: bool = False
 
     @property
+    def where(self) -> str | None:
+        """The condition that rows have to meet."""
+        return self.options.get("where")
+
+    @property
+    def select(self) -> list[str]:
+        """What is made of the events; all columns where it is empty."""
+        return list(self.options.get("select", ()))
+
+    @property
     def partitioned(self) -> list[str]:
         """The partition columns by their names in the table."""
         return [one.partition("(")[0] for one in self.options.get("partition_by", ())]
@@ -84,6 +94,42 @@ WORKLOADS = [
         options={"partition_by": ["day(event_time)", "category"]},
     ),
     Workload("a route of 20 tables", NARROW_TOPIC, NARROW, routed=True),
+    Workload(
+        "where and select",
+        NARROW_TOPIC,
+        NARROW,
+        options={
+            "where": "price >= 2 AND brand IS NOT NULL",
+            "select": [
+                "event_id",
+                "event_time",
+                "upper(event_type) AS event_type",
+                "product_id",
+                "category",
+                "brand",
+                "price * 1.2 AS gross",
+                "user_session",
+            ],
+        },
+    ),
+    Workload(
+        "a function of Spark's",
+        NARROW_TOPIC,
+        NARROW,
+        options={
+            "where": "price >= 2 AND brand IS NOT NULL",
+            "select": [
+                "event_id",
+                "event_time",
+                "initcap(event_type) AS event_type",
+                "product_id",
+                "category",
+                "brand",
+                "price * 1.2 AS gross",
+                "xxhash64(user_session) AS session",
+            ],
+        },
+    ),
     Workload("every event in 20 tables", NARROW_TOPIC, NARROW, tables=20),
 ]
 

@@ -65,6 +65,7 @@ class Assignments:
         self._returned: set[str] = set()
         self._news = False
         self._ended: set[int] = set()
+        self._keeping: set[int] = set()
         self._flows = 1
         self._position: Offsets = {}
         self._recorded: dict[str, dict[Key, Offsets]] = {}
@@ -132,6 +133,16 @@ class Assignments:
         with self._lock:
             return flow in self._ended
 
+    def keep(self, flow: int, keeps: bool) -> None:
+        """Note whether a flow keeps its tables, however far they have come."""
+        with self._lock:
+            self._keeping = self._keeping | {flow} if keeps and flow != MAIN else self._keeping - {flow}
+
+    def keeps(self, flow: int) -> bool:
+        """Whether a flow keeps its tables."""
+        with self._lock:
+            return flow in self._keeping
+
     def has_news(self) -> bool:
         """Whether the main flow has been given tables that it does not live with yet."""
         with self._lock:
@@ -150,7 +161,7 @@ class Assignments:
     def far(self, client: SourceClient, positions: Mapping[str, Offsets]) -> dict[str, int]:
         """Those among tables that are far behind the one that is furthest, and by how many events."""
         with self._lock:
-            if self._flows - len(self._ended) >= _MOST_FLOWS:
+            if self._flows - len(self._ended | self._keeping) >= _MOST_FLOWS:
                 return {}
             top: Offsets = {}
             for one in positions.values():
@@ -232,6 +243,15 @@ class Assignment:
         return not self.is_main and not self.assignments.has_ended(MAIN)
 
     @property
+    def keeps(self) -> bool:
+        """Whether the flow keeps its tables for good, as they cannot run together with others."""
+        return self.assignments.keeps(self.number)
+
+    def keep(self, keeps: bool) -> None:
+        """Say whether the flow keeps its tables; the main one has no other to give them to."""
+        self.assignments.keep(self.number, keeps)
+
+    @property
     def tables(self) -> list[str]:
         """The tables that the flow is to feed."""
         return self.assignments.held_by(self.number)
@@ -267,7 +287,7 @@ class Assignment:
             self.assignments.arrive(position)
             return self.assignments.has_news()
         passed = self.assignments.position()
-        if not kept or not self.is_extra or not passed:
+        if self.keeps or not kept or not self.is_extra or not passed:
             return False
         if client.strand(position) != client.strand(passed):
             return False

@@ -104,9 +104,9 @@ class Flow:
 
     @property
     def cores(self) -> int:
-        """How many tasks run at a time: one less while another flow has the other tables."""
+        """How many tasks run at a time: one less for as long as another flow has the other tables."""
         cores = int(self._spark.sparkContext.defaultParallelism)
-        return max(1, cores - 1) if self.assignment.is_extra else cores
+        return max(1, cores - 1) if self.assignment.is_extra and not self.assignment.keeps else cores
 
     @property
     def has_lost_spark(self) -> bool:
@@ -144,12 +144,14 @@ class Flow:
         opened = self._without_far(client, opened)
         if not opened:
             return None
+        plan = self._plan(opened)
+        opened, plan = self._without_shaped(opened, plan)
         run = self.run_kind(
             client=client,
             committer=Committer(
                 self._tables, self.source, client.marks(), opened, self._watch, self._refusals
             ),
-            plan=self._plan(opened),
+            plan=plan,
             start=lowest(progress.rows_from for progress in opened),
             until=self._until(opened),
             limits=self._limits,
@@ -221,6 +223,23 @@ class Flow:
             text = f"{why} {self.source}: catches up in a query of its own"
             self._watch(TableMoved(name, self.source, text, apart=True))
         self.launch(self._part(tables))
+
+    def _without_shaped(
+        self, opened: list[TableProgress], plan: FlowPlan
+    ) -> tuple[list[TableProgress], FlowPlan]:
+        """Give each table that Spark's operators shape a flow of its own, unless there is no other table."""
+        shaped = [table.name for table in plan.tables if table.needs_spark]
+        alone = len(shaped) == len(plan.tables)
+        apart = set(shaped[1:] if alone else shaped)
+        for name in sorted(apart):
+            if self.launch is None:
+                raise RuntimeError(f"table {name} needs a flow of its own, and nobody starts one")
+            flow = self._part([name])
+            flow.assignment.keep(True)
+            self.launch(flow)
+        self.assignment.keep(alone and bool(shaped))
+        left = [progress for progress in opened if progress.handle.id.table not in apart]
+        return left, replace(plan, tables=tuple(one for one in plan.tables if one.name not in apart))
 
     def _part(self, tables: Collection[str], failing_since: float | None = None) -> Flow:
         """A flow that has these tables from now on."""

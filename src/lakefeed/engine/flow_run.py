@@ -78,14 +78,13 @@ class FlowRun:
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
         # Imports Spark, which a run that runs its tasks itself does not need.
-        from lakefeed.engine.spark.source import data_source
+        from lakefeed.engine.spark.query import manifests
 
         # Spark folds case in names, and pipelines of one program share its session.
         number = self.assignment.number
         mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}/{number}".encode())
         name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
-        spark.dataSource.register(data_source(name, self.channel.address, self.start, self.plan))
-        frame = spark.readStream.format(name).load()
+        frame = manifests(spark, name, self.channel.address, self.start, self.plan)
         writer = frame.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
         title = f"{self.plan.pipeline} {self.plan.source_name}" + (f" {number}" if number else "")
         self.query = writer.queryName(title).start()

@@ -81,6 +81,11 @@ class TablePlan:
     python: UserFunction | None = None
     """The user's function that gets the decoded events."""
 
+    @property
+    def needs_spark(self) -> bool:
+        """Whether its SQL has something that only Spark's own operators do."""
+        return self.projection is not None and self.projection.needs_spark is not None
+
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""
         return is_missing(self.rows_from, span)

@@ -18,7 +18,7 @@ _ANSI = "spark.sql.ansi.enabled"
 _ZONE = "spark.sql.session.timeZone"
 
 
-def _module(package: Any, name: str) -> Any:
+def module(package: Any, name: str) -> Any:
     """The one instance of a Scala object."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
@@ -37,14 +37,14 @@ class Catalyst:
         catalyst = jvm.org.apache.spark.sql.catalyst
         self._plans = catalyst.plans.logical
         self._analysis = catalyst.analysis
-        self._parser = _module(catalyst.parser, "CatalystSqlParser")
-        self._analyzer = _module(catalyst.analysis, "SimpleAnalyzer")
+        self._parser = module(catalyst.parser, "CatalystSqlParser")
+        self._analyzer = module(catalyst.analysis, "SimpleAnalyzer")
         self._replaceable = jvm.java.lang.Class.forName(
             "org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable"
         )
         self._named = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.NamedExpression")
-        self._nothing = _module(jvm.scala.collection.immutable, "Nil")
-        self._none = _module(jvm.scala, "None")
+        self._nothing = module(jvm.scala.collection.immutable, "Nil")
+        self._none = module(jvm.scala, "None")
         self._set_rules()
 
     def _set_rules(self) -> None:
@@ -63,12 +63,12 @@ class Catalyst:
 
     def relation(self, schema: pa.Schema) -> Any:
         """A relation without rows that has these columns."""
-        types = _module(self._jvm.org.apache.spark.sql.types, "DataType")
+        types = module(self._jvm.org.apache.spark.sql.types, "DataType")
         converted = types.fromJson(orjson.dumps(spark_schema(schema)).decode())
-        attributes = _module(self._jvm.org.apache.spark.sql.catalyst.types, "DataTypeUtils").toAttributes(
+        attributes = module(self._jvm.org.apache.spark.sql.catalyst.types, "DataTypeUtils").toAttributes(
             converted
         )
-        local = _module(self._plans, "LocalRelation")
+        local = module(self._plans, "LocalRelation")
         return local.apply(attributes, self._nothing, False, self._none)
 
     def parse(self, text: str) -> Any:
@@ -97,5 +97,5 @@ class Catalyst:
 
     def functions(self) -> list[str]:
         """The names of all functions that Spark has built in."""
-        registry = _module(self._analysis, "FunctionRegistry").builtin()
+        registry = module(self._analysis, "FunctionRegistry").builtin()
         return [one.funcName() for one in each(registry.listFunction())]

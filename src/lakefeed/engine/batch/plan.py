@@ -29,6 +29,11 @@ class FlowPlan:
     sync: bool = True
     """Whether files of dead letters outlive a power cut."""
 
+    @property
+    def shaped(self) -> TablePlan | None:
+        """The table whose rows Spark's operators shape; it is the only one of its flow."""
+        return self.tables[0] if self.tables and self.tables[0].needs_spark else None
+
     def cut(self, start: Offsets, end: Offsets) -> Offsets:
         """Bring the end of a batch back, so that a table takes all of a partition's range or none."""
         answer = dict(end)

@@ -1,4 +1,7 @@
-"""The Structured Streaming source: Spark asks it for offsets, and it runs one fused task for each split.
+"""The Structured Streaming source: Spark asks it for offsets, and it runs one task for each split.
+
+The task is a fused one and yields its manifest. Where Spark's operators shape the rows of a table, it is the
+reading half of one and yields events.
 
 The flow in the driver program decides which offsets come next. The reader that Spark asks runs in a Python
 process of its own, so the two talk over a Unix socket: the reader says where it stands and waits until
@@ -16,6 +19,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from lakefeed.engine.batch.plan import FlowPlan
     from lakefeed.events import Offsets, Split
     from lakefeed.files.names import Serial
@@ -31,8 +36,10 @@ class Task(InputPartition):
     serial: Serial
 
 
-def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type[DataSource]:
-    """A data source class for one flow.
+def data_source(
+    name: str, address: str, start: Offsets, plan: FlowPlan, events: StructType | None = None
+) -> type[DataSource]:
+    """A data source class for one flow. With `events`, it yields events that have these columns.
 
     The plan travels inside the class, not in Spark's options, because it may hold secrets: options are
     shown in plans and logs, a pickled class is not. It is unpacked only where it is used, as Spark starts
@@ -67,7 +74,13 @@ def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type
             from lakefeed.engine.spark.worker import begin_task
 
             begin_task()
-            text = run_task(pickle.loads(packed), partition.split, serial=partition.serial).to_json()
+            plan: FlowPlan = pickle.loads(packed)
+            if events is not None:
+                from lakefeed.engine.batch.halves import read_half
+
+                yield from read_half(plan, events.names, partition.split, partition.serial)
+                return
+            text = run_task(plan, partition.split, serial=partition.serial).to_json()
             yield pa.record_batch({"manifest": pa.array([text], pa.string())})
 
     class FlowSource(DataSource):
@@ -75,8 +88,8 @@ def data_source(name: str, address: str, start: Offsets, plan: FlowPlan) -> type
         def name(cls) -> str:
             return name
 
-        def schema(self) -> str:
-            return MANIFEST_SCHEMA
+        def schema(self) -> StructType | str:
+            return MANIFEST_SCHEMA if events is None else events
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:
             return FlowReader()

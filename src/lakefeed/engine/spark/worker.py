@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import pickle
+from collections.abc import Iterator
+
+import pyarrow as pa
 
 _tasks = 0
 
@@ -26,3 +29,13 @@ def join_packed(plan: bytes, task: bytes) -> str:
     from lakefeed.engine.batch.shuffle import run_join
 
     return run_join(pickle.loads(plan), pickle.loads(task)).to_json()
+
+
+def write_packed(plan: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the writing half of a task; see `lakefeed.engine.batch.halves`. Yields its manifest."""
+    from lakefeed.engine.batch.halves import write_half
+
+    begin_task()
+    manifest = write_half(pickle.loads(plan), batches)
+    if manifest is not None:
+        yield pa.record_batch({"manifest": pa.array([manifest.to_json()], pa.string())})

@@ -1,0 +1,101 @@
+"""What travels beside rows through Spark's operators, so that a row that fails can become a dead letter.
+
+The columns have names that no column of a table can have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import overload
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import TIMESTAMP
+from lakefeed.events import ORIGIN, Events
+from lakefeed.sql.projection import BATCH_TIME, Projection
+
+PAYLOAD = "(payload)"
+PLACE = "(origin)"
+NOTE = "(note)"
+"""What the reading half of a task tells the writing half: what it is to read, and what it has read."""
+REASON = "(reason)"
+"""Why a row has no columns: what Spark said when it threw."""
+KEPT = "(kept)"
+"""Whether `where` keeps the row; null for one that threw."""
+
+CARRIED = pa.schema([(PAYLOAD, pa.binary()), (PLACE, pa.struct(list(ORIGIN))), (NOTE, pa.string())])
+"""The columns beside those of the events, on their way to Spark."""
+
+
+def event_columns(projection: Projection) -> pa.Schema:
+    """The columns that texts may name."""
+    named = projection.input.names
+    return (
+        projection.input if BATCH_TIME in named else projection.input.append(pa.field(BATCH_TIME, TIMESTAMP))
+    )
+
+
+def verdict(number: int) -> str:
+    """The column that says whether rows meet a rule."""
+    return f"(rule {number})"
+
+
+def carried(
+    columns: pa.RecordBatch, payloads: Sequence[bytes | None], origin: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Columns of rows, and beside each row its event."""
+    beside = [
+        pa.array(payloads, pa.binary()),
+        origin.to_struct_array(),
+        pa.nulls(columns.num_rows, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(
+        [*columns.columns, *beside], names=[*columns.schema.names, *CARRIED.names]
+    )
+
+
+def note(text: str, columns: pa.Schema) -> pa.RecordBatch:
+    """A row that carries nothing but a note."""
+    schema = pa.schema([*columns, *CARRIED])
+    arrays = [pa.array([text]) if each.name == NOTE else pa.nulls(1, each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+
+
+class CarriedEvents(Events):
+    """The events of rows that came back from Spark: those that somebody has to ask about have come along."""
+
+    def __init__(self, batch: pa.RecordBatch, partition_of: Callable[[str | None, int], str]) -> None:
+        """Take a batch that has the columns `PAYLOAD` and `PLACE`."""
+        self.payloads = _Payloads(batch.column(PAYLOAD))
+        self._places = batch.column(PLACE)
+        self._partition_of = partition_of
+
+    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """Where the events came from."""
+        places = self._places if rows is None else self._places.take(pa.array(rows, pa.int64()))
+        return pa.RecordBatch.from_arrays(places.flatten(), names=ORIGIN.names).cast(ORIGIN)
+
+    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many events of each partition there are."""
+        origin = self.origin(rows)
+        pairs = zip(origin.column("stream").to_pylist(), origin.column("partition").to_pylist(), strict=True)
+        return {self._partition_of(*pair): count for pair, count in Counter(pairs).items()}
+
+
+class _Payloads(Sequence[bytes | None]):
+    """Payloads in Arrow's memory; few of them are ever looked at."""
+
+    def __init__(self, held: pa.Array) -> None:
+        self._held = held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes | None]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes | None] | None:
+        found = self._held[index]
+        return _Payloads(found) if isinstance(index, slice) else found.as_py()

@@ -1,0 +1,125 @@
+"""`where`, `select` and `expect` by Spark's own operators, between the two halves of a task."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakefeed.engine.batch.carried import CARRIED, KEPT, NOTE, PAYLOAD, PLACE, REASON, event_columns, verdict
+from lakefeed.engine.spark.attempt import Attempt, quoted
+from lakefeed.sql.projection import Projection
+from lakefeed.sql.spark_types import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lakefeed.handles.table_plan import TablePlan
+
+_TRIED = "(tried)"
+_MADE = "(made)"
+
+
+def columns_read(session: SparkSession, projection: Projection) -> list[str]:
+    """The columns of the events that `where` and `select` read, by Spark's own account."""
+    types = _types(event_columns(projection))
+    frame = session.range(0).select(*(F.lit(None).cast(one.dataType).alias(one.name) for one in types))
+    read = Attempt(frame, _wanted(projection)).columns()
+    return [name for name in types.names if name.lower() in read]
+
+
+def source_schema(projection: Projection, columns: list[str]) -> StructType:
+    """What the reading half yields, as Spark wants to know it."""
+    given = event_columns(projection)
+    return _types(pa.schema([*(given.field(name) for name in columns), *CARRIED]))
+
+
+def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
+    """The rows that `where` and `select` make of events, what rules say of them, and what failed.
+
+    An event goes along only where somebody may ask for it: a row that throws, breaks a rule, or has no place
+    in the table becomes a dead letter, which needs payload and position; one that is left out is counted by
+    its partition.
+    """
+    projection = table.projection
+    assert projection is not None and table.columns is not None
+    events = frame.select(*map(_named, columns))
+    attempt = Attempt(events, _wanted(projection))
+    tried = frame.select(attempt.value().alias(_TRIED), *map(_named, [*columns, *CARRIED.names]))
+    threw = _named(_TRIED).isNull()
+    made = _named(_TRIED).getField(_MADE)
+    rows = tried.select(
+        *(made.getField(item.name).alias(item.name) for item in projection.items),
+        F.when(threw, F.lit(None)).otherwise(made.isNotNull()).alias(KEPT),
+        F.when(threw & _named(NOTE).isNull(), attempt.reason()).alias(REASON),
+        *map(_named, CARRIED.names),
+    )
+    return _judged(rows, table, projection)
+
+
+def _wanted(projection: Projection) -> Column:
+    """A struct around what `select` makes: inside of it is null for a row that `where` leaves out.
+
+    The struct stays around the condition: Spark moves what stands directly around it into its branches, and
+    what the condition throws would not be caught.
+    """
+    items = F.struct(*(F.expr(item.text).alias(item.name) for item in projection.items))
+    kept = items if projection.where_text is None else F.when(F.expr(projection.where_text), items)
+    return F.struct(kept.alias(_MADE))
+
+
+def _judged(rows: DataFrame, table: TablePlan, projection: Projection) -> DataFrame:
+    """Add what rules say of rows with the columns of the table; take away events that nobody asks for."""
+    assert table.columns is not None
+    items = {item.name.lower(): item.name for item in projection.items}
+    known = {one.name: one.dataType for one in _types(table.columns)}
+    if projection.rules:
+        # Rules read what the table has: wider types, and columns that `select` does not make.
+        seen = [
+            (_named(items[name.lower()]) if name.lower() in items else F.lit(None)).cast(kind).alias(name)
+            for name, kind in known.items()
+        ]
+        others = [one for one in rows.columns if one.lower() not in {name.lower() for name in known}]
+        rows = rows.select(*seen, *map(_named, others))
+        rows = rows.withColumns(
+            {verdict(at): _met(rows, rule.text) for at, rule in enumerate(projection.rules)}
+        )
+    kept = _named(KEPT)
+    broken = [~_named(verdict(at)) for at, rule in enumerate(projection.rules) if rule.otherwise != "warn"]
+    lacking = [
+        _named(items[one.name.lower()]).isNull()
+        for one in table.columns
+        if not one.nullable and one.name.lower() in items
+    ]
+    asked = reduce(or_, [*broken, *lacking], kept.isNull())
+    if table.route or any(pa.types.is_string(one.type) for one in _placed(table)):
+        asked = F.lit(True)
+    counted = asked | ~kept
+    carries = {PAYLOAD: F.when(asked, _named(PAYLOAD)), PLACE: F.when(counted, _named(PLACE))}
+    return rows.withColumns(carries)
+
+
+def _placed(table: TablePlan) -> list[pa.Field]:
+    """The columns that say where a row lies."""
+    assert table.columns is not None
+    names = {field.name for field in table.partition_by}
+    return [one for one in table.columns if one.name in names]
+
+
+def _met(rows: DataFrame, text: str) -> Column:
+    """Whether rows meet a rule; null and what throws counts as not met."""
+    tried = Attempt(rows, F.struct(F.expr(text).alias(_MADE))).value().getField(_MADE)
+    return F.coalesce(tried, F.lit(False))
+
+
+def _types(schema: pa.Schema) -> StructType:
+    nullable = pa.schema([one.with_nullable(True) for one in schema])
+    return StructType.fromJson(spark_schema(nullable))
+
+
+def _named(name: str) -> Column:
+    return F.col(quoted(name))
