@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from lakefeed.tables.write.keyed.keys import one_array
+
 
 @dataclass(frozen=True)
 class KeyRules:
@@ -14,3 +18,54 @@ class KeyRules:
     """Empty: the position decides."""
     ignore_nulls: bool = False
     """Whether a null says nothing about its column."""
+
+
+@dataclass(frozen=True)
+class HistoryRules(KeyRules):
+    """The same of a table that has every state of a row, each in its interval of the sequence."""
+
+    valid_from: str = "valid_from"
+    valid_to: str = "valid_to"
+    is_current: str | None = None
+    track: tuple[str, ...] | None = None
+    """The columns whose values make a new interval; None: all that are not in the next one."""
+    track_except: tuple[str, ...] = ()
+
+    @property
+    def interval(self) -> tuple[str, ...]:
+        """The columns that say from when to when a row holds."""
+        return (self.valid_from, self.valid_to, *([self.is_current] if self.is_current else ()))
+
+    def body(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of a table that changes bring."""
+        return pa.schema([field for field in schema if field.name not in self.interval])
+
+    def tracked(self, body: pa.Schema) -> list[str]:
+        """The columns that are compared. The key is the same anyway, and the sequence never."""
+        if self.track is not None:
+            return list(self.track)
+        never = {*self.keys, *self.sequence_by, *self.track_except}
+        return [name for name in body.names if name not in never]
+
+    def moment_type(self, schema: pa.Schema) -> pa.DataType:
+        """The type of the ends of an interval: that of the sequence, or of its columns together."""
+        fields = [schema.field(name).with_nullable(True) for name in self.sequence_by]
+        return fields[0].type if len(fields) == 1 else pa.struct(fields)
+
+    def sequence(self, rows: pa.Table) -> pa.Table:
+        """The columns that order changes."""
+        return rows.select(list(self.sequence_by))
+
+    def times(self, ends: pa.ChunkedArray) -> pa.Table:
+        """Ends of intervals in the columns of the sequence."""
+        column = one_array(ends)
+        parts = [column] if len(self.sequence_by) == 1 else column.flatten()
+        return pa.table(parts, names=list(self.sequence_by))
+
+    def moments(self, times: pa.Table, places: pa.Array) -> pa.Array:
+        """The times at these places as ends of intervals; null where a place is."""
+        columns = [one_array(times.column(at)).take(places) for at in range(times.num_columns)]
+        if len(columns) == 1:
+            return columns[0]
+        fields = [field.with_nullable(True) for field in times.schema]
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=places.is_null())

@@ -1,0 +1,75 @@
+"""History: every state of a row is in the table, each with the interval of the sequence in which it held.
+
+Intervals are half open, `[valid_from, valid_to)`, and an open one has no end. Changes may come late: the
+table is what it would be if all of them had come in order. See `lakefeed.tables.write.keyed.intervals`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import type_text
+from lakefeed.columns.staged import OFFSET, OP, PARTITION
+from lakefeed.errors import TableError
+from lakefeed.tables.shape import Shape
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed import HistoryRules
+from lakefeed.tables.write.keyed.decision import Decision
+from lakefeed.tables.write.keyed.layout import Layout
+from lakefeed.tables.write.keyed.past import decide
+from lakefeed.tables.write.keyed.staged import read_staged
+from lakefeed.tables.write.keyed.tombstones import DELETED_AT, Tombstones
+from lakefeed.tables.write.mode import Change
+from lakefeed.tables.write.upsert import Targets, UpsertMode
+
+
+class HistoryMode(UpsertMode):
+    """Puts changes into the history of their key. One object for one table and process."""
+
+    kind = "history"
+
+    def __init__(
+        self, pipeline: str, rules: HistoryRules, targets: Targets, layout: Layout, tombstones: float
+    ) -> None:
+        super().__init__(pipeline, rules, targets, layout, tombstones)
+        self._rules: HistoryRules = rules
+        self._tombstones = _Memory(rules, tombstones)
+        self._staged: tuple[str, pa.Table] | None = None
+
+    def check(self, shape: Shape, path: str) -> None:
+        """Raise TableError for a table that cannot have such intervals."""
+        super().check(shape, path)
+        rules, schema = self._rules, shape.schema
+        wanted = dict.fromkeys((rules.valid_from, rules.valid_to), rules.moment_type(schema))
+        if rules.is_current:
+            wanted[rules.is_current] = pa.bool_()
+        for name, kind in wanted.items():
+            at = schema.get_field_index(name)
+            if at < 0 or schema.field(at).type != kind:
+                found = "there is none" if at < 0 else f"it is {type_text(schema.field(at).type)}"
+                raise TableError(
+                    f"{path}: `mode: history` needs the column {name} of type {type_text(kind)}, and {found}.\n"
+                    "Choose another path, for a table that Lakefeed makes, or other names with `valid_from` "
+                    "and `valid_to`."
+                )
+
+    def _decide(self, table: LakeTable, change: Change) -> Decision:
+        if self._staged is None or self._staged[0] != change.token:
+            self._staged = change.token, read_staged(table, change.files)
+        remembered = self._tombstones.load(table)
+        return decide(table, self._staged[1], self._rules, remembered, replayed=change.replayed)
+
+    def landed(self, entry: object) -> None:
+        """The changes are of no use any more."""
+        self._staged = None
+
+
+class _Memory(Tombstones):
+    """Deletions, and changes that share an interval with others, with all that they said."""
+
+    def schema(self, table: LakeTable) -> pa.Schema:
+        """The columns that changes bring, what each does, its position, and when it was applied."""
+        assert isinstance(self._rules, HistoryRules)
+        own = [field.with_nullable(True) for field in self._rules.body(table.schema)]
+        told = [(OP, pa.int8()), (PARTITION, pa.string()), (OFFSET, pa.int64()), (DELETED_AT, pa.int64())]
+        return pa.schema([*own, *(pa.field(*one) for one in told)])

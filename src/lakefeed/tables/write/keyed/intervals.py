@@ -1,0 +1,141 @@
+"""Intervals: what the changes of each key make of its history, as if they had come in order.
+
+A change is a point in the sequence of its key: from there on the row has its values, or there is none. Points
+with the same values in the tracked columns, one right behind the other, are one interval. All is done for
+many keys at once, and without a loop over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array
+
+IMPLIED, IN_TABLE, REMEMBERED, NEW = -1, 0, 1, 2
+"""Where a point is known from; of the same key and time the last counts, but a deletion wins.
+
+An interval that ends where no other begins implies a deletion, unless anything else is known of that time.
+"""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Changes of some keys, in any order."""
+
+    numbers: Numbers
+    """Whose they are."""
+    times: Numbers
+    """When they are, by rank."""
+    layers: Numbers
+    deleted: Mask
+    values: Numbers
+    """Which row of all rows has their values; -1 for a deletion."""
+    order: Numbers
+    """Which comes later of the same key, time and layer."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.numbers)
+
+    def chosen(self, at: Numbers | Mask) -> Points:
+        """Some of them."""
+        return Points(
+            *(
+                one[at]
+                for one in (self.numbers, self.times, self.layers, self.deleted, self.values, self.order)
+            )
+        )
+
+    def sorted(self) -> Points:
+        """By key and time; what counts of the same time comes last."""
+        real = self.deleted & (self.layers != IMPLIED)
+        return self.chosen(np.lexsort((self.order, self.layers, real, self.times, self.numbers)))
+
+    @property
+    def last(self) -> Mask:
+        """Of sorted points, which count: the last of each key and time."""
+        same = (self.numbers[1:] == self.numbers[:-1]) & (self.times[1:] == self.times[:-1])
+        return np.append(~same, True) if len(self) else np.zeros(0, np.bool_)
+
+
+def joined(parts: Sequence[Points]) -> Points:
+    """All points of several groups."""
+    columns = zip(
+        *((one.numbers, one.times, one.layers, one.deleted, one.values, one.order) for one in parts),
+        strict=True,
+    )
+    return Points(*(np.concatenate(some) for some in columns))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Intervals of sorted points that count, deletions aside. `first` and `last` are places of points."""
+
+    first: Numbers
+    last: Numbers
+    ends: Numbers
+    """The place of the point that ends each; -1 for one that is open."""
+
+
+def runs(points: Points, same: Mask) -> Runs:
+    """The intervals of points that count; `same` says which continue the point before them."""
+    begins = np.flatnonzero(~same)
+    last = np.append(begins[1:], len(points)) - 1 if len(begins) else begins
+    upserts = ~points.deleted[begins]
+    first, last = begins[upserts], last[upserts]
+    following = np.minimum(last + 1, max(len(points) - 1, 0))
+    has_end = (last + 1 < len(points)) & (points.numbers[following] == points.numbers[last])
+    return Runs(first, last, np.where(has_end, following, -1))
+
+
+def continues(points: Points, columns: Mapping[str, pa.Array], tracked: Sequence[str]) -> Mask:
+    """Which points have the values of the one before, in the tracked columns.
+
+    `columns` has a value for each point.
+    """
+    found = np.zeros(len(points), np.bool_)
+    beside = np.flatnonzero(
+        (points.numbers[1:] == points.numbers[:-1]) & ~points.deleted[1:] & ~points.deleted[:-1]
+    )
+    for name in tracked:
+        if not len(beside):
+            break
+        column = columns[name]
+        same = equal(column.take(pa.array(beside)), column.take(pa.array(beside + 1)))
+        beside = beside[same]
+    found[beside + 1] = True
+    return found
+
+
+def sources(points: Points, said: Mask) -> Numbers:
+    """Of sorted points, which row has the value of a column, where some points say nothing about it.
+
+    It is that of the newest point before that says something, of the same key and behind its last deletion;
+    -1 where there is none. `said` is by row of values.
+    """
+    place = np.arange(len(points))
+    speaks = ~points.deleted & said[points.values]
+    newest = np.maximum.accumulate(np.where(speaks, place, -1)) if len(place) else place
+    fresh = np.maximum.accumulate(np.where(points.deleted, place, -1)) if len(place) else place
+    first = np.searchsorted(points.numbers, points.numbers)
+    known = (newest >= first) & (newest > fresh) & ~points.deleted
+    return np.where(known, points.values[np.maximum(newest, 0)], -1)
+
+
+def equal(one: pa.Array, other: pa.Array) -> Mask:
+    """Where two columns have the same value; null is one, and so is that which is not a number."""
+    if pa.types.is_nested(one.type):
+        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+        # As text, so that what is not a number is the same as itself.
+        return np.array([mine == theirs or repr(mine) == repr(theirs) for mine, theirs in pairs], np.bool_)
+    same = pc.fill_null(pc.equal(one, other), False)
+    both = pc.and_(pc.is_null(one, nan_is_null=True), pc.is_null(other, nan_is_null=True))
+    if pa.types.is_floating(one.type):
+        both = pc.and_(both, pc.equal(one.is_null(), other.is_null()))
+    result: Mask = one_array(pc.or_(same, both)).to_numpy(zero_copy_only=False)
+    return result
