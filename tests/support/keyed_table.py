@@ -38,17 +38,18 @@ class KeyedTable:
         layout: Layout | None = None,
         max_rows: int | None = None,
         mode: WriteMode | None = None,
+        modes: type[UpsertMode] = UpsertMode,
     ) -> None:
         self.path, self.rules, self._max_rows = str(folder), rules, max_rows
         DeltaTable.create(self.path, schema, partition_by=list(partition_by))
-        self._layout, self._mode = layout or CopyOnWrite(), mode
+        self._layout, self._mode, self._modes = layout or CopyOnWrite(), mode, modes
         self.offsets: dict[str, int] = {}
         self.restart()
 
     def restart(self) -> None:
         """Know only what is in the table, as a new process does."""
         self.table = self.open()
-        self.mode = self._mode or UpsertMode("shop", self.rules, self.target, self._layout, 3600.0)
+        self.mode = self._mode or self._modes("shop", self.rules, self.target, self._layout, 3600.0)
 
     def open(self) -> LakeTable:
         found = LakeTable.open("rows", self.path, {}, open_store(self.path, {}))
@@ -87,5 +88,5 @@ class KeyedTable:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows, in the order of their keys."""
-        found = DeltaTable(self.path).to_pyarrow_table().to_pylist()
+        found = pa.RecordBatchReader.from_stream(DeltaTable(self.path).scan()).read_all().to_pylist()
         return sorted(found, key=lambda row: tuple(map(repr, (row[name] for name in self.rules.keys))))

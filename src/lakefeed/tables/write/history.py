@@ -48,7 +48,8 @@ class HistoryMode(UpsertMode):
             if at < 0 or schema.field(at).type != kind:
                 found = "there is none" if at < 0 else f"it is {type_text(schema.field(at).type)}"
                 raise TableError(
-                    f"{path}: `mode: history` needs the column {name} of type {type_text(kind)}, and {found}.\n"
+                    f"{path}: `mode: history` needs the column {name} of type {type_text(kind)}, and "
+                    f"{found}.\n"
                     "Choose another path, for a table that Lakefeed makes, or other names with `valid_from` "
                     "and `valid_to`."
                 )

@@ -56,10 +56,10 @@ class UpsertMode:
         if not change.files:
             return NewEntry((), change.transactions, change.commit_info)
         self.check(table.shape, table.path)
-        folded = self._fold(table, change)
-        decision = decide(table, folded, self._rules, self._tombstones.load(table), replayed=change.replayed)
+        decision = self._decide(table, change)
         laid = self._lay(table, decision)
-        transactions, made = dict(change.transactions), [file.path for file in laid.added]
+        transactions = dict(change.transactions)
+        made = [*(file.path for file in laid.added), *laid.made]
         if decision.tombstones.num_rows:
             number, path = self._tombstones.add(table, decision.tombstones)
             transactions[tombstones_id(self._pipeline)] = number
@@ -73,6 +73,7 @@ class UpsertMode:
             transactions,
             told,
             laid.removed,
+            laid.marked,
             blind=False,
             made=made,
             used=[file.path for file in change.files],
@@ -81,6 +82,11 @@ class UpsertMode:
     def landed(self, entry: NewEntry) -> None:
         """The changes are of no use any more."""
         self._folded = None
+
+    def _decide(self, table: LakeTable, change: Change) -> Decision:
+        """What the changes make of the version that the table stands at."""
+        folded = self._fold(table, change)
+        return decide(table, folded, self._rules, self._tombstones.load(table), replayed=change.replayed)
 
     def _fold(self, table: LakeTable, change: Change) -> Folded:
         """The same for every try: what is staged does not depend on the version."""

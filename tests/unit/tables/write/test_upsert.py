@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from tests.support.keyed_table import KeyedTable
 
 from lakefeed.tables.write.keyed import KeyRules
+from support.keyed_table import KeyedTable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("name", pa.string())])
 RULES = KeyRules(("id",), ("at",))

@@ -14,15 +14,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.support.keyed_table import KeyedTable
-from tests.support.upsert_model import UpsertModel
 
+from lakefeed.tables.operations import vacuum
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
 from lakefeed.tables.write.keyed.layout import Layout
+from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
+from support.delta_tables import open_any
+from support.keyed_table import KeyedTable
+from support.upsert_model import UpsertModel
+from support.vectors import allow
 
 RUNS = int(os.environ.get("LAKEFEED_MODEL_RUNS", "12"))
-LAYOUTS: dict[str, Callable[[], Layout]] = {"copy_on_write": CopyOnWrite}
+LAYOUTS: dict[str, Callable[[], Layout]] = {"copy_on_write": CopyOnWrite, "merge_on_read": MergeOnRead}
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64()),
@@ -62,7 +66,8 @@ def disturb(chance: random.Random, table: KeyedTable) -> None:
         case 0:
             DeltaTable(table.path).optimize.compact()
         case 1:
-            DeltaTable(table.path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+            other = open_any(table.path)
+            vacuum.run(other, vacuum.plan(other, retain=0.0, allow_short=True), {"kind": "vacuum"})
         case 2:
             DeltaTable(table.path).create_checkpoint()
         case 3:
@@ -82,6 +87,9 @@ def play(folder: Path, seed: int, layout: Layout) -> None:
         layout=layout,
         max_rows=chance.choice([None, 5]),
     )
+    if isinstance(layout, MergeOnRead):
+        allow(folder)
+        table.restart()
     model = UpsertModel(rules.keys, sequence, SCHEMA.names)
     partial, truncates = chance.random() < 0.4, chance.random() < 0.3
     changes = [

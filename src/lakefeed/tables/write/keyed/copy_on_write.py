@@ -18,6 +18,7 @@ from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.files.partitions import combinations
 from lakefeed.tables.data_files import read_rows
 from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.vector import read_vector, union
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import Mask, Numbers, ranks, taken
 from lakefeed.tables.write.keyed.layout import Edit, Laid
@@ -128,8 +129,11 @@ class _Job:
 
     def _kept(self) -> Iterator[pa.Table]:
         """The rows of the file that stay, piece by piece."""
-        start, gone = 0, self._edit.gone
-        for batch in read_rows(self._table, [self._edit.file]):
+        start, gone, file = 0, self._edit.gone, self._edit.file
+        if file.vector is not None:
+            # Places are counted through the whole file, so rows that are deleted already are read too.
+            gone, file = union(read_vector(self._table.store, file.vector), gone), replace(file, vector=None)
+        for batch in read_rows(self._table, [file]):
             end = start + batch.num_rows
             leaving = gone[np.searchsorted(gone, start) : np.searchsorted(gone, end)] - start
             if len(leaving):

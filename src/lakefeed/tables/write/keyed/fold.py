@@ -84,7 +84,7 @@ def fold(rows: pa.Table, rules: KeyRules) -> Folded:
     last = np.searchsorted(found.numbers, np.arange(len(found.index)), side="right") - 1
     deleted = found.deleted
     columns, kept, said_by = {}, {}, {}
-    said = _said(found.rows, rules)
+    said = silences(found.rows, rules)
     place = np.arange(len(deleted))
     # An upsert that follows a deletion knows nothing of what was before it.
     fresh = np.maximum.accumulate(np.where(deleted, place, -1))[last] if len(place) else last
@@ -133,7 +133,7 @@ def _truncation(rows: pa.Table, rules: KeyRules) -> tuple[pa.Table | None, Mask 
     return taken(told, places[places == newest]), undone | truncates
 
 
-def _said(rows: pa.Table, rules: KeyRules) -> dict[str, Mask]:
+def silences(rows: pa.Table, rules: KeyRules) -> dict[str, Mask]:
     """By column that some change says nothing about: which changes say something about it."""
     never = {*rules.keys, *rules.sequence_by, *STAGED.names}
     names = [name for name in rows.schema.names if name not in never]

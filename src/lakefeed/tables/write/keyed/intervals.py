@@ -44,12 +44,9 @@ class Points:
 
     def chosen(self, at: Numbers | Mask) -> Points:
         """Some of them."""
-        return Points(
-            *(
-                one[at]
-                for one in (self.numbers, self.times, self.layers, self.deleted, self.values, self.order)
-            )
-        )
+        deleted: Mask = self.deleted[at]
+        numbers, times, layers = self.numbers[at], self.times[at], self.layers[at]
+        return Points(numbers, times, layers, deleted, self.values[at], self.order[at])
 
     def sorted(self) -> Points:
         """By key and time; what counts of the same time comes last."""
@@ -65,11 +62,14 @@ class Points:
 
 def joined(parts: Sequence[Points]) -> Points:
     """All points of several groups."""
-    columns = zip(
-        *((one.numbers, one.times, one.layers, one.deleted, one.values, one.order) for one in parts),
-        strict=True,
+    return Points(
+        np.concatenate([one.numbers for one in parts]),
+        np.concatenate([one.times for one in parts]),
+        np.concatenate([one.layers for one in parts]),
+        np.concatenate([one.deleted for one in parts]),
+        np.concatenate([one.values for one in parts]),
+        np.concatenate([one.order for one in parts]),
     )
-    return Points(*(np.concatenate(some) for some in columns))
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,14 @@ class Laid:
 
     added: Sequence[WrittenFile] = ()
     removed: Sequence[DataFile] = ()
-    marked: Sequence[tuple[DataFile, DeletionVector]] = ()
-    """Files that stay, each with the deletion vector that it gets."""
-    made: Sequence[str] = ()
-    """Files that were written besides those of rows, and are of no use when the entry is refused."""
     copied: int = 0
     """Rows that were written again only because they lay beside others."""
     more: dict[str, Any] = field(default_factory=dict)
     """What else the commit info tells."""
+    marked: Sequence[tuple[DataFile, DeletionVector]] = ()
+    """Files that stay, each with the deletion vector that it gets."""
+    made: Sequence[str] = ()
+    """Files that were written besides those of rows, and are of no use when the entry is refused."""
 
 
 class Layout(Protocol):

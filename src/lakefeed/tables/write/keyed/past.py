@@ -96,7 +96,7 @@ class _Deciding:
     # What is known
 
     def _find(self) -> None:
-        """The keys that the changes are about, which a truncation makes all keys, and where their rows lie."""
+        """The keys that the changes are about, of which a truncation makes all, and where they lie."""
         names = list(self.rules.keys)
         keys = self.new.select(names)
         if self.truncations.num_rows:
@@ -109,7 +109,9 @@ class _Deciding:
     def _read(self) -> None:
         """Read the intervals of these keys, rank all times, and read the rows that matter in full."""
         rules, matches = self.rules, self.found.matches
-        schema = pa.schema([self.table.schema.field(rules.valid_from), self.table.schema.field(rules.valid_to)])
+        schema = pa.schema(
+            [self.table.schema.field(rules.valid_from), self.table.schema.field(rules.valid_to)]
+        )
         parts = [rows_at(self.table, match.file, match.places, schema) for match in matches]
         spans = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
         known, stones = self._remembered()
@@ -192,7 +194,8 @@ class _Deciding:
         )  # fmt: skip
 
     def _pairs(self, points: Points) -> Numbers:
-        return points.numbers * (self.times.num_rows + 1) + points.times
+        pairs: Numbers = points.numbers * (self.times.num_rows + 1) + points.times
+        return pairs
 
     # What becomes of it
 
@@ -219,7 +222,8 @@ class _Deciding:
 
     def _stale(self, points: Points, columns: dict[str, pa.Array]) -> Mask:
         """Which new points say nothing new: the same is known already, or something that counts more."""
-        stale, new = self._partial.copy(), points.layers == NEW
+        stale: Mask = self._partial.copy()
+        new = points.layers == NEW
         # The point before it of the same key and time that was known before.
         place = np.where(new, -1, np.arange(len(points)))
         known = np.maximum.accumulate(place) if len(place) else place
@@ -235,10 +239,11 @@ class _Deciding:
                 break
             mine, theirs = (columns[name].take(pa.array(some)) for some in (both, known[both]))
             both = both[equal(mine, theirs) | ~upserts]
-        return stale | (new & np.isin(pairs, pairs[np.union1d(both, older)]))
+        stale |= new & np.isin(pairs, pairs[np.union1d(both, older)])
+        return stale
 
     def _counts(self, points: Points, stale: Mask) -> dict[str, int]:
-        """changes = applied + stale + folded."""
+        """Changes = applied + stale + folded."""
         new = (points.layers == NEW) & (points.order >= 0)
         left = points.chosen(~stale)
         counting = left.last & (left.layers == NEW) & (left.order >= 0)
@@ -305,9 +310,7 @@ class _Deciding:
         kept[row[at]] = True
         return stays, kept
 
-    def _rows(
-        self, last: Numbers, begins: Numbers, ends: Numbers, columns: dict[str, pa.Array]
-    ) -> pa.Table:
+    def _rows(self, last: Numbers, begins: Numbers, ends: Numbers, columns: dict[str, pa.Array]) -> pa.Table:
         place = self._place_of_rank()
         rules, schema = self.rules, self.table.schema
         made: dict[str, pa.Array] = {
@@ -418,9 +421,7 @@ def _concat(parts: list[Numbers]) -> Numbers:
 
 
 def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_arrays(
-        [rows.column(one.name).cast(one.type) for one in schema], schema=schema
-    )
+    return pa.Table.from_arrays([rows.column(one.name).cast(one.type) for one in schema], schema=schema)
 
 
 def _with_position(rows: pa.Table) -> pa.Table:

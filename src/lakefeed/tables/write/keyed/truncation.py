@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from lakefeed.tables.data_files import data_files, open_data
 from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.keys import Numbers, ranks
@@ -25,6 +26,8 @@ def leaving(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> dict[str
             places = _older(table, file, truncation.select(list(rules.sequence_by)))
         else:
             places = np.arange(_row_count(table, file), dtype=np.int64)
+        if file.vector is not None:
+            places = np.setdiff1d(places, read_vector(table.store, file.vector), assume_unique=True)
         found[file.path] = file, places
     return found
 
@@ -41,6 +44,6 @@ def _older(table: LakeTable, file: DataFile, edge: pa.Table) -> Numbers:
 
 def _row_count(table: LakeTable, file: DataFile) -> int:
     if file.rows is not None:
-        return file.rows
+        return file.rows + file.deleted
     with open_data(table.store, file.path) as stream:
         return int(pq.ParquetFile(stream).metadata.num_rows)

@@ -1,0 +1,172 @@
+"""History: every state of a row with its interval, whatever order changes come in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakefeed.errors import TableError
+from lakefeed.tables.write.history import HistoryMode
+from lakefeed.tables.write.keyed import HistoryRules
+from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
+from lakefeed.tables.write.keyed.layout import Layout
+from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
+from support.keyed_table import KeyedTable
+from support.vectors import allow
+
+LAYOUTS: dict[str, Callable[[], Layout]] = {"copy_on_write": CopyOnWrite, "merge_on_read": MergeOnRead}
+SCHEMA = pa.schema([("id", pa.int64()), ("seq", pa.int64()), ("v", pa.string()), ("note", pa.string())])
+SPAN = [pa.field("valid_from", pa.int64()), pa.field("valid_to", pa.int64())]
+RULES = HistoryRules(("id",), ("seq",))
+
+
+def history(folder: Path, layout: str = "copy_on_write", rules: HistoryRules = RULES) -> KeyedTable:
+    schema = pa.schema([*SCHEMA, *SPAN, *([("is_current", pa.bool_())] if rules.is_current else [])])
+    table = KeyedTable(folder, schema, rules, modes=HistoryMode, layout=LAYOUTS[layout]())
+    if layout == "merge_on_read":
+        allow(folder)
+        table.restart()
+    return table
+
+
+def up(seq: int, v: str, **more: Any) -> dict[str, Any]:
+    return {"id": 1, "seq": seq, "v": v, **more}
+
+
+def gone(seq: int) -> dict[str, Any]:
+    return {"op": "delete", "id": 1, "seq": seq}
+
+
+def spans(table: KeyedTable) -> str:
+    rows = sorted(table.rows(), key=lambda row: (row["id"], row["valid_from"]))
+    return ", ".join(
+        f"[{row['valid_from']},{'' if row['valid_to'] is None else row['valid_to']}) {row['v']}"
+        for row in rows
+    )
+
+
+BEGUN = [up(10, "A"), up(20, "B")]
+CASES = {
+    "late change between": ([up(15, "C")], "[10,15) A, [15,20) C, [20,) B"),
+    "late delete": ([gone(15)], "[10,15) A, [20,) B"),
+    "late change before a delete": ([gone(25), up(22, "C")], "[10,20) A, [20,22) B, [22,25) C"),
+    "change after a delete": ([gone(25), up(30, "D")], "[10,20) A, [20,25) B, [30,) D"),
+    "a delete of the same time wins": ([gone(20)], "[10,20) A"),
+    "delete in a gap is remembered": ([gone(15), gone(17), up(16, "D")], "[10,15) A, [16,17) D, [20,) B"),
+    "delete whose trace is gone": ([gone(15), gone(12), up(13, "X")], "[10,12) A, [13,15) X, [20,) B"),
+    "same values are one": ([up(25, "B")], "[10,20) A, [20,) B"),
+    "split of what was one": ([up(25, "B"), gone(22)], "[10,20) A, [20,22) B, [25,) B"),
+    "values again between": ([up(15, "B")], "[10,15) A, [15,) B"),
+    "values of before again": ([up(20, "A")], "[10,) A"),
+    "a truncation ends all": (
+        [{"op": "truncate", "seq": 25}, up(22, "C")],
+        "[10,20) A, [20,22) B, [22,25) C",
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("together", [False, True])
+def test_changes_make_the_intervals_that_they_would_in_order(
+    case: str, together: bool, layout: str, tmp_path: Path
+) -> None:
+    changes, expected = CASES[case]
+    table = history(tmp_path, layout)
+
+    for batch in [[*BEGUN, *changes]] if together else [BEGUN, *([one] for one in changes)]:
+        table.apply(*batch)
+
+    assert spans(table) == expected
+    version = table.table.version
+    entry = table.apply(*BEGUN, *changes)
+    assert (entry.added, entry.removed, entry.marked) == ([], [], []) or not (entry.added or entry.marked)
+    assert (spans(table), entry.commit_info["stale"] + entry.commit_info["folded"]) == (
+        expected,
+        entry.commit_info["changes"],
+    )
+    assert table.table.version == version + 1
+
+
+def test_a_delete_before_everything_ends_what_comes_later(tmp_path: Path) -> None:
+    table = history(tmp_path)
+    table.apply(gone(5))
+    table.restart()
+
+    table.apply(up(3, "Z"))
+
+    assert spans(table) == "[3,5) Z"
+
+
+def test_five_changes_in_any_order_are_as_if_in_order(tmp_path: Path) -> None:
+    changes = [up(10, "A"), up(12, "A"), gone(14), up(16, "B"), up(20, "A")]
+    for number, order in enumerate(itertools.permutations(changes)):
+        if number % 7:
+            continue
+        table = history(tmp_path / str(number))
+        for change in order:
+            table.apply(change)
+        assert spans(table) == "[10,14) A, [16,20) B, [20,) A", order
+
+
+def test_an_interval_has_the_last_values_of_what_is_not_tracked(tmp_path: Path) -> None:
+    table = history(tmp_path, rules=HistoryRules(("id",), ("seq",), track_except=("note",)))
+    table.apply(up(10, "A", note="x"))
+    table.apply(up(20, "A", note="y"), up(30, "A", note="z"))
+    assert [(row["note"], row["seq"]) for row in table.rows()] == [("z", 30)]
+
+    table.apply(gone(25))
+
+    assert spans(table) == "[10,25) A, [30,) A"
+    assert sorted(row["note"] for row in table.rows()) == ["y", "z"]
+    table.apply(up(15, "C", note="c"))
+    assert spans(table) == "[10,15) A, [15,20) C, [20,25) A, [30,) A"
+    assert sorted(row["note"] for row in table.rows()) == ["c", "x", "y", "z"]
+
+
+def test_partial_changes_take_values_of_the_state_before(tmp_path: Path) -> None:
+    table = history(tmp_path)
+    table.apply(up(10, "A", note="x"))
+
+    table.apply({"id": 1, "seq": 20, "v": "B", "unchanged": ["note"]}, {**gone(30)})
+    table.apply({"id": 1, "seq": 40, "v": "C", "unchanged": ["note"]})
+
+    found = sorted((row["v"], row["note"]) for row in table.rows())
+    assert found == [("A", "x"), ("B", "x"), ("C", None)]
+
+
+def test_the_current_row_says_so(tmp_path: Path) -> None:
+    table = history(tmp_path, rules=HistoryRules(("id",), ("seq",), is_current="is_current"))
+
+    table.apply(*BEGUN)
+
+    assert sorted((row["v"], row["is_current"]) for row in table.rows()) == [("A", False), ("B", True)]
+
+
+def test_a_sequence_of_several_columns_has_intervals_of_both(tmp_path: Path) -> None:
+    rules = HistoryRules(("id",), ("seq", "part"))
+    moment = pa.struct([("seq", pa.int64()), ("part", pa.int64())])
+    schema = pa.schema(
+        [*SCHEMA, ("part", pa.int64()), pa.field("valid_from", moment), pa.field("valid_to", moment)]
+    )
+    table = KeyedTable(tmp_path, schema, rules, modes=HistoryMode)
+
+    table.apply(up(1, "B", part=2), up(1, "A", part=1))
+
+    ends = [(row["v"], row["valid_from"], row["valid_to"]) for row in table.rows()]
+    assert sorted(ends, key=str) == [
+        ("A", {"seq": 1, "part": 1}, {"seq": 1, "part": 2}),
+        ("B", {"seq": 1, "part": 2}, None),
+    ]
+
+
+def test_a_table_without_the_columns_of_intervals_is_refused(tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, RULES, modes=HistoryMode)
+
+    with pytest.raises(TableError, match="needs the column valid_from of type long, and there is none"):
+        table.apply(up(1, "A"))
