@@ -9,11 +9,13 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from lakefeed.engine.run_events import Watcher, unwatched
 from lakefeed.files import WrittenFile
 from lakefeed.handles.inputs import Input
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.refresh.refresh import Refresh
+from lakefeed.refresh.refresher import Refreshers
 from lakefeed.refresh.spark_words import QueryError
 from lakefeed.refresh.write import WritePlan, write_rows
 
@@ -55,9 +57,7 @@ class DuckQuery:
         """It is over in a moment."""
 
 
-def refresh_of(
-    pipeline: Pipeline, table: str, watch: Callable[[object], None] = lambda event: None
-) -> Refresh:
+def refresh_of(pipeline: Pipeline, table: str, watch: Watcher = unwatched) -> Refresh:
     """A table of a query, as one instance of the pipeline sees it."""
     refresh = Refresh(Tables(pipeline), DuckQuery(pipeline, table), watch)
     refresh.prepare()
@@ -71,3 +71,13 @@ def stopped_after(seconds: float) -> threading.Event:
     timer.daemon = True
     timer.start()
     return stop
+
+
+def refresh_all(pipeline: Pipeline, watch: Watcher = unwatched) -> None:
+    """Bring every table of a query up to date, as a run that ends by itself does behind its flows."""
+
+    def query(name: str) -> DuckQuery:
+        return DuckQuery(pipeline, name)
+
+    with Refreshers(Tables(pipeline), query, watch, stopped_after(60), once=True).beside(5.0):
+        pass

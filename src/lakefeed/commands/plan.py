@@ -39,10 +39,14 @@ def _table(one: PlannedTable) -> list[str]:
         kind = "columns" if one.action == "create" else "new columns"
         lines.append(f"  {kind}{_origin(one) if one.inferred else ''}:")
         lines += _columns(one)
+    elif one.action == "create" and one.refresh:
+        lines.append("  columns: those of the query")
     elif one.action == "create" and not one.refused:
         lines.append("  columns: inferred from the first events" + _waiting(one))
     lines += [f"  property {name} = {value}" for name, value in one.properties.items()]
     lines += [f"  {one.replaces}"] if one.replaces else []
+    lines += [f"  reads {name}: {text}" for name, text in one.reads.items()]
+    lines += [f"  the query {one.refresh}"] if one.refresh else []
     for source, partitions in one.resumes.items():
         lines += [_resume(source, name, at) for name, at in partitions.items()]
     if one.sampled_dead_letters:

@@ -20,7 +20,8 @@ from lakefeed.figures import readable_size
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports import status as report
-from lakefeed.reports.status import PipelineStatus, TableStatus
+from lakefeed.reports.status import PipelineStatus, QueryStatus, TableStatus
+from lakefeed.text import counted
 
 _EVERY = 2.0
 
@@ -105,13 +106,31 @@ def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
                 end = "?" if at.end is None else f"{at.end:,}"
                 lag = "?" if at.lag is None else f"{at.lag:,}"
                 yield f"  {one.name} <- {source} {partition}: next {at.next:,}, end {end}, lag {lag}"
+        if one.query:
+            yield from _query_lines(one.name, one.query)
         if one.error and one.version is not None:
             yield redactor.redact(f"  {one.name}: {one.error}")
     for error in filter(None, found.sources.values()):
         yield redactor.redact(error)
 
 
+def _query_lines(name: str, query: QueryStatus) -> Iterator[str]:
+    """The versions that a query has read, and what has come since."""
+    for table, at in query.inputs.items():
+        if at.newest is None:
+            yield f"  {name} <- {table}: does not exist yet"
+        elif at.version is None:
+            yield f"  {name} <- {table}: newest version {at.newest:,}, not read yet"
+        else:
+            behind = counted(at.behind or 0, "version") + " behind" if at.behind else "up to date"
+            yield f"  {name} <- {table}: made of version {at.version:,}, newest {at.newest:,}, {behind}"
+    if query.refreshed:
+        yield f"  {name}: refreshed {query.refreshed}"
+
+
 def _lag(one: TableStatus) -> str:
+    if one.query:
+        return "" if one.query.behind is None else counted(one.query.behind, "version")
     if not one.offsets:
         return ""
     return "?" if one.lag is None else f"{one.lag:,}"

@@ -68,6 +68,7 @@ def _table(one: VerifiedTable) -> list[str]:
     lines += [
         _partition(at, f"{at.pipeline}/{at.partition}" if others else at.partition) for at in one.partitions
     ]
+    lines += [f"  made of {name} version {version}" for name, version in one.made_of.items()]
     lines += [f"  note: {note}" for note in one.notes]
     lines += [f"  not checked: {text}" for text in one.unchecked]
     return lines + [f"  ! {finding}" for finding in one.findings]

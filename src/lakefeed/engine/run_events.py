@@ -225,15 +225,15 @@ class RefreshFailed:
 
 @dataclass(frozen=True)
 class InputsSeen:
-    """How many versions with other rows the tables that a query reads have got since its last refresh."""
+    """What the tables that a query reads have got since its last refresh."""
 
     table: str
-    behind: int | None
-    """None before the first refresh."""
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    """The versions that the rows were made of, by table; empty before the first refresh."""
+    behind_by: Mapping[str, int] = field(default_factory=dict)
+    """How many versions with other rows each has got since."""
     missing: tuple[str, ...] = ()
     """Tables that the query waits for, as they do not exist yet."""
-    inputs: Mapping[str, int] = field(default_factory=dict)
-    """The versions that the rows were made of, by table."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ def inputs_of(spark: SparkSession, pipeline: Pipeline, name: str) -> list[str]:
     with spark_words(name):
         plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)
         found = list(dict.fromkeys(_relations(plan, frozenset())))
+    if not found:
+        raise TableError(f"table {name}: the query reads no table of the pipeline file, so it is never run.")
     names = []
     for relation in found:
         table = table_of(relation, list(pipeline.tables))

@@ -108,7 +108,11 @@ class Refresher:
         self._watch(TableStopped(self.name, str(error)))
 
     def _tell(self, standing: Standing) -> None:
-        told = InputsSeen(self.name, standing.behind, standing.missing, dict(standing.recorded or {}))
+        behind = {name: len(one.changed) for name, one in standing.seen.items()}
+        recorded = standing.recorded
+        told = InputsSeen(
+            self.name, dict(recorded or {}), {} if recorded is None else behind, standing.missing
+        )
         if told != self._told:
             self._told = told
             self._watch(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from lakefeed.handles.inputs import Input
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.refresh.columns import made_columns
 from lakefeed.refresh.parsed import inputs_of
-from lakefeed.refresh.spark_words import spark_words
+from lakefeed.refresh.spark_words import QueryError, spark_words
 from lakefeed.refresh.write import MANIFEST, WritePlan, files_of, writing
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ class SparkQuery:
         self.text = text
         self._spark = spark
         self._pipeline = pipeline
-        self._group = f"lakefeed {pipeline.name} {table}"
+        # Of its own for each run: a program may run the pipeline again in the same Spark.
+        self._group = f"lakefeed {pipeline.name} {table} {uuid.uuid4().hex}"
         self._session: SparkSession | None = None
         self._frame: DataFrame | None = None
+        self._cancelled = False
 
     def reads(self) -> list[str]:
         """The tables of the file that it reads. Raises TableError for a query that can never run."""
@@ -44,6 +47,7 @@ class SparkQuery:
 
     def over(self, inputs: Sequence[Input], versions: Mapping[str, int]) -> pa.Schema:
         """Take these versions of the tables; the columns that the query makes of them."""
+        self._refuse_if_cancelled()
         with spark_words(self.table):
             session = self._opened()
             for one in inputs:
@@ -55,6 +59,7 @@ class SparkQuery:
     def write(self, plan: WritePlan) -> list[WrittenFile]:
         """Run it, and write its rows into files that no version of the table holds yet."""
         assert self._frame is not None
+        self._refuse_if_cancelled()
         # Rows of one partition value meet in one task, and files get a size that readers like.
         columns = dict.fromkeys(field.column for field in plan.partition_by)
         with spark_words(self.table):
@@ -63,9 +68,15 @@ class SparkQuery:
         return files_of(row.manifest for row in written)
 
     def cancel(self) -> None:
-        """End what runs, if anything."""
+        """End what runs, if anything, and run nothing more."""
+        self._cancelled = True
         with suppress(Exception):
-            self._spark.sparkContext.cancelJobGroup(self._group)
+            # Also what is still being planned, and becomes a job in a moment.
+            self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group)
+
+    def _refuse_if_cancelled(self) -> None:
+        if self._cancelled:
+            raise QueryError(f"table {self.table}: the query was cancelled, as the run ends.")
 
     def _opened(self) -> SparkSession:
         context = self._spark.sparkContext

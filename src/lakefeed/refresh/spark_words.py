@@ -10,7 +10,6 @@ from lakefeed.engine.flow_run import spark_errors
 from lakefeed.errors import LakefeedError, TableError
 
 _CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ")
-_STRICT = re.compile(r" (Use `try_|To return NULL instead|If necessary set) .*", re.DOTALL)
 _MOST = 400
 
 
@@ -39,7 +38,7 @@ def said_by_spark(text: str) -> str:
     # What follows is the plan, the query with a mark, or the stack.
     said = re.split(r"\n\s*at |\n'|\nJVM stacktrace|\n== |;\n|\n\n", text[found.start() :])[0]
     lines = " ".join(line.strip() for line in said.splitlines() if line.strip())
-    position = re.search(r"line (\d+), pos(?:ition)? (\d+)", text)
+    position = re.search(r"line (\d+),? pos(?:ition)? (\d+)", text)
     where = f" (line {position[1]}, position {position[2]} of the query)" if position else ""
     lines = re.sub(r" SQLSTATE: \w+", "", lines).split("; line ")[0]
     return f"{lines[:_MOST]}{where}"

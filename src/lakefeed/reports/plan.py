@@ -16,6 +16,7 @@ from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.inputs import Inputs
 from lakefeed.handles.sharing import refuse_second_copy
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
@@ -30,7 +31,7 @@ from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.schema import additions
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
-from lakefeed.text import counted
+from lakefeed.text import counted, listed
 
 
 @dataclass
@@ -66,6 +67,10 @@ class PlannedTable:
     warnings: list[str] = field(default_factory=list)
     replaces: str | None = None
     """With `mode: overwrite`: what becomes of the rows that are there."""
+    reads: dict[str, str] = field(default_factory=dict)
+    """With `query`: the tables that it reads, and what has become of each since the last refresh."""
+    refresh: str | None = None
+    """With `query`: what a run would do with it."""
     refused: str | None = None
 
 
@@ -97,10 +102,14 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
                 _ask(tables, source, asked, handles, plans, samples, warnings)
             except LakefeedError as error:
                 asked.troubles[source] = named(source, str(error))
+    queries = pipeline.queries()
     for name, handle in handles.items():
         plan = plans[name]
         with _refusing(plan):
-            _plan_table(handle, plan, samples[name])
+            if name in queries:
+                _plan_query(tables, handle, plan, queries[name])
+            else:
+                _plan_table(handle, plan, samples[name])
         warnings.look_at_sample(handle, samples[name])
         plan.warnings = warnings.of(name)
         plan.lag = sum(at.lag for resumed in plan.resumes.values() for at in resumed.values())
@@ -215,6 +224,35 @@ def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOut
     plan.inferred = bool(seen)
     plan.properties = _changed(handle, table)
     plan.action = "alter" if plan.columns or plan.properties else "nothing"
+
+
+def _plan_query(tables: Tables, handle: TableHandle, plan: PlannedTable, names: list[str]) -> None:
+    """Whether the query of a table would be run, and why."""
+    table = handle.look()
+    if table is None:
+        assert handle.spec is not None
+        if not handle.spec.create:
+            plan.refused = f"there is no Delta table at {handle.path} and `create` is false"
+            return
+        plan.action, plan.properties = "create", dict(handle.spec.properties)
+    else:
+        handle.changes(table)
+        plan.properties = _changed(handle, table)
+        plan.action = "alter" if plan.properties else "nothing"
+    standing = Inputs(tables, handle.name, names).stand(table.transactions if table else {})
+    for name in names:
+        seen = standing.seen.get(name)
+        if seen is None:
+            plan.reads[name] = "does not exist yet"
+        elif standing.recorded is None:
+            plan.reads[name] = f"version {seen.version:,}, not read yet"
+        else:
+            since = f"{counted(len(seen.changed), 'version')} with other rows since"
+            plan.reads[name] = f"version {seen.version:,}, read up to {standing.recorded[name]:,}, {since}"
+    if standing.missing:
+        plan.refresh = f"waits for {listed(standing.missing)}"
+    else:
+        plan.refresh = "replaces all rows" if standing.is_due else "is up to date"
 
 
 def _replaced(handle: TableHandle, table: LakeTable) -> str | None:

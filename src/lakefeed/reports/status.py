@@ -8,13 +8,18 @@ from lakefeed.errors import LakefeedError
 from lakefeed.events import Offsets
 from lakefeed.figures import iso
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
 from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.detail.contents import contents_of
+from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import marks_of, positions_of
-from lakefeed.tables.table import LakeTable
+from lakefeed.tables.table import LakeTable, commit_info_of
+
+_LOOKED_AT = 200
+"""Entries in which the last refresh is looked for: upkeep may have committed behind it."""
 
 
 @dataclass
@@ -27,6 +32,26 @@ class PartitionStatus:
     next: int
     end: int | None = None
     lag: int | None = None
+
+
+@dataclass
+class InputStatus:
+    """A table that a query reads: the version that the rows were made of, and the newest that there is."""
+
+    version: int | None
+    newest: int | None
+    behind: int | None
+    """Versions with other rows in between; None where the query has not read it."""
+
+
+@dataclass
+class QueryStatus:
+    """A table that a query fills. `behind` is None where it has never been run as it is now."""
+
+    inputs: dict[str, InputStatus] = field(default_factory=dict)
+    behind: int | None = None
+    refreshed: str | None = None
+    """When the query was last run; None where the log does not tell."""
 
 
 @dataclass
@@ -43,6 +68,7 @@ class TableStatus:
     last_commit: str | None = None
     offsets: dict[str, dict[str, PartitionStatus]] = field(default_factory=dict)
     lag: int | None = None
+    query: QueryStatus | None = None
     error: str | None = None
 
 
@@ -63,6 +89,12 @@ def status(pipeline: Pipeline) -> PipelineStatus:
     tables.find_routed()
     with asking(pipeline) as asked:
         found = [_table(pipeline, handle, asked.clients, asked.ends) for handle in tables.handles.values()]
+        for name, names in pipeline.queries().items():
+            one = next(one for one in found if one.name == name)
+            try:
+                one.query = _query(tables, name, names)
+            except LakefeedError as error:
+                one.error = one.error or str(error)
         dead_letters = _table(pipeline, tables.dead_letters, {}, {})
     return PipelineStatus(pipeline.name, found, dead_letters, asked.troubles)
 
@@ -98,6 +130,29 @@ def _table(
     every = [one.lag for source in found.offsets.values() for one in source.values()]
     found.lag = None if None in every or not every else sum(lag for lag in every if lag is not None)
     return found
+
+
+def _query(tables: Tables, name: str, names: list[str]) -> QueryStatus:
+    """How the rows of a table stand to the tables that its query reads."""
+    log = Log.open(tables.handles[name].store)
+    transactions = log.snapshot(log.newest).transactions if log else {}
+    standing = Inputs(tables, name, names).stand(transactions)
+    recorded = standing.recorded
+    inputs = {}
+    for one in names:
+        seen = standing.seen.get(one)
+        behind = len(seen.changed) if seen and recorded is not None else None
+        inputs[one] = InputStatus((recorded or {}).get(one), seen.version if seen else None, behind)
+    return QueryStatus(inputs, standing.behind, _refreshed(log) if log else None)
+
+
+def _refreshed(log: Log) -> str | None:
+    """When the newest refresh was committed, as far as the entries that are there tell."""
+    for version in list(reversed(log.versions))[:_LOOKED_AT]:
+        entry = log.entry(version)
+        if commit_info_of(entry.info).get("kind") == "refresh":
+            return None if entry.committed is None else iso(entry.committed / 1000)
+    return None
 
 
 def _reading_from(client: SourceClient, held: Offsets, marks: dict[str, int]) -> Offsets:

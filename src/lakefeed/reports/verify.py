@@ -13,7 +13,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import Copied, copied, pipelines_of, told_of_copies
 from lakefeed.sources import source_of
 from lakefeed.tables.log.log import Log
-from lakefeed.tables.positions import application_id, replay_id
+from lakefeed.tables.positions import application_id, read_by_query, replay_id
 from lakefeed.tables.verify.chain import Chain
 from lakefeed.tables.verify.duplicates import OF_LETTERS, OF_ROWS, Origin, Repeated, Scan, scan
 from lakefeed.tables.verify.finding import Finding
@@ -52,6 +52,8 @@ class VerifiedTable:
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    made_of: dict[str, int] = field(default_factory=dict)
+    """With `query`: the versions of other tables that its rows were made of."""
     complete: bool = True
     """Whether all rows could be counted and all files looked at."""
 
@@ -86,6 +88,8 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
         verified.append(one)
         if proof is None:
             continue
+        if handle.spec and handle.spec.query:
+            one.made_of = read_by_query(proof.snapshot.transactions, pipeline.name)
         one.findings += _dead_letters_present(pipeline, handle, proof, dead_letters_proof)
         copies = copied(pipeline, handle, proof)
         findings, notes = told_of_copies(handle, proof.version, copies)

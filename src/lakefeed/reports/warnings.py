@@ -127,7 +127,7 @@ class Warnings:
                 f"the table has positions of a source {source}, which does not feed it in this file: it was "
                 f"renamed, or another pipeline is called {self._pipeline} as well"
             )
-        if not held and table.version > 0:
+        if not held and table.version > 0 and not handle.spec.query:
             warn(
                 "the table exists, but has no position of this pipeline: the run begins at `start`, and "
                 "events that the table already has are written a second time"

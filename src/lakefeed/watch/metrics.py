@@ -13,6 +13,8 @@ from lakefeed.engine.run_events import (
     CommitFailed,
     Committed,
     DeadLettersWritten,
+    Refreshed,
+    RefreshFailed,
     RunEvent,
     TableChanged,
     UpkeepDone,
@@ -47,6 +49,15 @@ class Metrics:
         self._failures = count("commit_failures", "Commits that did not land, after all their retries.")
         self._retries = count("commit_retries", "Further attempts that commits needed.")
         self._upkeep = count("upkeep_runs", "Operations of upkeep.", ("pipeline", "table", "operation"))
+        self._refreshes = count(
+            "refreshes", "Runs of a query, by `result`: done or failed.", ("pipeline", "table", "result")
+        )
+        self._refresh_seconds = histogram(
+            "refresh_seconds",
+            "How long a refresh took, from its beginning to its commit.",
+            ("pipeline", "table"),
+            _BATCH_SECONDS,
+        )
         self._changes = count(
             "schema_changes", "Tables created, and columns added to them.", ("pipeline", "table")
         )
@@ -89,6 +100,12 @@ class Metrics:
                 self._batch_records.labels(name, source).observe(event.read)
             case TableChanged(table=table):
                 self._changes.labels(name, table).inc()
+            case Refreshed(table=table, seconds=seconds):
+                self._refreshes.labels(name, table, "done").inc()
+                self._refresh_seconds.labels(name, table).observe(seconds)
+            case RefreshFailed(table=table, text=text):
+                if text:
+                    self._refreshes.labels(name, table, "failed").inc()
             case UpkeepDone(table=table, operation=operation):
                 self._upkeep.labels(name, table, operation).inc()
 
@@ -136,6 +153,11 @@ class _Gauges(Collector):
                 "lakefeed_table_small_files",
                 "Files of a table that are below half of its target_file_size.",
                 {one.name: one.small_files for one in tables},
+            ),
+            (
+                "lakefeed_query_behind_versions",
+                "Versions with other rows that a query has not read yet.",
+                {one.name: one.behind for one in view.tables if one.query},
             ),
             ("lakefeed_table_version", "The newest version.", {one.name: one.version for one in tables}),
         ):

@@ -169,7 +169,7 @@ class RunState:
             case RefreshFailed(text=text):
                 self._retry(table, text)
             case InputsSeen():
-                table.inputs, table.behind, table.missing = dict(event.inputs), event.behind, event.missing
+                table.see_inputs(event)
             case FilesCounted():
                 table.count(event)
             case UpkeepDone():

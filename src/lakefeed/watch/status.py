@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lakefeed.figures import iso
-from lakefeed.reports.status import PartitionStatus, PipelineStatus, TableStatus
+from lakefeed.reports.status import InputStatus, PartitionStatus, PipelineStatus, QueryStatus, TableStatus
 from lakefeed.watch.view import RunView, TableView
 
 
 def status_of(view: RunView) -> PipelineStatus:
     """The status of a run, from its state: no table is read and no source is asked."""
+    versions = {one.name: one.version for one in view.tables}
     return PipelineStatus(
         pipeline=view.pipeline,
-        tables=[_viewed(one) for one in view.tables],
-        dead_letters=_viewed(view.dead_letter_table),
+        tables=[_viewed(one, versions) for one in view.tables],
+        dead_letters=_viewed(view.dead_letter_table, versions),
         sources={one.name: one.stopped or one.trouble or None for one in view.sources},
     )
 
 
-def _viewed(table: TableView) -> TableStatus:
+def _query(table: TableView, versions: Mapping[str, int | None]) -> QueryStatus:
+    inputs = {
+        name: InputStatus(
+            table.inputs.get(name), versions.get(name), table.behind_by.get(name) if table.inputs else None
+        )
+        for name in table.reads
+    }
+    refreshed = None if table.last_refresh is None else iso(table.last_refresh)
+    return QueryStatus(inputs, table.behind, refreshed)
+
+
+def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus:
     offsets: dict[str, dict[str, PartitionStatus]] = {}
     for one in table.partitions:
         offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(one.next, one.end, one.lag)
@@ -32,5 +46,6 @@ def _viewed(table: TableView) -> TableStatus:
         last_commit=None if table.last_commit is None else iso(table.last_commit),
         offsets=offsets,
         lag=table.lag,
+        query=_query(table, versions) if table.query else None,
         error=table.stopped or table.trouble or None,
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lakefeed.engine.run_events import Committed, FilesCounted, Refreshed, RowsBetween, UpkeepDone
+from lakefeed.engine.run_events import Committed, FilesCounted, InputsSeen, Refreshed, RowsBetween, UpkeepDone
 from lakefeed.sources import dense
 from lakefeed.watch.series import Rate, Series
 from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
@@ -76,9 +76,15 @@ class TableState(TableFacts):
         if event.source in self.rates:
             self.rates[event.source].add(now, event.rows)
 
+    def see_inputs(self, event: InputsSeen) -> None:
+        """Take note of what the tables that its query reads have got."""
+        self.inputs, self.missing = dict(event.inputs), event.missing
+        self.behind_by = dict(event.behind_by)
+        self.behind = sum(self.behind_by.values()) if event.inputs else None
+
     def refreshed(self, event: Refreshed, now: float) -> None:
         """Count a refresh."""
-        self.inputs, self.behind = dict(event.inputs), 0
+        self.inputs, self.behind, self.behind_by = dict(event.inputs), 0, dict.fromkeys(event.inputs, 0)
         self.refreshes += 1
         self.refresh_seconds, self.last_refresh = event.seconds, now
 

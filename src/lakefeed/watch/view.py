@@ -160,6 +160,8 @@ class TableFacts:
     """The versions of these that its rows were made of; empty before the first refresh."""
     behind: int | None = None
     """Versions with other rows that these have got since; None before the first refresh."""
+    behind_by: Mapping[str, int] = field(default_factory=dict)
+    """The same for each of them."""
     missing: tuple[str, ...] = ()
     """Tables that the query waits for, as they do not exist yet."""
     refreshes: int = 0

@@ -91,6 +91,12 @@ def test_an_unknown_relation_is_told_with_the_near_name(problems: Problems) -> N
     ]
 
 
+def test_a_query_that_reads_no_table_is_refused(problems: Problems) -> None:
+    [told] = problems(_file("{path: lake/x, query: SELECT 1 AS one}"))
+
+    assert told.startswith("shop.yaml:6: tables.x.query: reads no table")
+
+
 def test_a_query_over_its_own_result_is_refused(problems: Problems) -> None:
     text = _file("{path: lake/x, query: SELECT * FROM y}") + "  y: {path: lake/y, query: SELECT * FROM x}\n"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,13 +12,12 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed import Fenced, Pipeline
 from lakefeed.engine.run_events import Committed, InputsSeen, Refreshed, RefreshFailed, TableChanged
 from lakefeed.errors import LakefeedError, TableError
-from lakefeed.handles.tables import Tables
-from lakefeed.refresh.refresher import Refresher, Refreshers
+from lakefeed.refresh.refresher import Refresher
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.rewind import rewind
 from lakefeed.stores import open_store
 from lakefeed.tables.log.log import Log
-from support.duck_query import DuckQuery, refresh_of, stopped_after
+from support.duck_query import DuckQuery, refresh_all, refresh_of, stopped_after
 
 COUNTS = "SELECT city, count(*) AS orders FROM orders GROUP BY city"
 
@@ -160,10 +158,10 @@ def test_a_query_of_a_query_is_run_when_that_has_other_rows(shop: Shop) -> None:
     )
     events: list[object] = []
 
-    _run_once(shop.pipeline, events)
+    refresh_all(shop.pipeline, events.append)
     assert shop.rows("top") == [("Oslo",)]
     shop.order("Rome", "Rome")
-    _run_once(shop.pipeline, events)
+    refresh_all(shop.pipeline, events.append)
 
     assert shop.rows("top") == [("Rome",)]
     refreshed = [event for event in events if isinstance(event, Refreshed)]
@@ -180,9 +178,9 @@ def test_a_query_of_a_query_is_run_when_that_has_other_rows(shop: Shop) -> None:
 def test_a_query_waits_for_inputs_that_do_not_exist(shop: Shop) -> None:
     events: list[object] = []
 
-    _run_once(shop.pipeline, events)
+    refresh_all(shop.pipeline, events.append)
 
-    assert InputsSeen("cities", None, ("orders",)) in events
+    assert InputsSeen("cities", missing=("orders",)) in events
     assert not (shop.folder / "cities").exists()
 
 
@@ -319,7 +317,7 @@ def test_a_refresher_waits_between_two_refreshes(shop: Shop) -> None:
     refresher.run()
 
     assert query.ran == [{"orders": 0}]
-    assert InputsSeen("cities", 1, (), {"orders": 0}) in events
+    assert InputsSeen("cities", {"orders": 0}, {"orders": 1}) in events
 
 
 def test_a_rewind_of_the_table_is_computed_again_by_the_next_run(shop: Shop) -> None:
@@ -353,7 +351,7 @@ def test_one_failing_query_does_not_keep_others_from_being_run(shop: Shop) -> No
     shop.write(broken={"query": "SELECT city::INT AS n FROM orders"}, cities={"query": COUNTS})
 
     with pytest.raises(TableError, match="table broken: the query failed"):
-        _run_once(shop.pipeline, [])
+        refresh_all(shop.pipeline)
 
     assert shop.rows() == [("Rome", 1)]
 
@@ -362,13 +360,6 @@ def _refresher(pipeline: Pipeline, table: str, events: list[object], seconds: fl
     one = Refresher(refresh_of(pipeline, table, events.append), events.append, stopped_after(seconds))
     assert one.prepare()
     return one
-
-
-def _run_once(pipeline: Pipeline, events: list[object]) -> None:
-    query: Callable[[str], DuckQuery] = lambda name: DuckQuery(pipeline, name)  # noqa: E731
-    refreshers = Refreshers(Tables(pipeline), query, events.append, stopped_after(60), once=True)
-    with refreshers.beside(5.0):
-        pass
 
 
 def _true(value: bool) -> None:

@@ -118,6 +118,7 @@ def own_session(name: str, master: str, conf: Mapping[str, str], log: Path) -> I
     with _signals_kept():
         session = SparkSession(SparkContext(conf=settings, gateway=gateway))
     _mute_the_listener(session)
+    _mute_the_queries()
     try:
         yield session
     finally:
@@ -134,6 +135,13 @@ def has_ended(session: SparkSession) -> bool:
     """Whether the JVM that was started for the session is gone; nothing brings it back."""
     process: Any = getattr(session.sparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def _mute_the_queries() -> None:
+    """Keep PySpark from printing each error of a query as JSON; it is raised as well, and told in words."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _mute_the_listener(session: SparkSession) -> None:

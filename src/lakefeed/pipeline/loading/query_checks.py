@@ -66,7 +66,11 @@ def _misfits(name: str, table: TableOutline) -> Iterator[tuple[Path, str]]:
 
 def _strangers(name: str, table: TableOutline, outline: Outline) -> Iterator[tuple[Path, str]]:
     """Relations that are no tables of the file, or none that a query can read."""
-    for relation in relations(table.query or ""):
+    read = relations(table.query or "")
+    if table.query and not read:
+        message = "reads no table; a query is run when tables of this file have changed that it reads"
+        yield ("tables", name, "query"), message
+    for relation in read:
         found = table_of(relation, list(outline.tables))
         path: Path = ("tables", name, "query")
         if found is None:

@@ -26,7 +26,8 @@ _ENDS_FROM = {
     *("WINDOW", "SORT", "CLUSTER", "DISTRIBUTE", "QUALIFY"),
 }
 _NO_RELATION = {"VALUES", "SELECT", "WITH", "INLINE"}
-_NO_NAME = _NO_RELATION | {"LATERAL", "TABLE"}
+_NO_NAME = _NO_RELATION | _ENDS_FROM | {"LATERAL", "TABLE", "FROM", "JOIN", "ON", "USING", "AS"}
+"""Words that name nothing unless they are quoted."""
 
 
 def _one_statement(text: str) -> str:

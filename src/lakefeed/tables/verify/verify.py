@@ -14,6 +14,7 @@ from lakefeed.tables.positions import named_partition
 from lakefeed.tables.table import commit_info_of
 from lakefeed.tables.verify.chain import Chain
 from lakefeed.tables.verify.finding import Finding
+from lakefeed.tables.verify.refreshes import check_refresh
 from lakefeed.text import counted
 
 _APPENDS = ("rows", "position", "replay", "letters")
@@ -179,6 +180,10 @@ class _Walk:
             )
         if kind in ("rewind", "replay", "replayed", "discard", "returned"):
             self.verified.untouched = False
+        if kind == "refresh":
+            told = list(check_refresh(entry, commit_info, state.transactions))
+            self.verified.findings += [one for one in told if isinstance(one, Finding)]
+            self.verified.notes += [one for one in told if isinstance(one, str)]
         if not self._letters:
             self._check_positions(entry, commit_info, kind)
         self._check_counts(entry, state, commit_info, kind)
