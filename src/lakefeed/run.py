@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.instance import only_instance
 from lakefeed.engine.run_events import Started, Starting, Watcher, all_of, unwatched
+from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.engine.spark.delta import delta_settings, is_fetched, needs_delta
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.engine.spark.session import spark_session
@@ -51,7 +52,7 @@ def run(
     folder = Path(pipeline.state) / pipeline.name
     stop = stop or threading.Event()
     refuse_unshared_disks(pipeline, master or pipeline.spark.master)
-    tables = Tables(pipeline)
+    tables = Tables(pipeline, analyze_here)
     tables.functions.check()
     # The lock comes first: a second instance must not hear that its port is taken.
     with (

@@ -22,6 +22,8 @@ FULLER = {
     "commands/table": "a file for each command",
     "engine/batch": "a file for each step of a batch",
     "pipeline/loading": "a file for each step from text to model, and for each kind of check",
+    "rows": "a file for each step",
+    "pipeline/options": "a file for each value with rules of its own",
     "formats/protobuf": "Protobuf brings a language of its own: tokens, files, messages, the wire",
     "formats/fit": "a file for each kind of value that is fitted",
 }

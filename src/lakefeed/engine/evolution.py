@@ -86,15 +86,18 @@ class Evolution:
         return None
 
     def _evolve(self, handle: TableHandle, proposal: pa.Schema, client: SourceClient) -> None:
-        refuse_too_wide(handle.name, handle.columns(), proposal)
+        events = handle.events()
+        refuse_too_wide(handle.name, events, proposal)
         if not handle.exists:
+            columns, kept = handle.grown(proposal)
             self._start_positions.create(
-                handle, proposal, self._start_positions.begin(client, handle), client.marks()
+                handle, columns, self._start_positions.begin(client, handle), client.marks(), kept
             )
             self._assignments.refusals.inferred(handle.name, proposal)
             self._tell_inferred(handle, proposal)
             return
-        refuse_new_columns(handle, proposal)
+        if events is not None and len(proposal):
+            refuse_new_columns(handle, proposal)
         self._add(handle, proposal)
 
     def _add(self, handle: TableHandle, proposal: pa.Schema) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,10 @@ from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import Watcher, unwatched
+from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.events import Offsets, Split
-from lakefeed.files.names import Serial
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
     """Read what is there now and commit it, without a JVM. Raises what a run would raise."""
-    tables, told = Tables(pipeline), watch or unwatched
+    tables, told = Tables(pipeline, analyze_here), watch or unwatched
     tables.functions.check()
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
     flows: list[Flow] = [InlineFlow(tables, name, checkpoints, told) for name in pipeline.inputs]
@@ -99,11 +100,11 @@ class _InlineChannel(OffsetChannel):
     def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
         """Run the batch up to `end`, and commit it."""
         plan: FlowPlan = pickle.loads(self._packed)
-        unpacked = tasks_from_json(tasks_to_json(tasks))
+        unpacked = tasks_from_json(tasks_to_json(tasks, time.time_ns() // 1000))
         batch = sum(self._run.position.values())
         rows = [
-            (run_task(plan, ranges, serial=Serial(batch, at)).to_json(),)
-            for at, ranges in enumerate(unpacked)
+            (run_task(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
+            for ranges, serial in unpacked
         ]
         frame: Any = _Collected(rows)
         batches: DataFrame = frame

@@ -133,6 +133,20 @@ class DeadLettersWritten:
 
 
 @dataclass(frozen=True)
+class RowsShaped:
+    """What a table has left out, and how its rows have met the rules of `expect`, with one commit.
+
+    Of a route, which has no log of its own, with one batch.
+    """
+
+    table: str
+    source: str
+    filtered: int
+    expectations: Mapping[str, Mapping[str, int]]
+    """By rule: how many rows are `passed`, `warned`, `dropped` or `dead_letter`."""
+
+
+@dataclass(frozen=True)
 class RefusingMany:
     """More than 5% of a table's recent events became dead letters; without `share`, no longer."""
 
@@ -278,6 +292,7 @@ RunEvent = (
     | Committed
     | CommitFailed
     | DeadLettersWritten
+    | RowsShaped
     | RefusingMany
     | TableReached
     | TableDelayed

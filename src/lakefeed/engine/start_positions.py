@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -67,16 +67,25 @@ class StartPositions:
         return self._assignments.starts[handle.name]
 
     def create(
-        self, handle: TableHandle, columns: pa.Schema, start: Offsets, marks: dict[str, int]
+        self,
+        handle: TableHandle,
+        columns: pa.Schema,
+        start: Offsets,
+        marks: dict[str, int],
+        kept: Mapping[str, str] | None = None,
     ) -> LakeTable:
-        """Create a table with its first positions; another instance may be faster."""
+        """Create a table with its first positions; another instance may be faster.
+
+        `kept` are properties for columns that only the events have.
+        """
         name, source = self._tables.pipeline.name, self._source
         assert handle.spec is not None
         start = self._taken(handle, start)
         marks = taken_marks(source_of(self._tables.pipeline, source), handle.spec, marks)
         transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
         transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
-        table = handle.create(columns, transactions, {"pipeline": name, "source": source, "kind": "create"})
+        commit_info = {"pipeline": name, "source": source, "kind": "create"}
+        table = handle.create(columns, transactions, commit_info, kept)
         self._watch(TableChanged(handle.name, f"created at {handle.path}"))
         return table
 
@@ -92,9 +101,10 @@ class StartPositions:
         rows_from = (
             client.check(held, marks_of(transactions, name, source)) if held else self.begin(client, handle)
         )
-        columns = handle.columns()
-        if table is None and columns is not None:
-            table = self.create(handle, columns, rows_from, client.marks())
+        beginning = handle.beginning() if table is None else None
+        if beginning is not None:
+            columns, kept = beginning
+            table = self.create(handle, columns, rows_from, client.marks(), kept)
             transactions = dict(table.transactions)
             held = self._taken(handle, positions_of(transactions, name, source))
             # Another instance may have been faster, and have begun elsewhere or come further.

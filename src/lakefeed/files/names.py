@@ -15,6 +15,8 @@ class Serial:
     batch: int = 0
     """The positions at which its batch began, added up: it grows from batch to batch and from run to run."""
     task: int = 0
+    planned: int = 0
+    """When the batch was planned, in microseconds since 1970; 0 where nobody has planned it."""
 
 
 def file_name(prefix: str, strategy: str, number: int, serial: Serial) -> str:

@@ -9,17 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.columns.column_types import meant, stored, type_text
+from lakefeed.columns.column_types import stored, type_text
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
 from lakefeed.files.parquet import FileTarget, staged_target
-from lakefeed.formats import Rules
 from lakefeed.handles.functions import UserFunctions
+from lakefeed.handles.shaping import Shaping
+from lakefeed.handles.table_columns import TableColumns
 from lakefeed.handles.table_plan import Stamp, TableId, TablePlan
 from lakefeed.pipeline.options.changes import KEYED, column_problems
-from lakefeed.pipeline.options.evolve import RESCUED
-from lakefeed.pipeline.options.metadata import MetadataColumns
-from lakefeed.pipeline.options.partition_by import PartitionField, check_partitioning
+from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
 from lakefeed.pipeline.options.sort_by import check_order
 from lakefeed.pipeline.pipeline import Table
@@ -28,6 +27,7 @@ from lakefeed.rows.changes import ChangePlan
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.rows.user_code import UserFunction
 from lakefeed.stores import open_store
+from lakefeed.tables.positions import feeders_of
 from lakefeed.tables.schema import OtherType, add_columns, keep_properties, missing_columns
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
@@ -37,7 +37,7 @@ from lakefeed.tables.write.mode import WriteMode
 _ALTER_ATTEMPTS = 10
 
 
-class TableHandle:
+class TableHandle(TableColumns):
     """What the file says about a table, and the table itself once it exists."""
 
     def __init__(
@@ -53,6 +53,7 @@ class TableHandle:
         modes: Callable[[Callable[[Shape], FileTarget]], WriteMode] | None = None,
         key: Key = (),
         functions: UserFunctions | None = None,
+        shaping: Shaping | None = None,
     ) -> None:
         self._functions = functions
         self.id = TableId(name, key)
@@ -63,7 +64,7 @@ class TableHandle:
         self.sync = sync
         self.path = path
         self.storage = dict(storage)
-        self.spec = spec
+        super().__init__(spec, shaping)
         self.upkeep = upkeep
         self.lock = threading.RLock()
         self.store = open_store(path, self.storage)
@@ -76,49 +77,9 @@ class TableHandle:
         return self._table
 
     @property
-    def partition_fields(self) -> tuple[PartitionField, ...]:
-        """The entries of `partition_by`."""
-        return self.spec.partition_fields if self.spec else ()
-
-    @property
-    def metadata(self) -> MetadataColumns:
-        """The columns that say where events came from."""
-        return self.spec.metadata_columns if self.spec else MetadataColumns()
-
-    def rules(self, columns: pa.Schema | None) -> Rules:
-        """What becomes of events that do not fit; while columns are inferred, every field is welcome."""
-        assert self.spec is not None
-        evolve, rename = self.spec.evolve, self.spec.rename
-        filled = {new for new in rename.values() if new not in rename}
-        return Rules(
-            new_column="add" if columns is None else evolve.new_column,
-            type_change=evolve.type_change,
-            dropped=frozenset(self.spec.drop),
-            taken=frozenset(name.lower() for name in {*self.made, *filled}),
-            renamed=frozenset(rename),
-        )
-
-    @property
-    def rescues(self) -> bool:
-        """Whether the table keeps what does not fit."""
-        return self.spec is not None and self.spec.evolve.rescues
-
-    @property
-    def rename(self) -> Mapping[str, str]:
-        """Fields of the events that have another name in the table."""
-        return self.spec.rename if self.spec else {}
-
-    @property
     def python(self) -> UserFunction | None:
         """The function of the user's that the rows pass."""
         return self._functions.of(self.id.table) if self._functions else None
-
-    @property
-    def made(self) -> dict[str, str]:
-        """Columns that no event has, and the key of the pipeline file that makes them."""
-        made = dict.fromkeys(self.metadata.schema.names, "metadata")
-        made |= {field.name: "partition_by" for field in self.partition_fields if field.derived}
-        return made | ({RESCUED: "evolve"} if self.rescues else {})
 
     @property
     def properties(self) -> dict[str, str]:
@@ -130,6 +91,11 @@ class TableHandle:
     def exists(self) -> bool:
         """Whether the table has been opened or created."""
         return self._table is not None
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether Lakefeed has written rows to the table."""
+        return self._table is not None and bool(feeders_of(dict(self._table.transactions)))
 
     def delete(self, path: str) -> None:
         """Delete a file that no version refers to; a file that cannot be deleted stays for vacuum."""
@@ -162,9 +128,16 @@ class TableHandle:
             return self._table
 
     def create(
-        self, columns: pa.Schema, transactions: Mapping[str, int], commit_info: Mapping[str, Any]
+        self,
+        columns: pa.Schema,
+        transactions: Mapping[str, int],
+        commit_info: Mapping[str, Any],
+        kept: Mapping[str, str] | None = None,
     ) -> LakeTable:
-        """Create the table for these declared columns, with its first positions, unless another flow has."""
+        """Create the table for these columns, with its first positions, unless another flow has.
+
+        `kept` are properties for columns that only the events have.
+        """
         with self.lock:
             if self._table is not None:
                 return self._table
@@ -180,19 +153,33 @@ class TableHandle:
                 self.store,
                 schema=schema,
                 partition_by=[field.name for field in fields],
-                properties=self.properties,
+                properties={**self.properties, **(kept or {})},
                 transactions=transactions,
                 commit_info=commit_info,
                 durable=self.sync,
             )
             return self._table
 
-    def add(self, proposal: pa.Schema, commit_info: Mapping[str, Any]) -> list[pa.Field]:
-        """Add the proposed columns that the table lacks; somebody else may have added them meanwhile."""
+    def add(
+        self, proposal: pa.Schema, commit_info: Mapping[str, Any], returned: pa.Schema | None = None
+    ) -> list[pa.Field]:
+        """Add the proposed columns that the table lacks; somebody else may have added them meanwhile.
+
+        What is kept of the events comes first: killed in between, the next run knows what to add.
+        """
         with self.lock:
             self.table.refresh()
             self.table.confirm()
-            return self._add_missing(self.table, stored(proposal), commit_info)
+            columns, kept = self.grown(proposal, returned)
+            keep_properties(self.table, kept, commit_info)
+            return self._add_missing(self.table, self._comparable(self.table, stored(columns)), commit_info)
+
+    def _comparable(self, table: LakeTable, columns: pa.Schema) -> pa.Schema:
+        """The columns that must be in the table as they are; `select` may make narrower ones."""
+        if self.spec is None or self.shaping is None or not self.spec.select:
+            return columns
+        own = pa.schema([one for one in table.schema if one.name not in self.made])
+        return self.shaping.lacking(self.name, own, columns)
 
     def _add_missing(
         self, table: LakeTable, wanted: pa.Schema, commit_info: Mapping[str, Any]
@@ -216,23 +203,13 @@ class TableHandle:
         with self.lock:
             return self._table.shape if self._table else None
 
-    def columns(self) -> pa.Schema | None:
-        """The columns to decode, in declared types; None while they are to be inferred."""
-        return self._columns(self.shape)
-
-    def _columns(self, shape: Shape | None) -> pa.Schema | None:
-        declared = self.spec.declared if self.spec else None
-        if shape is None:
-            return declared
-        known = {field.name: field for field in declared or ()}
-        have = [meant(field) for field in shape.schema if field.name not in self.made]
-        return pa.schema([_declared(field, known.get(field.name)) for field in have])
-
     def plan(
         self, shape: Shape | None, rows_from: Offsets, pending: Mapping[str, frozenset[Stamp]]
     ) -> TablePlan:
         """How tasks write to a table of this shape; None where there is no table yet."""
-        columns = self._columns(shape)
+        assert self.spec is not None and self.shaping is not None
+        columns, events = self._columns(shape), self._events(shape)
+        returned = self.shaping.returned(shape, columns) if self.spec.python else None
         return TablePlan(
             name=self.name,
             path=self.path,
@@ -243,12 +220,20 @@ class TableHandle:
             metadata=self.metadata,
             rows_from=rows_from,
             pending=pending,
-            rules=self.rules(columns),
+            rules=self.rules(events),
             rescues=self.rescues,
             rename=self.rename,
-            shuffles=self.spec is not None and self.spec.shuffle_by_partition,
+            shuffles=self.spec.shuffle_by_partition,
+            reshapes=self.spec.reshapes,
+            events=events if self.spec.reshapes else None,
+            projection=self.shaping.settled(returned if self.spec.python else events, columns)
+            if shape
+            else None,
+            selects=self.spec.select is not None,
+            uses_sql=self.shaping.uses_sql,
             python=self.python,
             changes=self.change_plan(columns),
+            returned=returned,
         )
 
     def change_plan(self, columns: pa.Schema | None) -> ChangePlan | None:
@@ -286,22 +271,6 @@ class TableHandle:
             naming=self.spec.file_name.strategy,
         )
 
-    def table_schema(self, columns: pa.Schema) -> pa.Schema:
-        """What the table has when events have these declared columns: further columns are made."""
-        if self.spec is None:
-            return DEAD_LETTER_SCHEMA
-        made = [
-            pa.field(field.name, field.arrow_type(stored(columns).field(field.column).type))
-            for field in self.spec.partition_fields
-            if field.derived
-        ]
-        return pa.schema([*stored(columns), *made, *self._added_columns()])
-
-    def _added_columns(self) -> list[pa.Field]:
-        """The columns that hold what is not in the columns of the events."""
-        rescued = [pa.field(RESCUED, pa.string())] if self.rescues else []
-        return [*rescued, *self.metadata.schema]
-
     def changes(self, table: LakeTable) -> list[pa.Field]:
         """Columns that the table lacks by the pipeline file. Raises TableError where the two do not fit."""
         if self.spec is None:
@@ -318,7 +287,10 @@ class TableHandle:
                 "Change `partition_by` or choose another path."
             )
         self.mode.check(table.shape, self.path)
-        missing = self._missing(table, self._wanted())
+        missing = self._missing(table, self._comparable(table, self._wanted()))
+        if self.shaping and not self.spec.select:
+            # `where` and `expect` alone: what is wrong with them is told before anything is read.
+            self.shaping.projection(self._rows())
         self._check_order(pa.schema([*table.schema, *missing]))
         return missing
 
@@ -343,16 +315,12 @@ class TableHandle:
                 f"table {self.name}: `{option}`: {problem}.\nDeclare it in `schema`, or correct `{option}`."
             )
 
-    def _wanted(self) -> pa.Schema:
-        """The columns that the pipeline file asks for, derived ones aside."""
-        assert self.spec is not None
-        return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._added_columns()])
-
     def _conform(self, table: LakeTable, pipeline: str) -> None:
         commit_info = {"pipeline": pipeline, "kind": "alter"}
         if self.changes(table):
-            self._add_missing(table, self._wanted(), commit_info)
-        keep_properties(table, self.properties, commit_info)
+            self._add_missing(table, self._comparable(table, self._wanted()), commit_info)
+        kept = self.shaping.kept(self.events()) if self.shaping else {}
+        keep_properties(table, {**self.properties, **kept}, commit_info)
 
     def _missing(self, table: LakeTable, wanted: pa.Schema) -> list[pa.Field]:
         try:
@@ -369,14 +337,3 @@ class TableHandle:
                 f"table {self.name}: there is no Delta table at {self.path} and `create` is false.\n"
                 "Create the table, correct `path`, or set `create: true`."
             )
-
-
-def _declared(have: pa.Field, declared: pa.Field | None) -> pa.Field:
-    """The table's column with the declared type, which also says how the payload writes it."""
-    if declared is None:
-        return have
-    if pa.types.is_struct(have.type) and pa.types.is_struct(declared.type):
-        known = {field.name: field for field in declared.type}
-        kind = pa.struct([_declared(field, known.get(field.name)) for field in have.type])
-        return pa.field(have.name, kind, have.nullable)
-    return pa.field(have.name, declared.type, have.nullable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.handles.handle import TableHandle
@@ -10,6 +11,9 @@ from lakefeed.handles.table_plan import Stamp
 from lakefeed.tables.shape import Shape
 
 _LONGEST_PAUSE = 15
+
+Expectations = dict[str, dict[str, int]]
+"""For each rule of `expect`, how many rows have passed it, and how many were warned, dropped and so on."""
 
 
 @dataclass
@@ -21,6 +25,7 @@ class Span:
     read: int = 0
     dead_letters: int = 0
     skipped: int = 0
+    filtered: int = 0
 
 
 @dataclass
@@ -42,6 +47,8 @@ class TableProgress:
     open: dict[str, Span] = field(default_factory=dict)
     refused: int = 0
     """Events of `open` that became dead letters; those that were before are only among its letters."""
+    expectations: Expectations = field(default_factory=dict)
+    """What the rules of `expect` said of the rows since the last commit."""
     shape: Shape | None = None
     """What the table was when the flow was planned: files are written for it. None while there is none."""
     _pause: int = 1
@@ -68,6 +75,18 @@ class TableProgress:
         """Events read since the last commit."""
         return sum(span.read for span in self.open.values())
 
+    @property
+    def filtered(self) -> int:
+        """Events since the last commit that the table leaves out on purpose."""
+        return sum(span.filtered for span in self.open.values())
+
+    def left_out(self) -> dict[str, Any]:
+        """What commit info says of events that are neither rows nor dead letters, and of `expect`."""
+        skipped = {name: span.skipped for name, span in self.open.items() if span.skipped}
+        filtered = {name: span.filtered for name, span in self.open.items() if span.filtered}
+        told = {"skipped": skipped, "filtered": filtered, "expectations": self.expectations}
+        return {key: counts for key, counts in told.items() if counts}
+
     def is_due(self) -> bool:
         """Whether a position without rows is to be recorded at this chance.
 
@@ -82,12 +101,23 @@ class TableProgress:
         """Take note of a commit, with rows or without."""
         self.open.clear()
         self.refused = 0
+        self.expectations = {}
         self._chances, self._pause = 0, min(_LONGEST_PAUSE, 2 * self._pause) if idle else 1
 
-    def extend(self, span: OffsetRange, read: int, dead_letters: int, skipped: int = 0) -> None:
+    def expected(self, counts: Expectations) -> None:
+        """Note what the rules of `expect` said of the rows of a batch."""
+        for rule, results in counts.items():
+            known = self.expectations.setdefault(rule, {})
+            for result, rows in results.items():
+                known[result] = known.get(result, 0) + rows
+
+    def extend(
+        self, span: OffsetRange, read: int, dead_letters: int, skipped: int = 0, filtered: int = 0
+    ) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
         known = self.open.setdefault(span.partition, Span(span.start, span.start))
         known.end = span.end
         known.read += read
         known.dead_letters += dead_letters
         known.skipped += skipped
+        known.filtered += filtered

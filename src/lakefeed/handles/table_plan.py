@@ -71,15 +71,36 @@ class TablePlan:
     """Whether files that several tasks write for one partition value become one."""
     full: bool = False
     """Whether the route has as many tables as it may."""
+    reshapes: bool = False
+    """Whether the columns of the table are others than those of its events."""
     events: pa.Schema | None = None
-    """The columns that decoding must produce where they are others than those of the table; None while they
-    are to be inferred, and where they are the table's."""
+    """With `reshapes`: the columns that decoding must produce; None while they are to be inferred."""
     projection: Projection | None = None
-    """`where`, `select` and `expect`; None where the table has none, or its events are not known yet."""
+    """`where`, `select` and `expect`; None where the table has none, or what they read is not known yet."""
+    selects: bool = False
+    """Whether `select` makes the columns; without it, the projection has only `where` and `expect`."""
+    uses_sql: bool = False
+    """Whether there must be a projection before anything is written."""
     changes: ChangePlan | None = None
     """How rows are changes, in a table whose rows have keys."""
     python: UserFunction | None = None
     """The user's function that gets the decoded events."""
+    returned: pa.Schema | None = None
+    """With `python`: the columns that its result must have; None while they are to be inferred."""
+
+    @property
+    def decoded(self) -> pa.Schema | None:
+        """The columns that decoding must produce; None while they are to be inferred."""
+        return self.events if self.reshapes else self.columns
+
+    @property
+    def is_inferring(self) -> bool:
+        """Whether events can only be looked at, as what the table makes of them is not known yet."""
+        return (
+            self.decoded is None
+            or (self.uses_sql and self.projection is None)
+            or (self.python is not None and self.returned is None)
+        )
 
     @property
     def needs_spark(self) -> bool:

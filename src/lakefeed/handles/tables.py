@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +13,7 @@ from lakefeed.events import Offsets
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.modes import mode_of
+from lakefeed.handles.shaping import Analyze, Shaping, located, nobody
 from lakefeed.handles.table_plan import Stamp, TableId
 from lakefeed.pipeline.options.route import Key, Route
 from lakefeed.pipeline.pipeline import Pipeline, Table
@@ -32,9 +34,11 @@ class Tables:
     The tables of a route are found by `find_routed` and made as their values come.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, analyze: Analyze = nobody) -> None:
+        """`analyze` is asked what `select`, `where` and `expect` of a table make of its events."""
         self.pipeline = pipeline
         self.functions = UserFunctions(pipeline)
+        self._analyze = analyze
         self._lock = threading.RLock()
         self.handles = {
             name: self._handle(name, table.path, table)
@@ -43,7 +47,13 @@ class Tables:
         }
         self.routes = {
             name: TableHandle(
-                name, table.routed.base, pipeline.storage_for(name), table, None, functions=self.functions
+                name,
+                table.routed.base,
+                pipeline.storage_for(name),
+                table,
+                None,
+                functions=self.functions,
+                shaping=self._shaping(name, table),
             )
             for name, table in pipeline.tables.items()
             if table.routed
@@ -87,7 +97,11 @@ class Tables:
             modes=lambda targets: mode_of(pipeline.name, spec, targets),
             key=key,
             functions=self.functions,
+            shaping=self._shaping(table, spec),
         )
+
+    def _shaping(self, table: str, spec: Table) -> Shaping:
+        return Shaping(spec, self._analyze, partial(located, self.pipeline, table))
 
     def routed_handles(self, table: str) -> dict[Key, TableHandle]:
         """The tables that a route has made so far, by value."""

@@ -12,6 +12,7 @@ from lakefeed.columns.column_types import meant_text, stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.widening import merge_fields, merge_proposals
 from lakefeed.dead_letters.pending import foreseen
+from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
@@ -86,7 +87,7 @@ class PlannedRun:
 
 def plan_run(pipeline: Pipeline) -> PlannedRun:
     """Look at tables and sources, and return what a run would do."""
-    tables = Tables(pipeline)
+    tables = Tables(pipeline, analyze_here)
     tables.functions.check()
     handles = _handles(tables)
     plans = {name: PlannedTable(name, _path(handle)) for name, handle in handles.items()}

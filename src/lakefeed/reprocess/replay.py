@@ -27,6 +27,7 @@ from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import OffsetRange
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
@@ -92,7 +93,7 @@ def replay(
     Those that become rows leave the dead letters; those that fail again stay as they are. With `dry_run`,
     nothing is changed, and files are written to a temporary folder only. The commits say `who` asked.
     """
-    tables = Tables(pipeline)
+    tables = Tables(pipeline, analyze_here)
     if tables.dead_letters.look() is None:
         return []
     found = []

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakefeed.events import Events, Refused
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Rows:
     batch: pa.RecordBatch
     events: Events
     indexes: Sequence[int]
-    """For each row, the index of its event."""
+    """For each row, the index of its event; often an array of numpy's."""
     rescued: pa.Array | None = None
     """For each row what did not fit its columns, as JSON text or null; None when everything fitted."""
     ops: pa.Array | None = None
@@ -46,17 +50,30 @@ class Rows:
 
     def without(self, refused: Sequence[int]) -> Rows:
         """The rows but those at these places."""
-        mask = np.ones(len(self.indexes), np.bool_)
+        mask = np.ones(self.batch.num_rows, np.bool_)
         mask[list(refused)] = False
-        kept, left = pa.array(mask), np.flatnonzero(mask).tolist()
+        return self.where(mask)
+
+    def where(self, mask: Mask) -> Rows:
+        """The rows at the places where the mask is true."""
+        kept = pa.array(mask)
         return Rows(
             self.batch.filter(kept),
             self.events,
-            [self.indexes[place] for place in left],
+            self.indexes_at(mask),
             None if self.rescued is None else self.rescued.filter(kept),
             None if self.ops is None else self.ops.filter(kept),
             None if self.unchanged is None else self.unchanged.filter(kept),
         )
+
+    def indexes_at(self, mask: Mask) -> Sequence[int]:
+        """The indexes of the events at the places where the mask is true."""
+        places = np.flatnonzero(mask)
+        if isinstance(self.indexes, range) and self.indexes == range(len(mask)):
+            return cast("Sequence[int]", places)
+        # Arrays have this, and so have indexes that are searched for only when somebody asks.
+        known: Any = self.indexes if hasattr(self.indexes, "take") else np.asarray(self.indexes, np.int64)
+        return cast("Sequence[int]", known.take(places))
 
 
 @dataclass(frozen=True)
@@ -70,6 +87,8 @@ class StepResult:
     """The indexes of events that are left out on purpose, which a table counts and does not keep."""
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """For each expectation, how many rows have passed it, and how many were warned, dropped and so on."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Expectations that stop the table when they are not met, each with one row for which it was not."""
     unknown: pa.Schema | None = None
     """Columns that the rows have and the table has not: nothing is written until it has them."""
 

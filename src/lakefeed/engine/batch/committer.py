@@ -21,15 +21,18 @@ from lakefeed.engine.batch.manifest import (
     TableManifest,
     added,
     check_covered,
+    largest,
     merged,
     various,
 )
+from lakefeed.engine.batch.not_met import not_met
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import (
     CommitFailed,
     Committed,
     DeadLettersWritten,
+    RowsShaped,
     TableChanged,
     TableReached,
     Watcher,
@@ -38,7 +41,7 @@ from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files import WrittenFile
 from lakefeed.handles.handle import TableHandle
-from lakefeed.handles.progress import TableProgress
+from lakefeed.handles.progress import Expectations, TableProgress
 from lakefeed.handles.table_plan import TableId, is_missing
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import source_of, taken_marks
@@ -110,7 +113,7 @@ class Committer:
         check_covered(spans, manifests)
         if overfull := [manifest for manifest in manifests if manifest.overfull]:
             self._drop(results.values())
-            return Outcome(overfull=_largest(overfull))
+            return Outcome(overfull=largest(overfull))
         outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
         read = outcome.read = added(manifest.read for manifest in manifests)
         for table, result in results.items():
@@ -118,6 +121,8 @@ class Committer:
                 outcome.failures[table.table] = result.error
             elif result.proposal is not None:
                 outcome.proposals[table] = result.proposal
+            elif result.failed:
+                outcome.failures[table.table] = not_met(table, result)
             elif too_many := self._refusals.limit(str(table), self._refused_share(spans, read, result)):
                 outcome.failures[table.table] = too_many
         waiting = {*outcome.failures, *(table.table for table in outcome.proposals)}
@@ -147,8 +152,18 @@ class Committer:
                 # Dead letters are those of the route, and no table of it counts them.
                 own = TableManifest(table) if progress.is_routed else accepted[table]
                 self._extend(progress, spans, read, own)
+                progress.expected(own.expectations)
                 progress.refused += sum(own.refusals.values())
                 self.awaiting_schema.add(progress.handle, own.without_columns)
+        for table, result in accepted.items():
+            handle = self._progress[table].handle
+            if handle.spec and handle.spec.route and not table.key:
+                # No log holds what a route has left out: its tables do not count it.
+                self._tell_shaped(handle.name, sum(result.filtered.values()), result.expectations)
+
+    def _tell_shaped(self, table: str, filtered: int, expectations: Expectations) -> None:
+        if filtered or expectations:
+            self._watch(RowsShaped(table, self._source, filtered, expectations))
 
     def tell_positions(self) -> None:
         """Tell those who watch how far each table has come."""
@@ -195,8 +210,8 @@ class Committer:
     ) -> None:
         for span in spans:
             if is_missing(progress.rows_from, span):
-                counts = (each.get(span.partition, 0) for each in (read, result.dead_letters, result.skipped))
-                progress.extend(span, *counts)
+                numbers = (read, result.dead_letters, result.skipped, result.filtered)
+                progress.extend(span, *(each.get(span.partition, 0) for each in numbers))
 
     def _commit_dead_letters(self, spans: list[OffsetRange], results: dict[TableId, TableManifest]) -> None:
         files = [file for result in results.values() for file in result.dead_letter_files]
@@ -281,8 +296,7 @@ class Committer:
         lost = {partition: jump for partition, jump in progress.jumps.items() if partition in ranges}
         if lost:
             commit_info["lost"] = lost
-        if skipped := {name: span.skipped for name, span in progress.open.items() if span.skipped}:
-            commit_info["skipped"] = skipped
+        commit_info |= progress.left_out()
         try:
             with progress.handle.lock:
                 table = progress.handle.table
@@ -292,6 +306,7 @@ class Committer:
             # The dead letters of the batch are committed already.
             self._drop_after(error, [replace(result, dead_letter_files=[])])
             raise
+        self._tell_shaped(progress.handle.name, progress.filtered, progress.expectations)
         progress.logged |= {partition: span.end - 1 for partition, span in progress.open.items()}
         progress.marks |= marks
         for partition in lost:
@@ -377,12 +392,6 @@ class Committer:
 def _by_name(failures: Mapping[TableId, LakefeedError]) -> dict[str, LakefeedError]:
     """Failures by the table of the pipeline file."""
     return {table.table: error for table, error in failures.items()}
-
-
-def _largest(manifests: list[Manifest]) -> tuple[int, int]:
-    """Events and bytes of the task that met the largest: the next batch is planned by it, not by the mean."""
-    counts = [(sum(manifest.read.values()), manifest.bytes_read) for manifest in manifests]
-    return max(counts, key=lambda count: count[1] / max(1, count[0]))
 
 
 def _reason(text: str) -> tuple[str, str]:

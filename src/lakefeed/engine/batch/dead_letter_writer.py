@@ -88,7 +88,7 @@ class DeadLetterWriter(TableWriter):
         return DeadLetterSample(partition, at["offset"], one.stage, one.code, text, preview(payload))
 
 
-def count(counts: dict[str, int], events: Events, indexes: list[int]) -> None:
+def count(counts: dict[str, int], events: Events, indexes: Sequence[int]) -> None:
     """Add events to the counts of their partitions."""
     for partition, number in events.counts(indexes).items():
         counts[partition] = counts.get(partition, 0) + number

@@ -128,7 +128,7 @@ class _ReadingTask(TableTask):
         self._out: list[pa.RecordBatch] = []
 
     @staticmethod
-    def steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
+    def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
         return event_steps(table, dropped)
 
     def taken_out(self) -> list[pa.RecordBatch]:
@@ -145,7 +145,7 @@ class _WritingTask(TableTask):
     """A table's way from Spark's operators to its files."""
 
     @staticmethod
-    def steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
+    def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
         assert table.projection is not None
         return [TakeShaped(table.projection), *table_steps(table)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import BatchFailed
 from lakefeed.events import OffsetRange
 from lakefeed.files import WrittenFile
+from lakefeed.handles.progress import Expectations
 from lakefeed.handles.table_plan import TableId
 
 MOST_SAMPLES = 5
@@ -49,10 +50,22 @@ class TableManifest:
     """The time of a newest event that became a row, in seconds since 1970."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Events by partition that carry nothing, and are neither rows nor dead letters."""
+    filtered: dict[str, int] = field(default_factory=dict)
+    """Events by partition that the table leaves out on purpose."""
+    expectations: Expectations = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Expectations that stop the table, each with a row that has not met it."""
     proposal: pa.Schema | None = None
+    """Columns of the events that must be known before anything is written."""
     without_columns: int = 0
     """Events that showed no column at all while the schema was being inferred."""
     error: errors.LakefeedError | None = None
+
+    def expected(self, counts: Mapping[str, Mapping[str, int]], failed: Mapping[str, str]) -> None:
+        """Count what became of rows by the rules of `expect`."""
+        for rule, results in counts.items():
+            self.expectations[rule] = added([self.expectations.get(rule, {}), dict(results)])
+        self.failed = {**failed, **self.failed}
 
     @property
     def rows(self) -> int:
@@ -145,6 +158,8 @@ def merged(manifests: list[Manifest]) -> dict[TableId, TableManifest]:
             if one.newest is not None:
                 known.newest = max(one.newest, known.newest or one.newest)
             known.skipped = added([known.skipped, one.skipped])
+            known.filtered = added([known.filtered, one.filtered])
+            known.expected(one.expectations, one.failed)
             known.without_columns += one.without_columns
             known.error = known.error or one.error
             if one.proposal is not None:
@@ -163,6 +178,12 @@ def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
+def largest(manifests: list[Manifest]) -> tuple[int, int]:
+    """Events and bytes of the task that met the largest: the next batch is planned by it, not by the mean."""
+    counts = [(sum(manifest.read.values()), manifest.bytes_read) for manifest in manifests]
+    return max(counts, key=lambda count: count[1] / max(1, count[0]))
+
+
 def _table_out(table: TableManifest) -> dict[str, Any]:
     proposal = table.proposal
     return {
@@ -175,6 +196,9 @@ def _table_out(table: TableManifest) -> dict[str, Any]:
         "samples": [asdict(sample) for sample in table.samples],
         "newest": table.newest,
         "skipped": table.skipped,
+        "filtered": table.filtered,
+        "expectations": table.expectations,
+        "failed": table.failed,
         "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
         "without_columns": table.without_columns,
         "error": _error_out(table.error),
@@ -192,6 +216,9 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
         samples=[DeadLetterSample(**sample) for sample in value["samples"]],
         newest=value["newest"],
         skipped=value["skipped"],
+        filtered=value["filtered"],
+        expectations=value["expectations"],
+        failed=value["failed"],
         proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
         without_columns=value["without_columns"],
         error=_error_in(value["error"]),

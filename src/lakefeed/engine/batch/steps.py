@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
+from lakefeed.columns.column_types import stored
+from lakefeed.files.names import Serial
 from lakefeed.files.partitions import without_place
 from lakefeed.handles.table_plan import TablePlan
 from lakefeed.rows import Rows, Step, StepResult
 from lakefeed.rows.changes import FindDeletions, MakeChanges
 from lakefeed.rows.drop import NullColumns
+from lakefeed.rows.expect import Expect
 from lakefeed.rows.metadata import AddMetadata
 from lakefeed.rows.partition import AddPartitionColumns
 from lakefeed.rows.rename import Rename
 from lakefeed.rows.rescue import add_rescued
+from lakefeed.rows.select import Select, Where
 
 
-def steps_for(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
+def steps_for(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None = None) -> list[Step]:
     """The steps of a table, in order; `dropped` are columns that it has and that `drop` names since."""
-    return [*event_steps(table, dropped), *table_steps(table)]
+    return [*event_steps(table, dropped), *sql_steps(table, serial), *table_steps(table)]
 
 
 def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
@@ -36,6 +41,23 @@ def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
         steps.append(AddMetadata(table.metadata))
     if table.changes and (table.changes.delete_when or table.changes.truncate_when):
         steps.append(FindDeletions(table.changes))
+    return steps
+
+
+def sql_steps(table: TablePlan, serial: Serial | None = None) -> list[Step]:
+    """`where`, `select` and `expect`, by Arrow."""
+    projection = table.projection
+    if projection is None or table.columns is None:
+        return []
+    moment = serial.planned if serial and serial.planned else time.time_ns() // 1000
+    steps: list[Step] = []
+    if projection.where is not None:
+        steps.append(Where(projection, moment))
+    if table.selects:
+        columns = table.changes.decoded(table.columns) if table.changes else table.columns
+        steps.append(Select(projection, stored(columns), moment))
+    if projection.rules:
+        steps.append(Expect(projection.rules, moment))
     return steps
 
 

@@ -35,7 +35,7 @@ class TableTask:
     ) -> None:
         self.table = table
         self._serial = serial
-        columns = table.columns or _NO_COLUMNS
+        columns = table.decoded or _NO_COLUMNS
         if table.changes:
             columns = table.changes.decoded(columns)
         columns = as_in_events(columns, table.rename)
@@ -43,7 +43,7 @@ class TableTask:
         columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
         self.wants = columns, table.rules
         self.decoder = EventDecoder(plan.format, columns, table.rules)
-        self._steps = self.steps(table, dropped)
+        self._steps = self.steps(table, dropped, serial)
         self._plan = plan
         self._pending = {
             (span.partition, offset, moment)
@@ -57,9 +57,9 @@ class TableTask:
         self._result = TableManifest(TableId(table.name))
 
     @staticmethod
-    def steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
+    def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
         """What rows pass on their way."""
-        return steps_for(table, dropped)
+        return steps_for(table, dropped, serial)
 
     def take(self, events: Events, decoded: Decoded) -> None:
         """Take events that were decoded for this table."""
@@ -74,8 +74,11 @@ class TableTask:
                 count(self._result.skipped, events, decoded.skipped)
             if decoded.unknown is not None:
                 self._propose(as_in_table(decoded.unknown, self.table.rename))
-            if self.table.columns is None:
+            if self.table.is_inferring:
                 self._result.without_columns += decoded.rows.num_rows
+                if self.table.decoded is not None and decoded.rows.num_rows:
+                    # Whatever columns there are: the driver says what `select` lacks among them.
+                    self._propose(_NO_COLUMNS)
             elif self._result.proposal is None and decoded.rows.num_rows:
                 indexes = _kept(len(events), _gone(decoded) | before)
                 self._shape(Rows(decoded.rows, events, indexes, decoded.rescued))
@@ -156,6 +159,9 @@ class TableTask:
         for step in self._steps:
             done = step(rows)
             self._refuse(rows.events, done.refused)
+            self._result.expected(done.counts, done.failed)
+            if len(done.filtered):
+                count(self._result.filtered, rows.events, done.filtered)
             rows = done.rows
         self._put(rows)
 

@@ -10,13 +10,16 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lakefeed.events import OffsetRange, Offsets, Split
+from lakefeed.files.names import Serial
 
+_NO_TASKS = "[0, []]"
 _PATIENCE = 1.0
 """How long a question for the next offsets may stay open, in seconds."""
 
@@ -29,7 +32,7 @@ class OffsetChannel:
 
     def __init__(self, start: Offsets) -> None:
         self._end = dict(start)
-        self._tasks = "[]"
+        self._tasks = _NO_TASKS
         self._moved = threading.Condition()
         self._folder = _short_folder()
         self.address = str(Path(self._folder) / "offsets")
@@ -41,7 +44,7 @@ class OffsetChannel:
     def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
         """Let Spark read up to `end`, in these tasks; it starts the batch at once."""
         with self._moved:
-            self._end, self._tasks = dict(end), tasks_to_json(tasks)
+            self._end, self._tasks = dict(end), tasks_to_json(tasks, time.time_ns() // 1000)
             self._moved.notify_all()
 
     def close(self) -> None:
@@ -79,7 +82,7 @@ class OffsetChannel:
     def _tasks_up_to(self, end: Offsets) -> str:
         """The tasks of the batch that ends there; none for any other, which then commits nothing."""
         with self._moved:
-            return self._tasks if self._end == end else "[]"
+            return self._tasks if self._end == end else _NO_TASKS
 
 
 class ReaderEnd:
@@ -94,9 +97,9 @@ class ReaderEnd:
         answer: Offsets = json.loads(self._ask({"start": start}) or json.dumps(start))
         return answer
 
-    def tasks(self, end: Offsets) -> list[Split]:
-        """The tasks of the batch that ends there."""
-        return tasks_from_json(self._ask({"end": end}) or "[]")
+    def tasks(self, end: Offsets) -> list[tuple[Split, Serial]]:
+        """The tasks of the batch that ends there, without the number of their batch."""
+        return tasks_from_json(self._ask({"end": end}) or _NO_TASKS)
 
     def _ask(self, question: dict[str, Any]) -> str:
         """The answer; empty when the other end has gone."""
@@ -109,14 +112,19 @@ class ReaderEnd:
         return str(self._line.readline())
 
 
-def tasks_to_json(tasks: Sequence[Split]) -> str:
-    """Tasks as one line of text."""
-    return json.dumps([[[one.partition, one.start, one.end, one.payload] for one in task] for task in tasks])
+def tasks_to_json(tasks: Sequence[Split], planned: int) -> str:
+    """Tasks as one line of text, and when they were planned, in microseconds since 1970."""
+    splits = [[[one.partition, one.start, one.end, one.payload] for one in task] for task in tasks]
+    return json.dumps([planned, splits])
 
 
-def tasks_from_json(text: str) -> list[Split]:
+def tasks_from_json(text: str) -> list[tuple[Split, Serial]]:
     """Read back what `tasks_to_json` wrote."""
-    return [tuple(OffsetRange(*one) for one in task) for task in json.loads(text)]
+    planned, splits = json.loads(text)
+    return [
+        (tuple(OffsetRange(*one) for one in split), Serial(task=at, planned=planned))
+        for at, split in enumerate(splits)
+    ]
 
 
 def _short_folder() -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -63,10 +63,8 @@ def data_source(
             # A query that finds nothing to read when it starts runs a batch of no events.
             if start == end:
                 return []
-            from lakefeed.files.names import Serial
-
             batch = sum(start.values())
-            return [Task(split, Serial(batch, at)) for at, split in enumerate(self._channel.tasks(end))]
+            return [Task(split, replace(serial, batch=batch)) for split, serial in self._channel.tasks(end)]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             assert isinstance(partition, Task)

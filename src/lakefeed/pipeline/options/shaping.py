@@ -16,7 +16,7 @@ from lakefeed.text import shown
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _STAR = re.compile(r"(?:^|[(,.])\s*\*")
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_RULE = re.compile(r"[A-Za-z0-9_.\-]{1,100}")
+_RULE = re.compile(r"[A-Za-z0-9_\-]{1,100}")
 
 
 def _check_sql(text: str) -> str:
@@ -34,8 +34,7 @@ def _check_function(text: str) -> str:
 def _check_rule(name: str) -> str:
     if not _RULE.fullmatch(name):
         raise ValueError(
-            "the name of a rule is 1 to 100 letters, digits, underscores, points or hyphens, got "
-            f"{shown(name)}"
+            f"the name of a rule is 1 to 100 letters, digits, underscores or hyphens, got {shown(name)}"
         )
     return name
 

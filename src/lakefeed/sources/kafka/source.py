@@ -190,9 +190,9 @@ class KafkaEvents(Events):
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many messages of each partition."""
-        messages = self._messages if rows is None else [self._messages[row] for row in rows]
         if self._partition:
-            return {self._partition: len(messages)}
+            return {self._partition: len(self._messages if rows is None else rows)}
+        messages = self._messages if rows is None else [self._messages[row] for row in rows]
         return Counter(partition_name(message.topic(), message.partition()) for message in messages)
 
 

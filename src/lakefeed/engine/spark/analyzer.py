@@ -1,0 +1,56 @@
+"""Who analyzes the SQL of a pipeline: the JVM of its session, or one that only knows Spark's classes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakefeed.engine.spark.java import require_java
+from lakefeed.engine.spark.session import existing_session
+from lakefeed.handles.shaping import Rules
+from lakefeed.sql.projection import Projection
+
+_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+_lock = threading.Lock()
+_bare: list[Any] = []
+"""The gateway to the bare JVM of this process, which ends with the process."""
+
+
+def analyze_here(
+    input: pa.Schema, select: Sequence[str], where: str | None, expect: Rules, table: pa.Schema | None = None
+) -> Projection:
+    """Analyze in this process; without a session, a JVM is started when it is first asked."""
+    from lakefeed.sql.analysis import analyze
+
+    return analyze(bare_jvm(), input, select, where, expect, table)
+
+
+def bare_jvm() -> Any:
+    """A JVM with Spark's classes: that of the program's session, or one without a session."""
+    session = existing_session()
+    if session is not None:
+        return session._jvm
+    with _lock:
+        if not _bare or _bare[0].proc.poll() is not None:
+            _bare[:] = [_launched()]
+        return _bare[0].jvm
+
+
+def _launched() -> Any:
+    require_java()
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    from lakefeed.engine.spark.cache import slim_home
+
+    if home := slim_home():
+        os.environ.setdefault("SPARK_HOME", home)
+    conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", _OPTIONS)
+    conf.set("spark.driver.memory", "512m").set("spark.master", "local[1]")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return launch_gateway(conf, popen_kwargs=quiet)

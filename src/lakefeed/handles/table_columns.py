@@ -1,0 +1,175 @@
+"""The columns of a table as the pipeline file has them: what events bring, what is made, what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from lakefeed.columns.column_types import meant, stored
+from lakefeed.formats import Rules
+from lakefeed.handles.shaping import Shaping, as_declared, merged
+from lakefeed.pipeline.options.evolve import RESCUED
+from lakefeed.pipeline.options.metadata import MetadataColumns
+from lakefeed.pipeline.options.partition_by import PartitionField
+from lakefeed.pipeline.table import Table
+from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.tables.shape import Shape
+
+
+class TableColumns:
+    """What the file says about the columns of a table, given what the table is by now."""
+
+    def __init__(self, spec: Table | None, shaping: Shaping | None) -> None:
+        self.spec = spec
+        self.shaping = shaping or (Shaping(spec) if spec else None)
+        """What the table makes of its events; None for the table of dead letters."""
+
+    @property
+    def shape(self) -> Shape | None:
+        """What the table is now; None while there is none."""
+        raise NotImplementedError
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether Lakefeed has written rows to the table."""
+        raise NotImplementedError
+
+    @property
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        """The entries of `partition_by`."""
+        return self.spec.partition_fields if self.spec else ()
+
+    @property
+    def metadata(self) -> MetadataColumns:
+        """The columns that say where events came from."""
+        return self.spec.metadata_columns if self.spec else MetadataColumns()
+
+    def rules(self, events: pa.Schema | None) -> Rules:
+        """What becomes of events that do not fit; while columns are inferred, every field is welcome."""
+        assert self.spec is not None and self.shaping is not None
+        evolve, rename = self.spec.evolve, self.spec.rename
+        filled = {new for new in rename.values() if new not in rename}
+        made = self.shaping.beside.names if self.spec.reshapes else self.made
+        return Rules(
+            new_column=self.shaping.new_column(events),
+            type_change=evolve.type_change,
+            dropped=frozenset(self.spec.drop),
+            taken=frozenset(name.lower() for name in {*made, *filled}),
+            renamed=frozenset(rename),
+        )
+
+    @property
+    def rescues(self) -> bool:
+        """Whether the table keeps what does not fit."""
+        return self.spec is not None and self.spec.evolve.rescues
+
+    @property
+    def rename(self) -> Mapping[str, str]:
+        """Fields of the events that have another name in the table."""
+        return self.spec.rename if self.spec else {}
+
+    @property
+    def made(self) -> dict[str, str]:
+        """Columns that neither events nor `select` have, and the key of the pipeline file that makes them."""
+        derived = {field.name: "partition_by" for field in self.partition_fields if field.derived}
+        if self.spec and self.spec.reshapes:
+            return derived
+        made = dict.fromkeys(self.metadata.schema.names, "metadata") | derived
+        return made | ({RESCUED: "evolve"} if self.rescues else {})
+
+    def columns(self) -> pa.Schema | None:
+        """The columns of the table but those that are made, in declared types; None to be inferred."""
+        return self._columns(self.shape)
+
+    def _columns(self, shape: Shape | None) -> pa.Schema | None:
+        declared = self.spec.declared if self.spec else None
+        if self.spec and self.spec.select:
+            # They are those of the events.
+            declared = None
+        if shape is None:
+            return declared
+        known = {field.name: field for field in declared or ()}
+        have = [meant(field) for field in shape.schema if field.name not in self.made]
+        return pa.schema([as_declared(field, known.get(field.name)) for field in have])
+
+    def events(self) -> pa.Schema | None:
+        """The columns to decode, in declared types; None while they are to be inferred."""
+        return self._events(self.shape)
+
+    def _events(self, shape: Shape | None) -> pa.Schema | None:
+        if self.shaping is None or not self.shaping.reshapes:
+            return self._columns(shape)
+        own = None
+        if shape and self.is_fed:
+            made = {*self.made, *self.shaping.beside.names}
+            own = pa.schema([meant(field) for field in shape.schema if field.name not in made])
+        return self.shaping.events(shape, own)
+
+    def beginning(self) -> tuple[pa.Schema, dict[str, str]] | None:
+        """The columns of a table that the file alone says, and the properties kept; None to be inferred."""
+        declared, shaping = (self.spec.declared if self.spec else None), self.shaping
+        if declared is None or shaping is None:
+            return None
+        if not shaping.reshapes:
+            # What is wrong with `where` and `expect` is told before there is a table.
+            shaping.projection(declared)
+            return declared, {}
+        if shaping.spec.python:
+            # What `select` makes of what a function returns is not known before it has returned something.
+            return None if shaping.spec.select else (declared, shaping.kept(self.events()))
+        return shaping.made(declared), shaping.kept(declared)
+
+    def grown(
+        self, proposal: pa.Schema, returned: pa.Schema | None = None
+    ) -> tuple[pa.Schema, dict[str, str]]:
+        """The columns of the table when events have these as well, and the properties kept.
+
+        `returned` is what the user's function has returned.
+        """
+        shaping = self.shaping
+        if shaping is None or not shaping.reshapes:
+            if shaping and self.shape is None:
+                shaping.projection(proposal)
+            return proposal, {}
+        events = merged(self.events(), proposal)
+        if shaping.spec.python:
+            known = merged(shaping.returned(self.shape, self._columns(self.shape)), returned)
+            made = shaping.made(known) if shaping.spec.select else known
+            return made, shaping.kept(events, known)
+        return shaping.made(events), shaping.kept(shaping.needed(events))
+
+    def table_schema(self, columns: pa.Schema) -> pa.Schema:
+        """What the table has when it gets these declared columns: further columns are made."""
+        if self.spec is None:
+            return DEAD_LETTER_SCHEMA
+        made = [
+            pa.field(field.name, field.arrow_type(stored(columns).field(field.column).type))
+            for field in self.spec.partition_fields
+            if field.derived
+        ]
+        known = set(columns.names)
+        added = [field for field in self._added_columns() if field.name not in known]
+        return pa.schema([*stored(columns), *made, *added])
+
+    def _added_columns(self) -> list[pa.Field]:
+        """The columns that hold what is not in the columns of the events; `select` takes those it wants."""
+        if self.shaping is None or self.shaping.spec.select:
+            return []
+        return list(self.shaping.beside)
+
+    def _wanted(self) -> pa.Schema:
+        """The columns that the pipeline file asks for, derived ones aside."""
+        assert self.spec is not None and self.shaping is not None
+        if not self.spec.select:
+            return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._added_columns()])
+        rows = self._rows()
+        settled = self.shaping.settled(rows)
+        return self.shaping.made(rows) if rows is not None and settled else pa.schema([])
+
+    def _rows(self) -> pa.Schema | None:
+        """The columns that `select`, `where` and `expect` read; None while they are not known."""
+        assert self.spec is not None and self.shaping is not None
+        if self.spec.python:
+            return self.shaping.returned(self.shape, self.columns())
+        return self.events()

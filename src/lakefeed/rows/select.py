@@ -1,0 +1,68 @@
+"""`where` and `select`: rows are left out, and columns are made of others, by Arrow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.columns.column_types import type_text
+from lakefeed.events import Refused
+from lakefeed.rows import Rows, StepResult
+from lakefeed.rows.batch_time import BatchTime
+from lakefeed.rows.conform import conformed
+from lakefeed.sql.evaluation import evaluate_rows
+from lakefeed.sql.projection import Projection
+
+STAGE = "select"
+
+
+class Where:
+    """Leaves out rows that do not meet a condition; null is not met."""
+
+    def __init__(self, projection: Projection, planned: int) -> None:
+        """`planned` is when the batch was planned, in microseconds since 1970."""
+        assert projection.where is not None
+        self._where = projection.where
+        self._timed = BatchTime([self._where], planned)
+
+    def __call__(self, rows: Rows) -> StepResult:
+        """The rows that meet it, those that do not, and those for which it throws."""
+        (met,), thrown = evaluate_rows([self._where], self._timed(rows.batch))
+        mask = np.array(pc.fill_null(met, False).to_numpy(zero_copy_only=False))
+        gone = ~mask
+        if thrown:
+            mask[list(thrown)] = gone[list(thrown)] = False
+        if mask.all():
+            return StepResult(rows)
+        return StepResult(rows.where(mask), refused(rows, thrown), rows.indexes_at(gone))
+
+
+class Select:
+    """Makes the columns of the table."""
+
+    def __init__(self, projection: Projection, table: pa.Schema, planned: int) -> None:
+        """`table` are the columns that the table has, but for those that are derived behind this."""
+        self._expressions = [item.expression for item in projection.items]
+        self._names = [item.name for item in projection.items]
+        self._timed = BatchTime(self._expressions, planned)
+        self._table = table
+        self._needed = [one for one in table if not one.nullable]
+
+    def __call__(self, rows: Rows) -> StepResult:
+        """The same rows with the columns of the table, but those for which an item throws."""
+        made, thrown = evaluate_rows(self._expressions, self._timed(rows.batch))
+        batch = conformed(pa.RecordBatch.from_arrays(made, names=self._names), self._table)
+        for one in self._needed:
+            column = batch.column(one.name)
+            if column.null_count:
+                text = f"{one.name}: expected {type_text(one.type)} not null, got null"
+                for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+                    thrown.setdefault(at, ("missing_value", text))
+        done = rows.of(batch)
+        return StepResult(done.without(list(thrown)), refused(rows, thrown)) if thrown else StepResult(done)
+
+
+def refused(rows: Rows, thrown: dict[int, tuple[str, str]]) -> list[Refused]:
+    """The events of rows for which Spark would have thrown, with its words."""
+    return [Refused(int(rows.indexes[at]), STAGE, code, text) for at, (code, text) in sorted(thrown.items())]
