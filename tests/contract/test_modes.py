@@ -15,6 +15,7 @@ from lakefeed import Fenced, Pipeline
 from lakefeed.engine.faultpoints import END_POINT
 from lakefeed.engine.inline import run_inline
 from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.options.changes import KEYED
 from lakefeed.reports.verify import verify
 from lakefeed.tables.write.commit import commit
 from lakefeed.tables.write.mode import Change
@@ -23,6 +24,9 @@ Runs = list[list[int]]
 CONTENT: dict[str, Callable[[Runs], list[int]]] = {
     "append": lambda runs: [event for run in runs for event in run],
     "overwrite": lambda runs: next((run for run in reversed(runs) if run), []),
+    # Every event has a key of its own.
+    "upsert": lambda runs: [event for run in runs for event in run],
+    "deduplicate": lambda runs: [event for run in runs for event in run],
 }
 """The events that a table holds after some runs, by mode: a new mode says here what it promises."""
 
@@ -40,6 +44,8 @@ class Shop:
 
     def __init__(self, folder: Path, mode: str, more: str = "") -> None:
         self.folder, self._mode, self._more = folder, mode, more
+        if mode in KEYED:
+            self._more = f"keys: event_id\n    {more}"
         self._runs: Runs = []
         self._events = 0
 
@@ -123,7 +129,7 @@ def test_a_kill_changes_nothing_about_what_a_table_holds_in_the_end(
     assert code == -9
     # Never empty, and never a mixture of two runs that the mode keeps apart.
     new = set(seen) - set(before)
-    assert seen == before or new == set(seen) or (mode == "append" and set(seen) > set(before))
+    assert seen == before or new == set(seen) or (mode != "overwrite" and set(seen) > set(before))
     shop.check()
 
 
@@ -187,4 +193,4 @@ def test_rows_of_others_do_not_stop_a_run(mode: str, tmp_path: Path) -> None:
     run_inline(shop.produce(100))
 
     proof = verify(Pipeline.from_file(tmp_path / "shop.yaml"))
-    assert [one.kind for one in proof.tables[0].findings] == (["foreign"] if mode == "append" else [])
+    assert [one.kind for one in proof.tables[0].findings] == (["foreign"] if mode != "overwrite" else [])

@@ -8,6 +8,7 @@ from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.pipeline import Table
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.write.append import AppendMode
+from lakefeed.tables.write.deduplicate import DedupeRules, DeduplicateMode
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
 from lakefeed.tables.write.mode import WriteMode
@@ -33,5 +34,8 @@ def mode_of(pipeline: str, spec: Table, targets: Callable[[Shape], FileTarget]) 
         case "upsert":
             age = spec.tombstones or _TOMBSTONES
             return UpsertMode(pipeline, key_rules(spec), targets, CopyOnWrite(), age)
+        case "deduplicate":
+            within = (spec.within.column, spec.within.age) if spec.within else ()
+            return DeduplicateMode(DedupeRules(spec.keys, *within), targets)
         case _:
             return AppendMode()

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.options.changes import KEYED
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import Copied, copied, pipelines_of, told_of_copies
 from lakefeed.sources import source_of
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, read_by_query, replay_id
 from lakefeed.tables.verify.chain import Chain
+from lakefeed.tables.verify.changes import repeated_keys
 from lakefeed.tables.verify.duplicates import OF_LETTERS, OF_ROWS, Origin, Repeated, Scan, scan
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.verify import VerifiedLog, verify_log
@@ -198,6 +200,7 @@ def _look_deep(
     verified: VerifiedTable,
     copies: list[Copied],
 ) -> None:
+    verified.findings += _keys_once(handle, proof)
     found = scan(handle.store, proof.present, OF_ROWS)
     for file in proof.present:
         length = found.lengths[file.path]
@@ -232,6 +235,19 @@ def _look_deep(
             verified.findings.append(
                 Finding("reset", text, proof.version, chain.partition, chain.next, highest + 1)
             )
+
+
+def _keys_once(handle: TableHandle, proof: VerifiedLog) -> list[Finding]:
+    """In a table whose rows have keys, each is there once; `within` lets one come again."""
+    spec = handle.spec
+    table = handle.look() if spec and spec.mode in KEYED and not spec.within else None
+    if table is None or spec is None:
+        return []
+    surplus, example = repeated_keys(table, proof.present, spec.keys)
+    if not surplus:
+        return []
+    text = f"{counted(surplus, 'row')} whose key another row has, such as {example}"
+    return [Finding("duplicate", text, proof.version)]
 
 
 def _there_twice(noun: str, repeated: Repeated) -> str:

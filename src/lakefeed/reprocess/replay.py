@@ -33,13 +33,15 @@ from lakefeed.events import OffsetRange
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.options.changes import KEYED
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import source_of
 from lakefeed.tables.positions import positions_of, replay_id
 from lakefeed.tables.schema import missing_columns
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.write.append import append
+from lakefeed.tables.write.append import AppendMode
+from lakefeed.tables.write.commit import commit
 from lakefeed.tables.write.mode import Change
 
 _MOST_LETTERS = 5_000
@@ -275,10 +277,13 @@ class _Replay:
             "letters": to_commit_info(grouped(identities(good.select(IDENTITY_COLUMNS)))),
             "letters_version": self._version,
         }
-        change = Change(result.files, {key: number}, {key: before}, commit_info, self._shape)
+        change = Change(result.files, {key: number}, {key: before}, commit_info, self._shape, replayed=True)
+        # What replaces rows at the start of a run must not do so now.
+        keyed = handle.spec is not None and handle.spec.mode in KEYED
+        mode = handle.mode if keyed else AppendMode()
         try:
             with handle.lock:
-                version = append(handle.table, change, retries=_ATTEMPTS)
+                version = commit(handle.table, change, mode, retries=_ATTEMPTS).version
         except LakefeedError as error:
             for file in result.files if error.untried else ():
                 handle.delete(file.path)

@@ -13,6 +13,7 @@ from lakefeed.tables.log.log import Log, Snapshot
 from lakefeed.tables.positions import named_partition
 from lakefeed.tables.table import commit_info_of
 from lakefeed.tables.verify.chain import Chain
+from lakefeed.tables.verify.changes import change_problems, events_left, is_keyed
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.refreshes import check_refresh
 from lakefeed.text import counted
@@ -22,9 +23,6 @@ _APPENDS = ("rows", "position", "replay", "letters")
 
 _ABOUT_ROWS = ("count", "foreign", "restore")
 """Kinds of findings about rows that are there: void when all rows are replaced."""
-
-_LEFT_OUT = ("filtered", "skipped", "dropped")
-"""Keys of commit info for events that became neither rows nor dead letters, on purpose."""
 
 _MOST_NAMED = 20
 """So many missing files are named one by one."""
@@ -235,6 +233,12 @@ class _Walk:
         came = [file for file in entry.adds if file.path not in state.files or file.path in removes]
         self._check_removed_once(entry, state)
         added, removed = row_count(came), row_count(gone)
+        if is_keyed(commit_info):
+            marked = any(file.path in state.files for file in came)
+            left = None if kind == "replay" else events_left(commit_info)
+            for problem in change_problems(commit_info, left, None if marked else added):
+                self._wrong(entry, problem)
+            return
         if kind in ("overwrite", "refresh") and added is not None:
             self._check_overwrite(entry, commit_info, added, removed, len(state.files) - len(gone))
             return
@@ -287,9 +291,7 @@ class _Walk:
         # In a table of a route, events that are not its rows are rows of the others.
         if kind == "rows" and reported is not None and not commit_info.get("routed"):
             ranges = list((commit_info.get("ranges") or {}).values())
-            left = sum(span[2] - span[3] - sum(span[4:]) for span in ranges)
-            left -= sum(_total(commit_info.get(key)) for key in _LEFT_OUT)
-            if left != reported:
+            if events_left(commit_info) != reported:
                 read, letters = (sum(span[at] for span in ranges) for at in (2, 3))
                 self._wrong(
                     entry,
@@ -385,10 +387,6 @@ def _without_vectors(verified: VerifiedLog, sizes: Mapping[str, int]) -> set[str
         text = f"{path} is missing, which says that {deleted} of {counted(len(files), 'file')} are deleted"
         verified.findings.append(Finding("file", text, verified.version))
     return {file.path for files in lacking.values() for file in files}
-
-
-def _total(value: Any) -> int:
-    return sum(value.values()) if isinstance(value, dict) else int(value or 0)
 
 
 def _operation(entry: Entry) -> str:

@@ -56,12 +56,17 @@ class Found:
     """All files of the version."""
 
 
-def find(table: LakeTable, keys: pa.Table, index: KeyIndex) -> Found:
-    """Find every row of the table's version that has one of these keys, which `index` numbers."""
+def find(table: LakeTable, keys: pa.Table, index: KeyIndex, since: tuple[str, int] | None = None) -> Found:
+    """Find every row of the table's version that has one of these keys, which `index` numbers.
+
+    With `since`, files may be passed by whose rows all lie before a moment in that column, in microseconds.
+    """
     actions = add_actions(table.delta)
     if not len(index):
         return Found([], 0, actions.num_rows)
     may_hold = _may_hold(actions, table, keys)
+    if since is not None:
+        may_hold &= _reaches(actions, *since)
     files = with_vectors(table, files_of(actions.filter(pa.array(may_hold)), table.partition_columns))
     schema = pa.schema([table.schema.field(name) for name in keys.schema.names])
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lookup") as pool:
@@ -162,6 +167,20 @@ def _may_hold(actions: pa.Table, table: LakeTable, keys: pa.Table) -> Mask:
             bounds = [one_array(actions.column(f"{side}.{name}")) for side in ("min", "max")]
             found &= _between(values, *bounds)
     return found
+
+
+def _reaches(actions: pa.Table, name: str, since: int) -> Mask:
+    """The files that may hold a row of this moment or later, or one without a moment."""
+    if f"max.{name}" not in actions.schema.names or f"null_count.{name}" not in actions.schema.names:
+        return np.ones(actions.num_rows, np.bool_)
+    latest = one_array(actions.column(f"max.{name}"))
+    zone = latest.type.tz if pa.types.is_timestamp(latest.type) else None
+    moments = latest.cast(pa.timestamp("us", zone)).cast(pa.int64())
+    early = pc.less(moments, since - _MILLISECOND)
+    whole = pc.equal(one_array(actions.column(f"null_count.{name}")), 0)
+    passed = pc.fill_null(pc.and_(early, whole), False)
+    result: Mask = ~passed.to_numpy(zero_copy_only=False)
+    return result
 
 
 def _between(values: pa.Array, low: pa.Array, high: pa.Array) -> Mask:

@@ -1,0 +1,148 @@
+"""Deduplicate: rows whose key is in the table already are left out; of several in a batch, the first stays.
+
+Which keys are there is read from the table right before the commit, which stands right behind the version
+that was read. So no second writer can bring a key in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakefeed.columns.staged import OFFSET, PARTITION, STAGED
+from lakefeed.errors import TableError
+from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.pipeline.options.changes import column_problems
+from lakefeed.tables.shape import Shape
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
+from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
+from lakefeed.tables.write.keyed.staged import read_staged
+from lakefeed.tables.write.mode import Change, NewEntry
+
+_ANY = int(np.iinfo(np.int64).max // 2)
+"""The moment of a row without one."""
+
+
+@dataclass(frozen=True)
+class DedupeRules:
+    """By which rows are the same, and how far back a row with the same key counts."""
+
+    keys: tuple[str, ...]
+    column: str | None = None
+    age: float = 0.0
+    """Seconds."""
+
+
+class DeduplicateMode:
+    """Adds rows of new keys. One object for one table and process."""
+
+    kind = "deduplicate"
+
+    def __init__(self, rules: DedupeRules, targets: Callable[[Shape], FileTarget]) -> None:
+        self._rules, self._targets = rules, targets
+        self._staged: tuple[str, pa.Table] | None = None
+
+    def check(self, shape: Shape, path: str) -> None:
+        """Raise TableError for a table that cannot have these keys."""
+        named = {"keys": self._rules.keys, "within": (self._rules.column,) if self._rules.column else ()}
+        for option, problem in column_problems(named, {field.name: field for field in shape.schema}):
+            raise TableError(f"{path}: `{option}`: {problem}")
+
+    def entry(self, table: LakeTable, change: Change) -> NewEntry:
+        """The rows of a batch whose keys are new at the version that the table stands at."""
+        if not change.files:
+            return NewEntry((), change.transactions, change.commit_info)
+        self.check(table.shape, table.path)
+        rows = self._in_order(table, change)
+        index = KeyIndex(rows, self._rules.keys)
+        found = find(table, rows.select(list(self._rules.keys)), index, self._since(rows))
+        new = self._new(table, rows, index, found)
+        writer = TableWriter(table.store, self._targets(table.shape))
+        try:
+            kept = taken(rows.drop_columns(STAGED.names), np.flatnonzero(new))
+            for batch in (
+                pa.Table.from_arrays(kept.columns, schema=table.schema).combine_chunks().to_batches()
+            ):
+                writer.write(batch)
+            added = writer.close()
+        except BaseException:
+            writer.abort()
+            raise
+        told = {**change.commit_info, "mode": self.kind, "changes": rows.num_rows, "rows": int(new.sum())}
+        told |= {"duplicates": rows.num_rows - int(new.sum()), "looked_at": found.looked_at}
+        if not change.replayed:
+            told["kind"] = self.kind
+        return NewEntry(
+            added,
+            change.transactions,
+            told,
+            blind=False,
+            made=[file.path for file in added],
+            used=[file.path for file in change.files],
+        )
+
+    def landed(self, entry: NewEntry) -> None:
+        """The staged rows are of no use any more."""
+        self._staged = None
+
+    def _in_order(self, table: LakeTable, change: Change) -> pa.Table:
+        """The rows of the batch in the order of their positions; the same for every try."""
+        if self._staged is None or self._staged[0] != change.token:
+            rows = read_staged(table, change.files)
+            (position,) = ranks(rows.select([PARTITION, OFFSET]))
+            self._staged = change.token, taken(rows, np.argsort(position, kind="stable"))
+        return self._staged[1]
+
+    def _since(self, rows: pa.Table) -> tuple[str, int] | None:
+        """Rows from before this moment cannot make any row of the batch a duplicate."""
+        if self._rules.column is None or rows.column(self._rules.column).null_count:
+            return None
+        oldest = int(_microseconds(rows.column(self._rules.column)).min())
+        return self._rules.column, oldest - int(self._rules.age * 1_000_000)
+
+    def _new(self, table: LakeTable, rows: pa.Table, index: KeyIndex, found: Found) -> Mask:
+        if self._rules.column is None:
+            there = np.zeros(len(index), np.bool_)
+            for match in found.matches:
+                there[match.numbers] = True
+            first = np.zeros(rows.num_rows, np.bool_)
+            first[np.unique(index.numbers, return_index=True)[1]] = True
+            return first & ~there[index.numbers]
+        return self._new_within(table, rows, index, found)
+
+    def _new_within(self, table: LakeTable, rows: pa.Table, index: KeyIndex, found: Found) -> Mask:
+        """A row is new where no row of its key, in the table or before it, is as young as `within` allows.
+
+        Every round takes the first row of each key that is left, and leaves out those that it makes old.
+        """
+        column = self._rules.column
+        assert column is not None
+        schema = pa.schema([table.schema.field(column)])
+        youngest = np.full(len(index), -_ANY, np.int64)
+        for match in found.matches:
+            there = _microseconds(rows_at(table, match.file, match.places, schema).column(0))
+            np.maximum.at(youngest, match.numbers, there)
+        moments = _microseconds(rows.column(column))
+        oldest = np.where(moments == _ANY, -_ANY + 1, moments - int(self._rules.age * 1_000_000))
+        new = np.zeros(rows.num_rows, np.bool_)
+        left = np.arange(rows.num_rows)
+        while True:
+            left = left[youngest[index.numbers[left]] < oldest[left]]
+            if not len(left):
+                return new
+            first = left[np.unique(index.numbers[left], return_index=True)[1]]
+            new[first] = True
+            np.maximum.at(youngest, index.numbers[first], moments[first])
+            left = left[~new[left]]
+
+
+def _microseconds(column: pa.ChunkedArray) -> Numbers:
+    """Times as numbers. One that is missing is as young as any: its key counts whatever its age."""
+    kind = pa.timestamp("us", column.type.tz) if pa.types.is_timestamp(column.type) else pa.timestamp("us")
+    numbers = one_array(column.cast(kind).cast(pa.int64()))
+    result: Numbers = numbers.fill_null(_ANY).to_numpy(zero_copy_only=False)
+    return result
