@@ -25,7 +25,6 @@ FULLER = {
     "rows": "a file for each step",
     "pipeline/options": "a file for each value with rules of its own",
     "formats/protobuf": "Protobuf brings a language of its own: tokens, files, messages, the wire",
-    "pipeline/options": "a file for each option that has rules of its own",
     "formats/fit": "a file for each kind of value that is fitted",
 }
 """Folders that may hold more modules, with the reason."""
