@@ -83,4 +83,5 @@ def _columns(one: PlannedTable) -> list[str]:
 
 def _resume(source: str, name: str, at: PlannedPartition) -> str:
     how = "begins at" if at.begins else "continues at"
-    return f"  {source} {name}: {how} {at.next:,}, end {at.end:,}, lag {at.lag:,}"
+    following, end = at.next_place or f"{at.next:,}", at.end_place or f"{at.end:,}"
+    return f"  {source} {name}: {how} {following}, end {end}, lag {at.lag:,}"

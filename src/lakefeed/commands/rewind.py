@@ -69,8 +69,10 @@ def _lines(report: RewindReport, pipeline: str, undo_others: bool, dry_run: bool
         f"  rows: {_number(report.rows_now)} -> {_number(report.rows_then)}",
     ]
     for one in report.partitions:
-        again = f"{counted(one.events, 'offset')} to read again" if one.events else "nothing to read again"
-        lines.append(f"  {one.partition}: next {one.now} -> {one.then}, {again}")
+        noun = "offset" if one.now_place is None else "row"
+        again = f"{counted(one.events, noun)} to read again" if one.events else "nothing to read again"
+        now, then = one.now_place or one.now, one.then_place or one.then
+        lines.append(f"  {one.partition}: next {now} -> {then}, {again}")
     if kept := report.letters_kept:
         stays = "stays a dead letter" if kept == 1 else "stay dead letters"
         lines.append(

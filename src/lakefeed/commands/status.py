@@ -103,9 +103,10 @@ def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
     for one in found.tables:
         for source, partitions in one.offsets.items():
             for partition, at in partitions.items():
-                end = "?" if at.end is None else f"{at.end:,}"
+                following = at.next_place or f"{at.next:,}"
+                end = at.end_place or ("?" if at.end is None else f"{at.end:,}")
                 lag = "?" if at.lag is None else f"{at.lag:,}"
-                yield f"  {one.name} <- {source} {partition}: next {at.next:,}, end {end}, lag {lag}"
+                yield f"  {one.name} <- {source} {partition}: next {following}, end {end}, lag {lag}"
         if one.query:
             yield from _query_lines(one.name, one.query)
         if one.error and one.version is not None:

@@ -46,10 +46,13 @@ def _lines(found: VerifiedPipeline) -> list[str]:
 
 def _partition(at: VerifiedPartition, name: str) -> str:
     if at.next <= at.first:
-        return f"  {name}: nothing read yet, the next offset is {at.next}"
+        return f"  {name}: nothing read yet, the next offset is {at.next_place or at.next}"
     handled = f", {at.settled:,} more replayed or discarded" if at.settled else ""
+    offsets = f"offsets {at.first} to {at.next - 1}"
+    if at.first_place:
+        offsets = f"from {at.first_place} up to {at.next_place}"
     return (
-        f"  {name}: offsets {at.first} to {at.next - 1}, {counted(at.read, 'event')} read, "
+        f"  {name}: {offsets}, {counted(at.read, 'event')} read, "
         f"{counted(at.dead_letters, 'dead letter')}{handled}"
     )
 

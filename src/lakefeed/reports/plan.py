@@ -14,7 +14,7 @@ from lakefeed.columns.widening import merge_fields, merge_proposals
 from lakefeed.dead_letters.pending import foreseen
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
-from lakefeed.events import Offsets, lowest
+from lakefeed.events import Events, Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.inputs import Inputs
@@ -43,6 +43,9 @@ class PlannedPartition:
     end: int
     lag: int
     begins: bool
+    next_place: str | None = None
+    """The two offsets in words, where they are more than numbers."""
+    end_place: str | None = None
 
 
 @dataclass
@@ -151,15 +154,27 @@ def _ask(
         held = _held(handles[name], pipeline, source)
         lags = client.rows_between(start, ends)
         plans[name].resumes[source] = {
-            partition: PlannedPartition(at, ends.get(partition, at), lags[partition], partition not in held)
+            partition: PlannedPartition(
+                at,
+                ends.get(partition, at),
+                lags[partition],
+                partition not in held,
+                spec.place(at),
+                spec.place(ends.get(partition, at)),
+            )
             for partition, at in sorted(start.items())
         }
-    _warn_of_retention(client.retention(), source, {name: handles[name] for name in starts}, warnings)
+    kept = client.retention()
+    _warn_of_retention(kept, source, {name: handles[name] for name in starts}, warnings)
+    for name, start in starts.items():
+        warnings.look_at_age(name, source, kept, client.age(start))
     # Which of its tables an event of a route belongs to is not known here.
     for names in _alike({name: at for name, at in starts.items() if not handles[name].id.key}):
-        payloads = read_sample(spec, client, lowest(starts[name] for name in names), ends)
+        payloads: list[Events] | None = None
         for name in names:
             with _refusing(plans[name]):
+                # The first that fails to read it tells why; where the source cannot go on, none can.
+                payloads = payloads or read_sample(spec, client, lowest(starts[one] for one in names), ends)
                 samples[name].append(take_sample(handles[name], spec, payloads))
 
 

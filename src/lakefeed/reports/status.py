@@ -32,6 +32,9 @@ class PartitionStatus:
     next: int
     end: int | None = None
     lag: int | None = None
+    next_place: str | None = None
+    """The two offsets in words, where they are more than numbers."""
+    end_place: str | None = None
 
 
 @dataclass
@@ -124,7 +127,13 @@ def _table(
         end = ends.get(source, {})
         lags = clients[source].rows_between(held, end) if source in clients else {}
         found.offsets[source] = {
-            partition: PartitionStatus(at, end.get(partition), lags[partition] if partition in end else None)
+            partition: PartitionStatus(
+                at,
+                end.get(partition),
+                lags[partition] if partition in end else None,
+                spec.place(at),
+                spec.place(end[partition]) if partition in end else None,
+            )
             for partition, at in sorted(held.items())
         }
     every = [one.lag for source in found.offsets.values() for one in source.values()]

@@ -12,6 +12,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.changes import KEYED
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import Copied, copied, pipelines_of, told_of_copies
+from lakefeed.reports.source_rows import compare_with_sources
 from lakefeed.sources import source_of
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, read_by_query, replay_id
@@ -36,6 +37,9 @@ class VerifiedPartition:
     """Those that are there now."""
     settled: int = 0
     """Dead letters that have been replayed or discarded since."""
+    first_place: str | None = None
+    """The first and the next offset in words, where they are more than numbers."""
+    next_place: str | None = None
 
 
 @dataclass
@@ -94,9 +98,10 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
             one.made_of = read_by_query(proof.snapshot.transactions, pipeline.name)
         one.findings += _dead_letters_present(pipeline, handle, proof, dead_letters_proof)
         copies = copied(pipeline, handle, proof)
-        findings, notes = told_of_copies(handle, proof.version, copies)
-        one.findings += findings
-        one.notes += notes
+        compared = compare_with_sources(pipeline, handle, proof.version, one.partitions)
+        for findings, notes in (compared, told_of_copies(handle, proof.version, copies)):
+            one.findings += findings
+            one.notes += notes
         if dead_letters_scan and dead_letters_proof and not dead_letters_proof.untouched:
             _count_what_is_left(pipeline, handle, one, dead_letters_scan)
         if deep:

@@ -65,6 +65,15 @@ class Warnings:
                 for table in tables:
                     self._found[table].append(text)
 
+    def look_at_age(self, table: str, source: str, retention: dict[str, float], age: float | None) -> None:
+        """Look whether a source still keeps what a table has not read yet."""
+        for name, seconds in sorted(retention.items()):
+            if age is not None and age > seconds / 2:
+                self._found[table].append(
+                    f"{source}: the table is behind by {format_duration(age)}, and {name} is kept for "
+                    f"{format_duration(seconds)}: what is not read by then is lost; let the pipeline run"
+                )
+
     def look_at_positions(self, table: str, source: str, held: Offsets, start: Offsets) -> None:
         """Look at positions that the source no longer serves, where the file says to skip."""
         for partition, wanted in sorted(held.items()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from lakefeed.events import Offsets, identities
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.reprocess.downstream import notes_on_fed_tables
 from lakefeed.sources import Source, source_of, taken
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.operations.rewind import plan_rewind, restore
@@ -30,6 +32,9 @@ class PartitionRewind:
     now: int
     then: int
     events: int
+    now_place: str | None = None
+    """The two offsets in words, where they are more than numbers."""
+    then_place: str | None = None
 
 
 @dataclass
@@ -242,9 +247,23 @@ class _Rewinding:
                 report.notes.append(
                     f"the position in {partition} moves back, but the file has no such source"
                 )
-            report.partitions.append(PartitionRewind(partition, now, then, max(0, now - then)))
+            report.partitions.append(self._partition(name, now, then))
         report.letters_kept = self._letters_kept()
+        report.notes += notes_on_fed_tables(self._pipeline, self._handle.name, plan.to_version)
         return report
+
+    def _partition(self, name: str, now: int, then: int) -> PartitionRewind:
+        """A position that goes back, and how many events lie in between where the source knows better."""
+        pipeline, _, partition = name.partition("/")
+        source, _, own = partition.partition("/")
+        if pipeline != self._pipeline.name or source not in self._pipeline.inputs:
+            return PartitionRewind(partition, now, then, max(0, now - then))
+        spec = source_of(self._pipeline, source)
+        if spec.place(now) is None:
+            return PartitionRewind(partition, now, then, max(0, now - then))
+        with closing(spec.client(pipeline, source)) as client:
+            read = client.rows_read({own: then}, {own: now}) or client.rows_between({own: then}, {own: now})
+        return PartitionRewind(partition, now, then, read[own], spec.place(now), spec.place(then))
 
     def _letters_kept(self) -> int:
         columns = ["source", "topic", "partition", "offset"]

@@ -62,6 +62,10 @@ class SourceClient(ABC):
         """
         return dense.rows_between(position, ends)
 
+    def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
+        """How many events lie between, to the row, as a proof needs it; None where the source cannot know."""
+        return None
+
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
 
@@ -114,6 +118,10 @@ class SourceClient(ABC):
         """
         return {}
 
+    def age(self, position: Offsets) -> float | None:
+        """For how many seconds the first event behind a position has been there; None if nobody knows."""
+        return None
+
     def retention(self) -> dict[str, float]:
         """For how many seconds events are kept, by topic or the like; what is not told is left out."""
         return {}
@@ -143,6 +151,10 @@ class Source(Connector):
 
     def stream_of(self, partition: str) -> str | None:
         """The stream that a partition is a part of, by its name; None where the source has none."""
+        return None
+
+    def place(self, offset: int) -> str | None:
+        """An offset in words, where it is more than a number; None where it is none."""
         return None
 
     @abstractmethod

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from lakefeed import Pipeline
+import pytest
+
+from lakefeed import Pipeline, PipelineFileError, SourceError
+from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
-from support.ledger import table_ids
+from lakefeed.reprocess.replay import replay
+from lakefeed.reprocess.rewind import rewind
+from support.ledger import dead_letters, table_ids
 
 FILE = """\
 name: shop
@@ -52,3 +58,100 @@ def test_lag_is_counted_in_rows(tmp_path: Path) -> None:
 
     found = {table.name: table.lag for table in status(write(tmp_path, 300)).tables}
     assert found == {"bronze": 0, "silver": 98, "gold_like": 0}
+
+
+def test_a_rewind_of_bronze_says_what_silver_needs_and_both_agree_afterwards(tmp_path: Path) -> None:
+    for rows in (200, 400):
+        run_inline(write(tmp_path, rows))
+    pipeline = write(tmp_path, 400)
+
+    told = rewind(pipeline, "bronze", to_version=4, dry_run=True)
+    (note,) = told.notes
+    command = re.search(r"lakefeed rewind .*shop.yaml --table silver --to-version (\d+) --yes", note)
+    assert command, note
+    rewind(pipeline, "bronze", to_version=4)
+    with pytest.raises(SourceError, match=r"table bronze: version .* brings .* back to version 4"):
+        run_inline(pipeline)
+    silver = rewind(pipeline, "silver", to_version=int(command[1]))
+    (note,) = silver.notes
+    command = re.search(r"--table gold_like --to-version (\d+) --yes", note)
+    assert command, note
+    assert silver.partitions[0].now_place and silver.partitions[0].events > 0
+    rewind(pipeline, "gold_like", to_version=int(command[1]))
+    run_inline(pipeline)
+
+    ids = [sorted(table_ids(tmp_path / name)) for name in ("bronze", "silver", "gold")]
+    assert len(ids[0]) == 392
+    assert ids[0] == ids[1] == ids[2]
+    assert verify(pipeline).sound
+
+
+def test_verify_counts_what_silver_has_read_against_the_rows_of_bronze(tmp_path: Path) -> None:
+    run_inline(write(tmp_path))
+
+    found = {table.name: table for table in verify(write(tmp_path)).tables}
+    (note,) = found["silver"].notes
+    assert note.startswith("bronze/0: the snapshot of version 3 up to version 4")
+    assert note.endswith("all 196 rows that bronze has there")
+
+
+def test_silver_waits_for_a_bronze_that_is_not_there_yet(tmp_path: Path) -> None:
+    run_inline(write(tmp_path, 0))
+    assert not (tmp_path / "bronze" / "_delta_log").exists()
+    run_inline(write(tmp_path, 100))
+
+    assert sorted(table_ids(tmp_path / "silver")) == sorted(table_ids(tmp_path / "bronze")) != []
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (
+            "a: {path: a, from: b}\n  b: {path: b, from: a}\n  c: {path: c, from: events}",
+            r"tables.a.from: tables feed each other in a circle: 'a' from 'b' from 'a'",
+        ),
+        ("a: {path: a, from: a}\n  c: {path: c, from: events}", r"tables.a.from: unknown source 'a'"),
+        (
+            "bronze: {path: a, from: events}\n  c: {path: c, from: bronce}",
+            r"tables.c.from: unknown source 'bronce', did you mean 'bronze'\?",
+        ),
+        (
+            "bronze: {path: a, from: events}\n  c: {path: c, from: xyz}",
+            r"unknown source 'xyz'; known are events, and as tables bronze",
+        ),
+        (
+            "bronze: {route: 'a/{event_type}', from: events}\n  c: {path: c, from: bronze}",
+            r"tables.c.from: 'bronze' has a `route`, so its rows lie in many tables",
+        ),
+        (
+            "bronze: {path: a, from: events}\n  c: {path: c, from: bronze, streams: [x]}",
+            r"tables.c.streams: source 'bronze' has no streams",
+        ),
+    ],
+)
+def test_tables_that_cannot_feed_each_other_are_refused(tmp_path: Path, tables: str, message: str) -> None:
+    text = "name: shop\nsources: {{events: {{type: generate, rows: {rows}}}}}\ntables:\n"
+    with pytest.raises(PipelineFileError, match=message):
+        write(tmp_path, 1, text + "  " + tables.replace("{", "{{").replace("}", "}}") + "\n")
+
+
+def test_a_source_wins_over_a_table_of_its_name(tmp_path: Path) -> None:
+    text = FILE.replace("sources: {{", "sources: {{bronze: {{type: delta, path: other}}, ")
+    pipeline = write(tmp_path, 1, text)
+
+    assert pipeline.inputs["bronze"].reads_table() == str(tmp_path / "other")
+    assert list(pipeline.inputs) == ["bronze", "events", "silver"]
+
+
+def test_dead_letters_of_rows_are_replayed_after_the_file_is_corrected(tmp_path: Path) -> None:
+    narrow = FILE.replace("price: double", "price: int")
+    run_inline(write(tmp_path, 200, narrow))
+    letters = [one for one in dead_letters(tmp_path / "shop_dead_letters") if one["table"] == "silver"]
+    wider = narrow.replace("evolve: ignore}}\n  bronze", "evolve: {{type_change: rescue}}}}\n  bronze")
+
+    done = replay(write(tmp_path, 200, wider), DeadLetterFilter(table="silver"))
+
+    assert len(letters) > 100 and b'"price":' in letters[0]["payload"]
+    assert sorted(table_ids(tmp_path / "silver")) == sorted(table_ids(tmp_path / "bronze"))
+    assert done
+    assert verify(write(tmp_path, 200, wider)).sound

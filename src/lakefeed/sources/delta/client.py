@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from lakefeed.sources.delta.place import BEGINNING, Place, version_start
 from lakefeed.sources.delta.source import PARTITION, DeltaSource
 from lakefeed.sources.delta.way import Way, way
 from lakefeed.stores import open_store
+from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
 
 _log = logging.getLogger("lakefeed")
 _ROWS_WORTH_A_TASK = 50_000
@@ -74,6 +76,26 @@ class DeltaClient(SourceClient):
             self._look_ahead(at.version if at.past else at.version + 1)
         return {PARTITION: at.offset}
 
+    def retention(self) -> dict[str, float]:
+        """How long the log has its entries, and the store the files that compaction has replaced."""
+        log = self._history.log
+        with self._errors():
+            metadata = log.metadata() if log else None
+        if metadata is None:
+            return {}
+        properties = dict(metadata.get("configuration") or ())
+        names = {"its log": LOG_ENTRIES, "a replaced file": DELETED_FILES}
+        return {name: retention(properties, key) for name, key in names.items()}
+
+    def age(self, position: Offsets) -> float | None:
+        """Since the first version was committed that has something to read."""
+        start, end = Place.of(position.get(PARTITION, 0)), self._end()
+        with self._errors():
+            for number in self._way(start, end):
+                if self._version(number).rows:
+                    return max(0.0, time.time() - self._history.committed(number) / 1000)
+        return None
+
     def marks(self) -> dict[str, int]:
         """The id of the table as a number, cut to 63 bits."""
         with self._errors():
@@ -85,6 +107,19 @@ class DeltaClient(SourceClient):
         return {
             name: self._waiting(Place.of(at), Place.of(ends.get(name, at))) for name, at in position.items()
         }
+
+    def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
+        """By the log, where it still has all of these versions."""
+        found = {}
+        try:
+            for name, at in position.items():
+                pieces = list(self._pieces(Place.of(at), Place.of(ends[name])))
+                if any(isinstance(piece, int) for piece in pieces):
+                    return None
+                found[name] = sum(piece.rows for piece in pieces if isinstance(piece, Piece))
+        except (DataLoss, TableError):
+            return None
+        return found
 
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Behind as many files as fit; in the middle of one where a single one does not fit.

@@ -115,6 +115,10 @@ class History:
         """What a version adds, where somebody has asked for it before."""
         return self._news.get(number)
 
+    def committed(self, number: int) -> int:
+        """When a version was committed, in milliseconds since 1970."""
+        return self._entry(number).timestamp
+
     def forget(self, before: int) -> None:
         """Let go of what versions before this one add."""
         for number in [number for number in self._news if number < before]:

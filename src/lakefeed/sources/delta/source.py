@@ -102,6 +102,12 @@ class DeltaSource(Source):
         """All of a table is one partition."""
         return PARTITION
 
+    def place(self, offset: int) -> str:
+        """`version 12, row 500`."""
+        from lakefeed.sources.delta.place import Place
+
+        return str(Place.of(offset))
+
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield the rows of the files that ranges name. Runs on a worker."""
         from lakefeed.sources.delta.read import read

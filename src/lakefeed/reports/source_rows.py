@@ -1,0 +1,61 @@
+"""What a table has read of another, against the rows that the log of the other has for these versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Protocol
+
+from lakefeed.errors import LakefeedError
+from lakefeed.handles.handle import TableHandle
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources import source_of
+from lakefeed.tables.verify.finding import Finding
+from lakefeed.text import counted
+
+
+class Read(Protocol):
+    """What a table has read of one partition, named `source/partition`."""
+
+    pipeline: str
+    partition: str
+    first: int
+    next: int
+    read: int
+    first_place: str | None
+    next_place: str | None
+
+
+def compare_with_sources(
+    pipeline: Pipeline, handle: TableHandle, version: int, partitions: Iterable[Read]
+) -> tuple[list[Finding], list[str]]:
+    """Findings where the numbers differ, and notes on where they were compared or could not be.
+
+    Only a source that knows its rows to the row has something to compare. Writes the places of offsets into
+    the partitions.
+    """
+    findings: list[Finding] = []
+    notes: list[str] = []
+    for one in partitions:
+        source, _, partition = one.partition.partition("/")
+        known = handle.spec is not None and source in handle.spec.from_ and one.pipeline == pipeline.name
+        if not known:
+            continue
+        spec = source_of(pipeline, source)
+        one.first_place, one.next_place = spec.place(one.first), spec.place(one.next)
+        if one.first_place is None or one.next <= one.first:
+            continue
+        try:
+            with closing(spec.client(pipeline.name, source)) as client:
+                found = client.rows_read({partition: one.first}, {partition: one.next})
+        except LakefeedError:
+            found = None
+        where = f"{one.partition}: {one.first_place} up to {one.next_place}"
+        if found is None:
+            notes.append(f"{where}: {source} no longer has all of it, so its rows were not counted")
+        elif found[partition] == one.read:
+            notes.append(f"{where}: all {counted(one.read, 'row')} that {source} has there")
+        else:
+            text = f"{where}: {counted(one.read, 'row')} read, but {source} has {found[partition]:,} there"
+            findings.append(Finding("count", text, version, one.partition, one.first, one.next))
+    return findings, notes

@@ -1,0 +1,62 @@
+"""Tables that a rewound table feeds: what they have read of what goes, and how to take them back as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources import Source, source_of
+from lakefeed.sources.delta.place import Place, version_start
+from lakefeed.sources.delta.source import DeltaSource
+from lakefeed.tables.log.checkpoint import read_transactions
+from lakefeed.tables.log.log import Log
+from lakefeed.tables.positions import application_id
+
+
+def notes_on_fed_tables(pipeline: Pipeline, table: str, to_version: int) -> Iterator[str]:
+    """For each table that this one feeds: what a rewind to `to_version` means for it, and what to type."""
+    tables, graph = Tables(pipeline), pipeline.graph
+    for name in graph.fed_from(table):
+        log = Log.open(tables.handles[name].store) if name in tables.handles else None
+        if log is None:
+            continue
+        for source in pipeline.tables[name].from_:
+            if graph.table_read_by(source) == table:
+                position = application_id(pipeline.name, source, _partition(source_of(pipeline, source)))
+                yield _note(pipeline, (table, name), position, log, to_version)
+
+
+def _partition(source: Source) -> str:
+    assert isinstance(source, DeltaSource)
+    return source.partition_of(None, 0)
+
+
+def _note(pipeline: Pipeline, names: tuple[str, str], position: str, log: Log, to_version: int) -> str:
+    table, fed = names
+    limit = version_start(to_version + 1)
+    now = read_transactions(log.store, log.newest).get(position)
+    if now is None or _before(Place.of(now + 1), limit):
+        return f"table {fed} is fed from {table}; it has read nothing of what goes, and continues behind it"
+    target = _newest_before(log, position, limit)
+    head = f"table {fed} is fed from {table} and has read rows that go; it stops until it is taken back too: "
+    if target is None:
+        return f"{head}drop it, so that it begins anew"
+    return f"{head}lakefeed rewind {pipeline.file_argument} --table {fed} --to-version {target} --yes"
+
+
+def _newest_before(log: Log, position: str, limit: Place) -> int | None:
+    """The newest version of a table that has read nothing behind a place of what feeds it."""
+    newest = log.newest
+    for version in reversed(log.versions):
+        at = log.entry(version).transactions.get(position)
+        if at is not None and _before(Place.of(at + 1), limit):
+            return newest
+        if at is not None:
+            newest = version - 1
+    return None
+
+
+def _before(at: Place, limit: Place) -> bool:
+    """Whether a reader at a place has read nothing from the limit on, which its snapshot may hold too."""
+    return at <= limit if at.past else at.version < limit.version
