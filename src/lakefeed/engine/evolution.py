@@ -72,7 +72,7 @@ class Evolution:
         """Make a table of a route or give it columns; or remember columns until it shows whose they are."""
         route = self._assignments.routes[table.table]
         if not table.key:
-            refuse_too_wide(table.table, route.columns(), proposal)
+            refuse_too_wide(table.table, route.events(), proposal)
             route.learn(proposal)
             self._assignments.refusals.inferred(table.table, proposal)
             return self._tell_inferred(route.front, proposal)
@@ -80,8 +80,10 @@ class Evolution:
         if handle is None:
             return None
         if not handle.exists and handle.open(self._tables.pipeline.name) is None:
-            self._start_positions.create(handle, route.columns_for(proposal), start, client.marks())
+            columns = route.columns_for(proposal)
+            self._start_positions.create(handle, columns, start, client.marks(), route.kept())
         else:
+            handle.events_of_route = route.events()
             self._add(handle, route.without_made(proposal))
         return None
 

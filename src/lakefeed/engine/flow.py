@@ -308,7 +308,7 @@ class Flow:
 
     def _routed_plan(self, progress: TableProgress, opened: list[TableProgress]) -> TablePlan:
         route = self._routes[progress.handle.name]
-        columns = route.columns()
+        columns, events = route.columns(), route.events()
         tables = {
             one.handle.id.key: RoutedTable(one.handle.path, one.handle.task_target(one.shape), one.rows_from)
             for one in opened
@@ -317,7 +317,9 @@ class Flow:
         return replace(
             progress.handle.plan(None, progress.rows_from, progress.pending),
             columns=columns,
-            rules=progress.handle.rules(columns),
+            events=events if progress.handle.spec and progress.handle.spec.reshapes else None,
+            projection=route.projection(),
+            rules=progress.handle.rules(events),
             route=route.route,
             routed=tables,
             reserved=self._tables.reserved(route.route),

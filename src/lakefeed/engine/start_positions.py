@@ -151,6 +151,8 @@ class StartPositions:
             for each, (_, txns) in held.items()
             if logged[each]
         }
+        # What is wrong with its SQL is told before anything is read.
+        route.projection()
         start = lowest(passed.values()) if passed else self.begin(client, route.front)
         if not passed:
             for handle, _ in held.values():

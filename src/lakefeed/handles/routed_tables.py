@@ -11,9 +11,12 @@ from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import TableError
 from lakefeed.handles.growth import refuse_new_columns
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.shaping import Shaping
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
+from lakefeed.rows.conform import holds
+from lakefeed.sql.projection import Projection
 
 _MOST_TABLES = 100
 
@@ -53,31 +56,59 @@ class RoutedTables:
         return handle
 
     def columns(self) -> pa.Schema | None:
-        """The columns to decode; None while none is known. Raises TableError if tables disagree."""
-        merged = self._declared or pa.schema([])
-        tables = [
-            (handle.name, handle.columns() or pa.schema([])) for handle in self._handles if handle.exists
-        ]
-        for _, columns in tables:
-            merged = merge_proposals(merged, columns)
-        merged = merge_proposals(merged, self._learned)
-        for name, columns in tables:
+        """The columns that tables of the route may have; None while none is known.
+
+        Raises TableError if tables disagree.
+        """
+        merged = self._made()
+        for name, columns in self._existing():
             self._refuse_other_types(name, columns, merged)
         if not len(merged):
             return None
         check_partitioning(self.front.partition_fields, merged)
         return merged
 
+    def events(self) -> pa.Schema | None:
+        """The columns to decode; None while none is known."""
+        if not self._shaping.reshapes:
+            return self.columns()
+        merged = self._declared or pa.schema([])
+        for handle in self._handles:
+            if handle.exists:
+                merged = merge_proposals(merged, handle.events() or pa.schema([]))
+        merged = merge_proposals(merged, self._learned)
+        return merged if len(merged) else None
+
+    def projection(self) -> Projection | None:
+        """`where`, `select` and `expect` over what is decoded for all tables."""
+        events = self.events()
+        return self._shaping.settled(events, None if events is None else self.columns())
+
+    def kept(self) -> dict[str, str]:
+        """The properties of each table that keep the columns of the events."""
+        return self._shaping.kept(self.events())
+
     def learn(self, proposal: pa.Schema) -> None:
         """Expect more columns; the tables get those that their events fill."""
-        if self.columns() is not None:
+        if self.events() is not None and len(proposal):
             refuse_new_columns(self.front, proposal)
-        self._learned = merge_proposals(self._learned, proposal)
+        before, self._learned = self._learned, merge_proposals(self._learned, proposal)
+        try:
+            events = self.events()
+            self._shaping.projection(events)
+            if events is not None and self._shaping.reshapes:
+                self._learned = self._shaping.needed(self._learned_of(events))
+        except TableError:
+            self._learned = before
+            raise
 
     def columns_for(self, filled: pa.Schema) -> pa.Schema:
         """The columns of a new table whose first events fill these: the declared ones are always there."""
         every = self.columns() or pa.schema([])
         always = {*(self._declared or pa.schema([])).names}
+        if self._shaping.spec.select:
+            # What `select` names is in every table; what a `*` stands for, where events fill it.
+            always = set() if self._shaping.grows else {*every.names}
         always |= {field.column for field in self.front.partition_fields}
         types = {field.name: field for field in self.without_made(filled)}
         return pa.schema(
@@ -87,6 +118,33 @@ class RoutedTables:
                 if field.name in always or field.name in types
             ]
         )
+
+    @property
+    def _shaping(self) -> Shaping:
+        assert self.front.shaping is not None
+        return self.front.shaping
+
+    def _learned_of(self, events: pa.Schema) -> pa.Schema:
+        return pa.schema([field for field in events if field.name in self._learned.names])
+
+    def _existing(self) -> list[tuple[str, pa.Schema]]:
+        return [(handle.name, handle.columns() or pa.schema([])) for handle in self._handles if handle.exists]
+
+    def _made(self) -> pa.Schema:
+        """The columns that the events of the route fill, whichever table they are for."""
+        merged = pa.schema([]) if self._shaping.spec.select else self._declared or pa.schema([])
+        for _, columns in self._existing():
+            merged = merge_proposals(merged, columns)
+        if not self._shaping.spec.select:
+            return merge_proposals(merged, self._learned)
+        events = self.events()
+        if events is None or self._shaping.settled(events) is None:
+            return merged
+        # A wider column of the tables takes what `select` makes.
+        have = {field.name: field.type for field in merged}
+        made = self._shaping.made(events)
+        new = [one for one in made if one.name not in have or not holds(have[one.name], one.type)]
+        return merge_proposals(merged, pa.schema(new))
 
     def without_made(self, columns: Iterable[pa.Field]) -> pa.Schema:
         """The columns that come from events."""

@@ -24,6 +24,8 @@ class TableColumns:
         self.spec = spec
         self.shaping = shaping or (Shaping(spec) if spec else None)
         """What the table makes of its events; None for the table of dead letters."""
+        self.events_of_route: pa.Schema | None = None
+        """In a table of a route: the columns that are decoded for all of them."""
 
     @property
     def shape(self) -> Shape | None:
@@ -132,6 +134,9 @@ class TableColumns:
             if shaping and self.shape is None:
                 shaping.projection(proposal)
             return proposal, {}
+        if self.events_of_route is not None:
+            # What is proposed for one table of a route are its own columns.
+            return proposal, shaping.kept(self.events_of_route)
         events = merged(self.events(), proposal)
         if shaping.spec.python:
             known = merged(shaping.returned(self.shape, self._columns(self.shape)), returned)
@@ -164,8 +169,13 @@ class TableColumns:
         if not self.spec.select:
             return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._added_columns()])
         rows = self._rows()
-        settled = self.shaping.settled(rows)
-        return self.shaping.made(rows) if rows is not None and settled else pa.schema([])
+        if rows is None or self.shaping.settled(rows) is None:
+            return pa.schema([])
+        made = self.shaping.made(rows)
+        if self.spec.route and self.shaping.grows and self.shape:
+            # Each table of a route has the columns that its own events fill.
+            return pa.schema([one for one in made if one.name in self.shape.schema.names])
+        return made
 
     def _rows(self) -> pa.Schema | None:
         """The columns that `select`, `where` and `expect` read; None while they are not known."""

@@ -288,3 +288,48 @@ def test_partitions_may_be_derived_from_what_select_makes(shop: Shop) -> None:
 
     (partition,) = shop.table.metadata().partition_columns
     assert str(shop.rows()[0][partition]) == "2026-11-16"
+
+
+def routed(shop: Shop, options: str) -> None:
+    shop.write(options)
+    shop.file.write_text(shop.file.read_text().replace("    path: orders\n", "    route: 'orders_{kind}'\n"))
+
+
+def table_of(shop: Shop, kind: str) -> list[dict[str, Any]]:
+    rows = DeltaTable(shop.folder / f"orders_{kind}").to_pyarrow_table().to_pylist()
+    return sorted(rows, key=str)
+
+
+def test_a_route_goes_by_what_select_makes(shop: Shop) -> None:
+    routed(shop, "    select: [id, type AS kind]\n    where: id > 0\n    expect: {small: id < 100}")
+    shop.send({"id": 1, "type": "a"}, {"id": 2, "type": "b", "x": 1}, {"id": 0, "type": "b"})
+    shop.run()
+    shop.send({"id": 3, "type": "a"}, {"id": 100, "type": "b"}, {"id": 4, "type": "c"})
+    shop.run()
+
+    assert table_of(shop, "a") == [{"id": 1, "kind": "a"}, {"id": 3, "kind": "a"}]
+    assert table_of(shop, "b") == [{"id": 2, "kind": "b"}]
+    assert table_of(shop, "c") == [{"id": 4, "kind": "c"}]
+    assert [letter[:2] for letter in shop.letters()] == [("expect", "small")]
+    assert verify(shop.pipeline()).sound
+    told = [one for one in shop.told if isinstance(one, RowsShaped)]
+    assert [one.filtered for one in told] == [1, 0]
+    assert told[1].expectations == {"small": {"passed": 2, "dead_letter": 1}}
+
+
+def test_with_a_star_each_table_of_a_route_has_the_columns_that_its_events_fill(shop: Shop) -> None:
+    routed(shop, "    select: ['*', type AS kind]")
+    shop.send({"id": 1, "type": "a"}, {"id": 2, "type": "b", "x": 1.5})
+    shop.run()
+    shop.send({"id": 3, "type": "a", "y": True}, {"id": 4, "type": "b", "x": 2})
+    shop.run()
+
+    assert table_of(shop, "a")[1] == {"id": 3, "type": "a", "kind": "a", "y": True}
+    assert table_of(shop, "b")[1] == {"id": 4, "type": "b", "x": 2.0, "kind": "b"}
+
+
+def test_wrong_sql_of_a_route_is_told_with_its_line(shop: Shop) -> None:
+    routed(shop, "    select: [id, typo AS kind]")
+    shop.send({"id": 1, "type": "a"})
+
+    assert shop.stops().startswith(f"{shop.file}:7: tables.orders.select.1: ")
