@@ -14,7 +14,7 @@ from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
 from lakefeed.files.parquet import FileTarget, staged_target
 from lakefeed.handles.functions import UserFunctions
-from lakefeed.handles.shaping import Shaping
+from lakefeed.handles.shaping import CONDITIONS, Shaping
 from lakefeed.handles.table_columns import TableColumns
 from lakefeed.handles.table_plan import Stamp, TableId, TablePlan
 from lakefeed.pipeline.options.changes import KEYED, column_problems
@@ -232,12 +232,15 @@ class TableHandle(TableColumns):
             selects=self.spec.select is not None,
             uses_sql=self.shaping.uses_sql,
             python=self.python,
-            changes=self.change_plan(columns),
+            changes=self.change_plan(columns, returned if self.spec.python else events),
             returned=returned,
         )
 
-    def change_plan(self, columns: pa.Schema | None) -> ChangePlan | None:
-        """How the rows of events with these columns are changes, in a table whose rows have keys."""
+    def change_plan(self, columns: pa.Schema | None, read: pa.Schema | None) -> ChangePlan | None:
+        """How rows of events are changes, in a table whose rows have keys.
+
+        `columns` are those of the table, `read` those that conditions are over.
+        """
         if self.spec is None or self.spec.mode not in KEYED:
             return None
         names = {field.name for field in self.partition_fields}
@@ -248,6 +251,7 @@ class TableHandle(TableColumns):
             # A deletion need not have them.
             required=pa.schema(required) if self.spec.mode == "upsert" else None,
             partition_keys=tuple(name for name in self.spec.keys if name in names),
+            **{option: self.shaping.condition(option, read) for option in CONDITIONS if self.shaping},
         )
 
     def task_target(self, shape: Shape) -> FileTarget:
@@ -291,6 +295,9 @@ class TableHandle(TableColumns):
         if self.shaping and not self.spec.select:
             # `where` and `expect` alone: what is wrong with them is told before anything is read.
             self.shaping.projection(self._rows())
+        if self.shaping:
+            for option in CONDITIONS:
+                self.shaping.condition(option, self._rows())
         self._check_order(pa.schema([*table.schema, *missing]))
         return missing
 

@@ -22,7 +22,7 @@ from lakefeed.pipeline.options.shaping import has_star
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.rows.conform import holds
-from lakefeed.sql.expression import Column
+from lakefeed.sql.expression import Column, Expression
 from lakefeed.sql.projection import Item, Otherwise, Projection
 from lakefeed.tables.shape import Shape
 
@@ -36,6 +36,7 @@ Analyze = Callable[[pa.Schema, Sequence[str], str | None, Rules, pa.Schema | Non
 """`lakefeed.sql.analysis.analyze` with the JVM that it asks."""
 
 _NO_COLUMNS = pa.schema([])
+CONDITIONS = ("delete_when", "truncate_when")
 
 
 def nobody(
@@ -53,6 +54,7 @@ class Shaping:
     analyze: Analyze = nobody
     located: Callable[[SqlError], SqlError] = lambda error: error
     """The same error with the place in the pipeline file."""
+    _conditions: dict[tuple[str, pa.Schema], Expression | None] = field(default_factory=dict)
     _known: list[tuple[tuple[pa.Schema, pa.Schema | None], Projection | SqlError]] = field(
         default_factory=list
     )
@@ -119,6 +121,26 @@ class Shaping:
             raise found
         return found
 
+    def condition(self, option: str, rows: pa.Schema | None) -> Expression | None:
+        """`delete_when` or `truncate_when` over rows with these declared columns; None without it.
+
+        Raises SqlError with the place in the file.
+        """
+        text = getattr(self.spec, option)
+        if text is None or rows is None:
+            return None
+        read = pa.schema([*stored(rows), *(() if self.spec.python else self.beside)]).remove_metadata()
+        if (option, read) not in self._conditions:
+            try:
+                found = self.analyze(read, (), text, {}, None)
+                if found.needs_spark:
+                    why = found.needs_spark.removesuffix(" (where)")
+                    raise SqlError(option, f"{why}; write it with what needs no Spark, such as comparisons")
+            except SqlError as error:
+                raise self.located(SqlError(option, error.reason)) from error
+            self._conditions[option, read] = found.where
+        return self._conditions[option, read]
+
     def settled(self, rows: pa.Schema | None, table: pa.Schema | None = None) -> Projection | None:
         """The same, but None where columns that were inferred are not all that `select` wants by now.
 
@@ -154,6 +176,9 @@ class Shaping:
             return rows
         projection = self.projection(rows)
         read = projection.columns() if projection else set()
+        for option in CONDITIONS:
+            condition = self.condition(option, rows)
+            read |= set() if condition is None else condition.columns()
         declared = set((self.spec.declared or _NO_COLUMNS).names)
         return pa.schema([one for one in rows if one.name in read or one.name in declared])
 

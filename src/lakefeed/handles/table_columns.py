@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import meant, stored
 from lakefeed.formats import Rules
-from lakefeed.handles.shaping import Shaping, as_declared, merged
+from lakefeed.handles.shaping import CONDITIONS, Shaping, as_declared, merged
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField
@@ -113,6 +113,9 @@ class TableColumns:
         declared, shaping = (self.spec.declared if self.spec else None), self.shaping
         if declared is None or shaping is None:
             return None
+        if not shaping.spec.python:
+            for option in CONDITIONS:
+                shaping.condition(option, declared)
         if not shaping.reshapes:
             # What is wrong with `where` and `expect` is told before there is a table.
             shaping.projection(declared)

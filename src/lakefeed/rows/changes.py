@@ -41,6 +41,11 @@ class ChangePlan:
     delete_when: Expression | None = None
     truncate_when: Expression | None = None
 
+    @property
+    def judges(self) -> bool:
+        """Whether conditions say what an event does."""
+        return self.delete_when is not None or self.truncate_when is not None
+
     def decoded(self, columns: pa.Schema) -> pa.Schema:
         """The columns of events, nullable where only a change can tell whether null is wrong."""
         judged = self.keys if self.required is None else columns.names

@@ -25,7 +25,8 @@ from lakefeed.rows.select import Select, Where
 
 def steps_for(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None = None) -> list[Step]:
     """The steps of a table, in order; `dropped` are columns that it has and that `drop` names since."""
-    return [*event_steps(table, dropped), *sql_steps(table, serial), *table_steps(table)]
+    judged = [FindDeletions(table.changes)] if table.changes and table.changes.judges else []
+    return [*event_steps(table, dropped), *judged, *sql_steps(table, serial), *table_steps(table)]
 
 
 def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
@@ -39,8 +40,6 @@ def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
         steps.append(add_rescued)
     if table.metadata:
         steps.append(AddMetadata(table.metadata))
-    if table.changes and (table.changes.delete_when or table.changes.truncate_when):
-        steps.append(FindDeletions(table.changes))
     return steps
 
 
