@@ -60,4 +60,4 @@ def test_events_delete_and_truncate_by_conditions_over_their_own_columns(tmp_pat
 
 def test_a_condition_that_spark_does_not_understand_is_told_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(SqlError, match=r"shop.yaml:11: tables.orders.delete_when: .*gone"):
-        run_tests(shop(tmp_path, "gone = 'd'"))
+        list(check(shop(tmp_path, "gone = 'd'")))
