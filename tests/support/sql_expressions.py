@@ -165,8 +165,10 @@ _TYPED: dict[str, st.SearchStrategy[Any]] = {
     "y": st.binary(max_size=4),
     "t": st.booleans(),
     "dt": st.one_of(
-        st.sampled_from([0, -1, -719529, 2**31 - 1, -(2**31), 11016, -25567]),
-        _integers(32),
+        # Spark's optimizer turns `cast(dt AS timestamp) > constant` into a comparison of dates, which
+        # does not throw for dates that no timestamp reaches; those have a test of their own.
+        st.sampled_from([0, -1, -719529, 11016, -25567]),
+        st.integers(-100_000_000, 100_000_000),
         st.integers(-800000, 3000000),
     ),
     "ts": st.one_of(
@@ -314,7 +316,7 @@ def _special(draw: st.DrawFn, kind: str, below: int) -> str:
         return draw(
             st.sampled_from(
                 [
-                    f"date_add({one()}, {one('i')})",
+                    f"date_add({one()}, {one('b')})",
                     f"trunc({one()}, '{unit}')",
                     f"{one()} - 1",
                     f"to_date({one('ts')})",

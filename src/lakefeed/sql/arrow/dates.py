@@ -125,6 +125,12 @@ _UNITS = {
 _LONGER = frozenset(["year", "yyyy", "yy", "quarter", "month", "mm", "mon", "week"])
 
 
+def _monday(days: Any) -> Any:
+    """The Monday of a date's week, with integers that wrap as Java's do for the first dates of all."""
+    before = (days - 7).astype(np.int32)
+    return before + np.int64(1) + (np.fmod((3 - before.astype(np.int64)).astype(np.int32), 7) + 7) % 7
+
+
 def _truncate_timestamp(call: Call, values: Sequence[Value], rows: int) -> Value:
     unit = _constant(call.given[0])
     found = _micros(values[1].column(rows))
@@ -138,7 +144,8 @@ def _truncate_timestamp(call: Call, values: Sequence[Value], rows: int) -> Value
 
 def _truncate_date(call: Call, values: Sequence[Value], rows: int) -> Value:
     unit = _constant(call.given[1])
-    days = _truncated_days(unit, _days(values[0].column(rows)))
+    found = _days(values[0].column(rows))
+    days = _monday(found) if unit == "week" else _truncated_days(unit, found)
     # Before the first date of all, Spark throws for a quarter only; the other units wrap in silence.
     failed = (days < -(2**31)) & (unit == "quarter")
     made = column_of(days.astype(np.int32), values[0].given(rows), pa.int32(), pa.date32())

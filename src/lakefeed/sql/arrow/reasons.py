@@ -54,8 +54,8 @@ def long_overflow(_: int) -> Error:
 
 
 def integer_overflow(_: int) -> Error:
-    """A day that no date reaches; Java's own words."""
-    return "ARITHMETIC_OVERFLOW", "integer overflow"
+    """A day that no date reaches."""
+    return "ARITHMETIC_OVERFLOW", f"overflow. {_ANSI}"
 
 
 def overflow(call: Call, columns: Sequence[pa.Array]) -> Callable[[int], Error]:
