@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from lakefeed.rows.changes import ChangePlan
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.rows.user_code import UserFunction
 from lakefeed.stores import open_store
+from lakefeed.tables.allow_vectors import allow_vectors
 from lakefeed.tables.positions import feeders_of
 from lakefeed.tables.schema import OtherType, add_columns, keep_properties, missing_columns
 from lakefeed.tables.shape import Shape
@@ -158,6 +160,8 @@ class TableHandle(TableColumns):
                 commit_info=commit_info,
                 durable=self.sync,
             )
+            if self.spec and self.spec.updates == "merge_on_read":
+                allow_vectors(self._table, {"pipeline": commit_info.get("pipeline"), "kind": "alter"})
             return self._table
 
     def add(
@@ -249,7 +253,7 @@ class TableHandle(TableColumns):
             self.spec.keys,
             self.spec.sequence_by,
             # A deletion need not have them.
-            required=pa.schema(required) if self.spec.mode == "upsert" else None,
+            required=pa.schema(required) if self.spec.mode != "deduplicate" else None,
             partition_keys=tuple(name for name in self.spec.keys if name in names),
             **{option: self.shaping.condition(option, read) for option in CONDITIONS if self.shaping},
         )
@@ -257,7 +261,10 @@ class TableHandle(TableColumns):
     def task_target(self, shape: Shape) -> FileTarget:
         """How tasks write: files of the table, or changes that the driver applies."""
         target = self.target(shape)
-        return staged_target(target) if self.spec and self.spec.mode in KEYED else target
+        if self.spec is None or self.spec.mode not in KEYED:
+            return target
+        brought = [field for field in target.schema if field.name not in self.spec.interval]
+        return staged_target(replace(target, schema=pa.schema(brought)))
 
     def target(self, shape: Shape) -> FileTarget:
         """How files of a table of this shape are written."""
@@ -317,6 +324,7 @@ class TableHandle(TableColumns):
             return
         named = {"keys": self.spec.keys, "sequence_by": self.spec.sequence_by}
         named |= {"within": (self.spec.within.column,) if self.spec.within else ()}
+        named |= {"track": self.spec.track or (), "track_except": self.spec.track_except}
         for option, problem in column_problems(named, {field.name: field for field in schema}):
             raise TableError(
                 f"table {self.name}: `{option}`: {problem}.\nDeclare it in `schema`, or correct `{option}`."
@@ -326,6 +334,8 @@ class TableHandle(TableColumns):
         commit_info = {"pipeline": pipeline, "kind": "alter"}
         if self.changes(table):
             self._add_missing(table, self._comparable(table, self._wanted()), commit_info)
+        if self.spec and self.spec.updates == "merge_on_read":
+            allow_vectors(table, commit_info)
         kept = self.shaping.kept(self.events()) if self.shaping else {}
         keep_properties(table, {**self.properties, **kept}, commit_info)
 

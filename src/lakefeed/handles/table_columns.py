@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import meant, stored
 from lakefeed.formats import Rules
+from lakefeed.handles.modes import interval_fields
 from lakefeed.handles.shaping import CONDITIONS, Shaping, as_declared, merged
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.metadata import MetadataColumns
@@ -75,6 +76,7 @@ class TableColumns:
     def made(self) -> dict[str, str]:
         """Columns that neither events nor `select` have, and the key of the pipeline file that makes them."""
         derived = {field.name: "partition_by" for field in self.partition_fields if field.derived}
+        derived |= self.spec.interval if self.spec else {}
         if self.spec and self.spec.reshapes:
             return derived
         made = dict.fromkeys(self.metadata.schema.names, "metadata") | derived
@@ -158,7 +160,8 @@ class TableColumns:
         ]
         known = set(columns.names)
         added = [field for field in self._added_columns() if field.name not in known]
-        return pa.schema([*stored(columns), *made, *added])
+        schema = pa.schema([*stored(columns), *made, *added])
+        return pa.schema([*schema, *interval_fields(self.spec, schema)])
 
     def _added_columns(self) -> list[pa.Field]:
         """The columns that hold what is not in the columns of the events; `select` takes those it wants."""

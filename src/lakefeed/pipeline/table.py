@@ -128,44 +128,74 @@ class Table(Section):
         default="append",
         description="`append` adds the rows of each batch. With `overwrite`, the first rows of each run "
         "replace all rows of the table, in one commit, and later ones are added. With `upsert`, each event "
-        "changes the row of its key, and with `deduplicate` it is left out if its key is there already.",
+        "changes the row of its key, with `history` it adds a state of that row, and with `deduplicate` it "
+        "is left out if its key is there already.",
     )
     keys: ColumnNames = Field(
         default=(),
-        description="With `upsert` and `deduplicate`: the columns that tell rows apart.",
+        description="With `upsert`, `history` and `deduplicate`: the columns that tell rows apart.",
         examples=["id", ["country", "customer_id"]],
     )
     sequence_by: ColumnNames = Field(
         default=(),
-        description="With `upsert`: the columns by which a change is newer than another. Left out: its "
-        "position in the source, which is right while a key stays in one partition.",
+        description="With `upsert` and `history`: the columns by which a change is newer than another. "
+        "`history` needs it. `upsert` without it goes by the position in the source, which is right while a "
+        "key stays in one partition.",
         examples=["updated_at", ["epoch", "number"]],
     )
     delete_when: Sql | None = Field(
         default=None,
-        description="With `upsert`: a condition in Spark SQL over the columns of the events, by which an "
-        "event deletes the row of its key.",
+        description="With `upsert` and `history`: a condition in Spark SQL over the columns of the events, "
+        "by which an event deletes the row of its key.",
         examples=["op = 'delete'"],
     )
     truncate_when: Sql | None = Field(
         default=None,
-        description="With `upsert`: a condition by which an event deletes every row that is no newer.",
+        description="With `upsert` and `history`: a condition by which an event deletes every row that is no "
+        "newer.",
         examples=["op = 'truncate'"],
     )
     ignore_nulls: bool = Field(
         default=False,
-        description="With `upsert`: whether a null leaves the value that the row has.",
+        description="With `upsert` and `history`: whether a null leaves the value that the row has.",
     )
     tombstones: Duration | None = Field(
         default=None,
-        description="With `upsert`: for how long a deletion is remembered, so that a late older change does "
-        "not bring the row back. Left out: 2d.",
+        description="With `upsert` and `history`: for how long a deletion is remembered, so that a late "
+        "older change does not bring the row back. Left out: 2d.",
         examples=["2d"],
     )
     updates: Updates | None = Field(
         default=None,
-        description="With `upsert`: `copy_on_write` writes files that hold a changed row again, and every "
-        "engine reads them. Left out: `copy_on_write`.",
+        description="With `upsert` and `history`: `copy_on_write` writes files that hold a changed row "
+        "again, and every engine reads them. `merge_on_read` marks the rows in deletion vectors, which costs "
+        "far less for scattered keys, needs readers of protocol 3, and is for tables on a disk. Left out: "
+        "`copy_on_write`.",
+    )
+    track: ColumnNames | None = Field(
+        default=None,
+        description="With `history`: the columns whose values begin a new interval. Left out: all but keys, "
+        "`sequence_by` and `track_except`.",
+        examples=[["name", "address"]],
+    )
+    track_except: ColumnNames = Field(
+        default=(),
+        description="With `history`: columns whose values begin no new interval; the row has the newest.",
+        examples=["last_seen"],
+    )
+    valid_from: ColumnName = Field(
+        default="valid_from",
+        description="With `history`: the column that says from where in the sequence on a row holds.",
+    )
+    valid_to: ColumnName = Field(
+        default="valid_to",
+        description="With `history`: the column that says where in the sequence a row ends to hold; null: it "
+        "holds.",
+    )
+    is_current: ColumnName | None = Field(
+        default=None,
+        description="With `history`: a further column that says whether a row holds, as true or false.",
+        examples=["is_current"],
     )
     within: Within | None = Field(
         default=None,
@@ -304,6 +334,14 @@ class Table(Section):
     def reshapes(self) -> bool:
         """Whether the columns of the table are others than those of its events."""
         return self.select is not None or self.python is not None
+
+    @property
+    def interval(self) -> dict[str, str]:
+        """The columns that `mode: history` makes, with the option that names each; otherwise none."""
+        if self.mode != "history":
+            return {}
+        current = {self.is_current: "is_current"} if self.is_current else {}
+        return {self.valid_from: "valid_from", self.valid_to: "valid_to"} | current
 
     @property
     def neighbour(self) -> str:

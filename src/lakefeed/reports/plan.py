@@ -28,6 +28,7 @@ from lakefeed.reports.warnings import Warnings
 from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
+from lakefeed.tables.log.vector import PROPERTY
 from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.schema import additions
 from lakefeed.tables.table import LakeTable
@@ -286,7 +287,7 @@ def _plan_creation(handle: TableHandle, plan: PlannedTable, new: pa.Schema | Non
     if not handle.spec.create:
         plan.refused = f"there is no Delta table at {handle.path} and `create` is false"
         return
-    plan.action, plan.properties = "create", dict(handle.spec.properties)
+    plan.action, plan.properties = "create", _wanted_properties(handle)
     declared = handle.spec.declared
     columns = merge_fields(declared or (), new or ())
     plan.inferred = declared is None or new is not None
@@ -306,9 +307,15 @@ def _merged(samples: list[SampleOutcome]) -> pa.Schema | None:
 
 
 def _changed(handle: TableHandle, table: LakeTable) -> dict[str, str]:
-    assert handle.spec is not None
     have = table.properties
-    return {key: value for key, value in handle.spec.properties.items() if have.get(key) != value}
+    return {key: value for key, value in _wanted_properties(handle).items() if have.get(key) != value}
+
+
+def _wanted_properties(handle: TableHandle) -> dict[str, str]:
+    """What the file asks for, and what follows from it."""
+    assert handle.spec is not None
+    vectors = {PROPERTY: "true"} if handle.spec.updates == "merge_on_read" else {}
+    return {**handle.spec.properties, **vectors}
 
 
 def _added(table: LakeTable, columns: list[pa.Field]) -> list[str]:

@@ -11,6 +11,7 @@ from deltalake.exceptions import CommitFailedError
 
 from lakefeed.columns.column_types import DEEPEST, JSON, depth, meant, meant_text, type_text
 from lakefeed.errors import Conflict, TableError
+from lakefeed.tables.allow_vectors import set_properties
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
 
 _ALTER_ATTEMPTS = 10
@@ -166,6 +167,10 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], commit_info: Ma
 
 
 def _set_properties(table: LakeTable, changed: dict[str, str], commit_info: Mapping[str, object]) -> bool:
+    if table.has_vectors:
+        # delta-rs would add features to such a table that nobody asked for.
+        return set_properties(table, changed, commit_info)
+
     def alter(delta: DeltaTable) -> None:
         delta.alter.set_table_properties(
             changed,

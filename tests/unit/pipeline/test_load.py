@@ -76,7 +76,7 @@ htpp: {listen: here}
         "shop.yaml:22: tables.clicks.commit_retries: expected a number of at least 0, got -1",
         "shop.yaml:23: tables.clicks.max_rows_per_file: expected a whole number, got 'abc'",
         "shop.yaml:24: tables.clicks.properties.delta.enableDeletionVectors: refused: deletion vectors are "
-        "not readable by every engine",
+        "not readable by every engine; use `updates: merge_on_read`",
         f"shop.yaml:26: tables.again.path: '{Path.cwd()}/lake/clicks' is the path of table 'clicks' already; "
         "each needs its own",
         "shop.yaml:27: tables.again.from: names 'clicks' twice",

@@ -209,6 +209,7 @@ def _column_clashes(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     seen: dict[str, str] = {}
     made = {column.casefold(): "metadata" for column in table.metadata.schema.names}
     made |= {RESCUED: "evolve"} if table.rescues else {}
+    made |= {column.casefold(): option for column, option in table.interval.items()}
     for key in table.columns or ():
         if key.casefold() in seen:
             message = f"differs from '{seen[key.casefold()]}' only in case; engines treat both as one column"

@@ -14,7 +14,7 @@ from lakefeed.columns.names import PipelineName
 from lakefeed.pipeline.connectors import Connector, SourceField
 from lakefeed.pipeline.loading.graph import feeding_tables, tables_read
 from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline
-from lakefeed.pipeline.options.changes import ColumnNames
+from lakefeed.pipeline.options.changes import INTERVAL, ColumnNames
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
@@ -61,7 +61,9 @@ class TableOutline:
     evolve_rules: frozenset[str] = frozenset()
     """The rules of `evolve` that are given."""
     keyed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The columns that `keys`, `sequence_by` and `within` name."""
+    """The columns that `keys`, `sequence_by`, `track`, `track_except` and `within` name."""
+    interval: Mapping[str, str] = field(default_factory=dict)
+    """The columns that `history` makes, and the option that names each."""
 
     @property
     def reshapes(self) -> bool:
@@ -164,6 +166,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         _valid(_QUERY, table.get("query")),
         _evolve_rules(table.get("evolve")),
         _keyed_by(table),
+        _interval(table),
     )
 
 
@@ -172,9 +175,17 @@ def _evolve_rules(given: object) -> frozenset[str]:
 
 
 def _keyed_by(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    named = {option: _valid(_NAMES, table.get(option)) or () for option in ("keys", "sequence_by")}
+    options = ("keys", "sequence_by", "track", "track_except")
+    named = {option: _valid(_NAMES, table.get(option)) or () for option in options}
     column = _mapping(table.get("within")).get("column")
     return named | {"within": (column,) if isinstance(column, str) else ()}
+
+
+def _interval(table: Mapping[str, Any]) -> dict[str, str]:
+    if table.get("mode") != "history":
+        return {}
+    names = {option: table.get(option, default) for option, default in INTERVAL.items()}
+    return {name: option for option, name in names.items() if isinstance(name, str)}
 
 
 def _column(name: str, text: object) -> pa.Field | None:

@@ -14,16 +14,22 @@ from lakefeed.pipeline.section import Section
 from lakefeed.text import did_you_mean
 from lakefeed.units import Duration
 
-Mode = Literal["append", "overwrite", "upsert", "deduplicate"]
-Updates = Literal["copy_on_write"]
+Mode = Literal["append", "overwrite", "upsert", "history", "deduplicate"]
+Updates = Literal["copy_on_write", "merge_on_read"]
 
+_OF_CHANGES = frozenset(
+    ("sequence_by", "delete_when", "truncate_when", "ignore_nulls", "tombstones", "updates")
+)
 KEYED: Mapping[str, frozenset[str]] = {
-    "upsert": frozenset(
-        ("sequence_by", "delete_when", "truncate_when", "ignore_nulls", "tombstones", "updates")
-    ),
+    "upsert": _OF_CHANGES,
+    "history": _OF_CHANGES | {"track", "track_except", "valid_from", "valid_to", "is_current"},
     "deduplicate": frozenset(("within",)),
 }
 """The modes that go by `keys`, and the other options of each."""
+
+
+INTERVAL: Mapping[str, str | None] = {"valid_from": "valid_from", "valid_to": "valid_to", "is_current": None}
+"""The options that name columns which `history` makes, with the names that they have by default."""
 
 
 def _as_list(value: Any) -> Any:
@@ -90,7 +96,7 @@ def column_problems(
             known = columns.get(name)
             if name not in columns:
                 yield option, f"the table has no column '{name}'{did_you_mean(name, columns)}"
-            elif known is not None and (problem := _PROBLEMS[option](known.type)):
+            elif known is not None and option in _PROBLEMS and (problem := _PROBLEMS[option](known.type)):
                 yield option, f"column '{name}': {problem}"
 
 
@@ -101,5 +107,9 @@ def option_problems(mode: str, given: Collection[str]) -> Iterator[tuple[str, st
         if option in given and mode not in modes:
             wanted = " or ".join(f"`mode: {one}`" for one in modes)
             yield option, f"has an effect only with {wanted}; add that, or remove this"
+    if mode == "history" and "sequence_by" not in given:
+        yield "sequence_by", "required with `mode: history`, but missing: intervals begin and end with it"
+    if mode == "history" and "track" in given and "track_except" in given:
+        yield "track_except", "has no effect beside `track`; remove one of them"
     if mode in KEYED and "shuffle_by_partition" in given:
         yield "shuffle_by_partition", f"has no effect with `mode: {mode}`, as one process writes its files"

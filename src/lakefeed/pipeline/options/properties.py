@@ -16,7 +16,10 @@ _REFUSED: dict[str, tuple[str, str]] = {
         "refused: positions in the table's log would expire, and events be repeated after a long pause",
     ),
     "delta.columnmapping.mode": ("none", f"refused: column mapping is {_UNREADABLE}"),
-    "delta.enabledeletionvectors": ("false", f"refused: deletion vectors are {_UNREADABLE}"),
+    "delta.enabledeletionvectors": (
+        "false",
+        f"refused: deletion vectors are {_UNREADABLE}; use `updates: merge_on_read`",
+    ),
     "delta.enabletypewidening": ("false", f"refused: type widening is {_UNREADABLE}"),
     "delta.enablerowtracking": (
         "false",

@@ -132,7 +132,7 @@ def _named_positions(info: dict[str, Any]) -> set[str]:
     text = info.get("lakefeed")
     commit_info = json.loads(text) if isinstance(text, str) else {}
     match commit_info.get("kind"):
-        case "rows" | "overwrite" | "position" | "upsert" | "deduplicate":
+        case "rows" | "overwrite" | "position" | "upsert" | "history" | "deduplicate":
             head = f"{commit_info['pipeline']}/{commit_info['source']}"
             return {f"{head}/{partition}" for partition in commit_info["ranges"]}
         case "refresh":

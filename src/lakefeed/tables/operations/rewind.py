@@ -24,6 +24,7 @@ _OWN_KINDS = (
     "rows",
     "overwrite",
     "upsert",
+    "history",
     "deduplicate",
     "end",
     "refresh",

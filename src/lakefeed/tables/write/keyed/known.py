@@ -1,0 +1,191 @@
+"""The history of some keys as one version of a table has it, and what is remembered beside the table.
+
+Only intervals that end at the first change of a key or behind it are read: what was over before stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lakefeed.columns.staged import DELETE, OFFSET, PARTITION, TRUNCATE
+from lakefeed.tables.data_files import data_files, read_rows
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed import HistoryRules
+from lakefeed.tables.write.keyed.fold import ops
+from lakefeed.tables.write.keyed.intervals import IMPLIED, IN_TABLE, NEW, REMEMBERED, Points, joined
+from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
+from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
+
+_NOBODY = np.iinfo(np.int64).max
+
+
+@dataclass
+class KnownRows:
+    """Rows of the table that the changes may be about."""
+
+    numbers: Numbers
+    begins: Numbers
+    ends: Numbers
+    """-1 for an open interval."""
+    match: Numbers
+    places: Numbers
+
+
+@dataclass
+class Known:
+    """What the changes of a batch are to be compared with."""
+
+    table: LakeTable
+    changes: pa.Table
+    rules: HistoryRules
+    remembered: pa.Table
+    """Rows of the table without the columns of the interval, and what each does; the newest last."""
+    index: KeyIndex = field(init=False)
+    found: Found = field(init=False)
+    times: pa.Table = field(init=False)
+    """The time of every rank that an interval may have."""
+    values: pa.Table = field(init=False)
+    """All rows that have values of points: those of the table, remembered ones, changes."""
+
+    def __post_init__(self) -> None:
+        """Read all that matters."""
+        self.body = self.rules.body(self.table.schema)
+        kinds = ops(self.changes)
+        self.new = taken(self.changes, np.flatnonzero(kinds != TRUNCATE))
+        self.truncations = taken(self.changes, np.flatnonzero(kinds == TRUNCATE))
+        self._find()
+        self._read()
+
+    def _find(self) -> None:
+        """The keys that the changes are about, of which a truncation makes all, and where they lie."""
+        names = list(self.rules.keys)
+        keys = self.new.select(names)
+        if self.truncations.num_rows:
+            own = pa.schema([self.table.schema.field(name).with_nullable(True) for name in names])
+            there = pa.Table.from_batches(read_rows(self.table, data_files(self.table), own), own)
+            keys = pa.concat_tables([keys.cast(own), there]).combine_chunks()
+        self.index = KeyIndex(keys, names)
+        self.found = find(self.table, keys, self.index)
+
+    def _read(self) -> None:
+        """Read the intervals of these keys, rank all times, and read the rows that matter in full."""
+        rules, matches = self.rules, self.found.matches
+        schema = pa.schema(
+            [self.table.schema.field(rules.valid_from), self.table.schema.field(rules.valid_to)]
+        )
+        parts = [rows_at(self.table, match.file, match.places, schema) for match in matches]
+        spans = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+        known, stones = self._remembered()
+        begin, end = (rules.times(spans.column(at)) for at in (0, 1))
+        everything = [begin, end, *map(rules.sequence, (known, stones, self.truncations, self.new))]
+        self.times = pa.concat_tables(everything).combine_chunks()
+        ranked = ranks(*everything)
+        open_ended = one_array(spans.column(1)).is_null().to_numpy(zero_copy_only=False)
+        numbers = _concat([match.numbers for match in matches])
+        first = self._first(ranked[5], ranked[4])
+        ends = np.where(open_ended, -1, ranked[1])
+        kept = open_ended | (ends >= first[numbers])
+        which = np.repeat(np.arange(len(matches)), [len(match.places) for match in matches])
+        places = _concat([match.places for match in matches])
+        self.rows = KnownRows(numbers[kept], ranked[0][kept], ends[kept], which[kept], places[kept])
+        self._known, self._known_times = known, ranked[2]
+        self._floors = np.unique(np.concatenate([ranked[3], ranked[4]]))
+        self._new_times, self._first_times = ranked[5], first
+        self.known_floors, self.own_floors = ranked[3], ranked[4]
+        full = [
+            rows_at(self.table, match.file, self.rows.places[self.rows.match == at], self.body)
+            for at, match in enumerate(matches)
+        ]
+        bodies = [*full, known.select(self.body.names), self.new.select(self.body.names)]
+        nullable = pa.schema([one.with_nullable(True) for one in self.body])
+        self.values = pa.concat_tables(
+            [nullable.empty_table(), *(_as(one, nullable) for one in bodies)]
+        ).combine_chunks()
+
+    def _remembered(self) -> tuple[pa.Table, pa.Table]:
+        """What is remembered of these keys, and truncations."""
+        truncates = ops(self.remembered) == TRUNCATE
+        own = (self.index.find(self.remembered) >= 0) & ~truncates
+        return taken(self.remembered, np.flatnonzero(own)), taken(self.remembered, np.flatnonzero(truncates))
+
+    def _first(self, times: Numbers, truncations: Numbers) -> Numbers:
+        """By key: the time of the first change."""
+        first = np.full(len(self.index), truncations.min(initial=_NOBODY), np.int64)
+        np.minimum.at(first, self.index.find(self.new), times)
+        return first
+
+    def points(self) -> Points:
+        """All that is known of these keys, and the changes."""
+        rows = self.rows
+        count, known = len(rows.numbers), self._known.num_rows
+        table = _of(rows.numbers, rows.begins, IN_TABLE, np.zeros(count, np.bool_), np.arange(count))
+        closed = rows.ends >= 0
+        implied = _of(rows.numbers[closed], rows.ends[closed], IMPLIED, np.ones(closed.sum(), np.bool_))
+        place = np.arange(known)
+        memory = _of(
+            self.index.find(self._known),
+            self._known_times,
+            REMEMBERED,
+            ops(self._known) == DELETE,
+            count + place,
+            place,
+        )
+        (order,) = ranks(self.new.select([PARTITION, OFFSET]))
+        deletes = ops(self.new) == DELETE
+        at = count + known + np.arange(self.new.num_rows)
+        new = _of(self.index.find(self.new), self._new_times, NEW, deletes, at, order)
+        floors = self._floor_points()
+        old = joined([table, memory, floors])
+        # Where another interval begins, nothing was deleted.
+        implied = implied.chosen(~np.isin(self.pairs(implied), self.pairs(old)))
+        since = self._first_times.copy()
+        np.minimum.at(since, rows.numbers, rows.begins)
+        every = joined([table, implied, memory, floors, new])
+        return every.chosen(every.times >= since[every.numbers])
+
+    def _floor_points(self) -> Points:
+        """A truncation deletes every key."""
+        keys, floors = len(self.index), self._floors
+        numbers, times = np.repeat(np.arange(keys), len(floors)), np.tile(floors, keys)
+        own = np.isin(times, self.own_floors) & ~np.isin(times, self.known_floors)
+        points = _of(numbers, times, REMEMBERED, np.ones(len(times), np.bool_))
+        # Nobody has to remember it key by key.
+        return Points(
+            points.numbers, points.times, np.where(own, NEW, REMEMBERED), points.deleted, points.values,
+            np.full(len(times), -1, np.int64),
+        )  # fmt: skip
+
+    def pairs(self, points: Points) -> Numbers:
+        """One number for the key and the time of each point."""
+        pairs: Numbers = points.numbers * (self.times.num_rows + 1) + points.times
+        return pairs
+
+
+def _of(
+    numbers: Numbers,
+    times: Numbers,
+    layer: int,
+    deleted: Mask,
+    values: Numbers | None = None,
+    order: Numbers | None = None,
+) -> Points:
+    count = len(numbers)
+    return Points(
+        numbers,
+        times,
+        np.full(count, layer, np.int64),
+        deleted,
+        np.full(count, -1, np.int64) if values is None else values,
+        np.zeros(count, np.int64) if order is None else order,
+    )
+
+
+def _concat(parts: list[Numbers]) -> Numbers:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays([rows.column(one.name).cast(one.type) for one in schema], schema=schema)
