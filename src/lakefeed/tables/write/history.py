@@ -1,7 +1,7 @@
 """History: every state of a row is in the table, each with the interval of the sequence in which it held.
 
 Intervals are half open, `[valid_from, valid_to)`, and an open one has no end. Changes may come late: the
-table is what it would be if all of them had come in order. See `lakefeed.tables.write.keyed.intervals`.
+table is what it would be if all of them had come in order. See `lakefeed.tables.write.intervals.points`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from lakefeed.columns.staged import OFFSET, OP, PARTITION
 from lakefeed.errors import TableError
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.intervals.decision import decide
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.decision import Decision
 from lakefeed.tables.write.keyed.layout import Layout
-from lakefeed.tables.write.keyed.past import decide
 from lakefeed.tables.write.keyed.staged import read_staged
 from lakefeed.tables.write.keyed.tombstones import DELETED_AT, Tombstones
 from lakefeed.tables.write.mode import Change

@@ -14,10 +14,8 @@ import pyarrow as pa
 
 from lakefeed.columns.staged import DELETE, OFFSET, OP, PARTITION, TRUNCATE, UPSERT
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.keyed import HistoryRules
-from lakefeed.tables.write.keyed.decision import Decision
-from lakefeed.tables.write.keyed.fold import silences
-from lakefeed.tables.write.keyed.intervals import (
+from lakefeed.tables.write.intervals.known import Known
+from lakefeed.tables.write.intervals.points import (
     IMPLIED,
     NEW,
     REMEMBERED,
@@ -27,8 +25,10 @@ from lakefeed.tables.write.keyed.intervals import (
     runs,
     sources,
 )
+from lakefeed.tables.write.keyed import HistoryRules
+from lakefeed.tables.write.keyed.decision import Decision
+from lakefeed.tables.write.keyed.fold import silences
 from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array, ranks, taken
-from lakefeed.tables.write.keyed.known import Known
 from lakefeed.tables.write.keyed.layout import Edit
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from lakefeed.columns.staged import DELETE, OFFSET, PARTITION, TRUNCATE
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.intervals.points import IMPLIED, IN_TABLE, NEW, REMEMBERED, Points, joined
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.fold import ops
-from lakefeed.tables.write.keyed.intervals import IMPLIED, IN_TABLE, NEW, REMEMBERED, Points, joined
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
 from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
 
