@@ -23,6 +23,7 @@ from lakefeed.sources.delta.place import MOST_ROWS, MOST_VERSIONS, Place, versio
 from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.sources.delta.way import way
 from support.ledger import table_ids
+from support.vectors import allow, mark_everywhere
 
 
 def append(table: Path, ids: Iterable[int], **columns: Any) -> None:
@@ -234,6 +235,33 @@ def test_tables_that_read_different_snapshots_are_read_apart_and_come_together(
 
     assert copied(tmp_path) == copied(tmp_path, "late") == list(range(70))
     assert verify(both).sound
+
+
+def test_rows_that_a_deletion_vector_deletes_are_left_out(tmp_path: Path) -> None:
+    append(tmp_path / "orders", range(30))
+    allow(tmp_path / "orders")
+    mark_everywhere(tmp_path / "orders", [0, 7, 8, 29])
+    pipeline = copying(tmp_path, ", flush: {rows: 8}")
+    (told,) = status(pipeline).tables
+
+    run_inline(pipeline)
+
+    assert told.lag == 26
+    assert copied(tmp_path) == [one for one in range(30) if one not in (0, 7, 8, 29)]
+    (found,) = verify(pipeline).tables
+    assert found.notes == [
+        "orders/0: the snapshot of version 2 up to version 3: all 26 rows that orders has there"
+    ]
+
+
+def test_rows_deleted_in_a_vector_stop_the_source(tmp_path: Path) -> None:
+    append(tmp_path / "orders", range(30))
+    allow(tmp_path / "orders")
+    run_inline(copying(tmp_path))
+    mark_everywhere(tmp_path / "orders", [3])
+
+    with pytest.raises(SourceError, match=r"version 2 of .* changes or deletes rows that were read"):
+        run_inline(copying(tmp_path))
 
 
 def test_older_files_lack_newer_columns_also_inside_of_structs(tmp_path: Path) -> None:

@@ -124,6 +124,14 @@ def test_silver_waits_for_a_bronze_that_is_not_there_yet(tmp_path: Path) -> None
             r"tables.c.from: 'bronze' has a `route`, so its rows lie in many tables",
         ),
         (
+            "bronze: {path: a, from: events, mode: overwrite}\n  c: {path: c, from: bronze}",
+            r"tables.c.from: 'bronze' has `mode: overwrite`, which changes rows that are there",
+        ),
+        (
+            "bronze: {path: a, query: SELECT 1}\n  c: {path: c, from: bronze}\n  d: {path: d, from: events}",
+            r"tables.c.from: 'bronze' has a `query`, which replaces all its rows",
+        ),
+        (
             "bronze: {path: a, from: events}\n  c: {path: c, from: bronze, streams: [x]}",
             r"tables.c.streams: source 'bronze' has no streams",
         ),

@@ -95,13 +95,27 @@ def _misfit_inputs(outline: Outline) -> Iterator[FieldProblem]:
         yield FieldProblem(("tables", circle[0], "from"), message)
     for name, names in wanted.items():
         for source in names:
-            fed_by = outline.tables[outline.reads[source]] if source in outline.reads else None
-            if fed_by and fed_by.route:
-                message = (
-                    f"'{source}' has a `route`, so its rows lie in many tables. Feed this table from the "
-                    f"source of '{source}', or from one of these tables by a source with `type: delta`"
-                )
-                yield FieldProblem(("tables", name, "from"), message)
+            is_table = source in outline.reads and source not in (outline.sources or ())
+            reason = _why_not_feeding(source, outline.tables[source]) if is_table else None
+            if reason:
+                yield FieldProblem(("tables", name, "from"), reason)
+
+
+def _why_not_feeding(name: str, table: TableOutline) -> str | None:
+    """Why a table cannot feed others: only what is appended to one table can be followed."""
+    if table.route:
+        return (
+            f"'{name}' has a `route`, so its rows lie in many tables. Feed this table from the source of "
+            f"'{name}', or from one of these tables by a source with `type: delta`"
+        )
+    if table.query:
+        return f"'{name}' has a `query`, which replaces all its rows; use it in a `query` of this table"
+    if table.mode in ("overwrite", "upsert", "history"):
+        return (
+            f"'{name}' has `mode: {table.mode}`, which changes rows that are there; only appended rows can "
+            f"be followed. Feed this table from the source of '{name}', or use it in a `query`"
+        )
+    return None
 
 
 def _strangers_in_tests(outline: Outline) -> Iterator[FieldProblem]:

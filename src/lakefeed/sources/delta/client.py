@@ -116,7 +116,7 @@ class DeltaClient(SourceClient):
                 pieces = list(self._pieces(Place.of(at), Place.of(ends[name])))
                 if any(isinstance(piece, int) for piece in pieces):
                     return None
-                found[name] = sum(piece.rows for piece in pieces if isinstance(piece, Piece))
+                found[name] = sum(self._history.live(piece) for piece in pieces if isinstance(piece, Piece))
         except (DataLoss, TableError):
             return None
         return found
@@ -273,14 +273,14 @@ class DeltaClient(SourceClient):
         rows = unknown = known = 0
         if not start.past:
             snapshot = history.known_snapshot(start.version)
-            rows = sum(piece.rows for piece in _parts(snapshot, start, end)) if snapshot else 1
+            rows = sum(piece.live for piece in _parts(snapshot, start, end)) if snapshot else 1
         for number in found:
             news = history.known(number)
             if news is None:
                 unknown += 1
                 continue
             known += 1
-            own = sum(piece.rows for piece in _parts(news, start, end))
+            own = sum(piece.live for piece in _parts(news, start, end))
             rows += max(own, 1) if self._stops(news) else own
         return rows + unknown * (max(1, rows // known) if known else 1)
 

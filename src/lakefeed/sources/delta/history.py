@@ -16,6 +16,7 @@ from lakefeed.stores import store_errors, store_path
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.entry import Entry, read_entry
 from lakefeed.tables.log.log import Log
+from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.log.write import footprint
 
 
@@ -134,9 +135,16 @@ class History:
             # Checkpoints have files in any order; this one is the same at every start.
             files.sort(key=lambda file: (file.modified, file.path))
             pieces = tuple(self._pieces(files, Place(False, version)))
-            rows = sum(piece.rows for piece in pieces)
+            rows = sum(piece.live for piece in pieces)
             self._snapshots[version] = News(pieces, self.shape(version).schema, rows)
         return self._snapshots[version]
+
+    def live(self, piece: Piece) -> int:
+        """How many rows of a piece are read, to the row."""
+        if piece.vector is None or piece.rows == (piece.of or piece.rows):
+            return piece.live
+        deleted = read_vector(self.store, piece.vector)
+        return piece.rows - int(((deleted >= piece.first) & (deleted < piece.first + piece.rows)).sum())
 
     def known_snapshot(self, version: int) -> News | None:
         """All rows of a version, where somebody has asked for them before."""
@@ -146,7 +154,7 @@ class History:
         added = [file for file in entry.adds if file.data_change]
         removed = [file for file in entry.removes if file.data_change]
         pieces = tuple(self._pieces(added, version_start(entry.version)))
-        rows = sum(piece.rows for piece in pieces)
+        rows = sum(piece.live for piece in pieces)
         stops = str(entry.info.get("operation", "a commit")) if removed else None
         schema = self.shape(entry.version).schema if pieces else ""
         return News(pieces, schema, rows, stops, only_deletes=bool(removed) and not added)
@@ -154,17 +162,13 @@ class History:
     def _pieces(self, files: Sequence[DataFile], at: Place) -> Iterator[Piece]:
         row = 0
         for file in files:
-            if file.vector:
-                raise TableError(
-                    f"{store_path(self.store)}: {file.path} has a deletion vector, which is not read yet.\n"
-                    "Purge them with the engine that wrote them (REORG TABLE ... APPLY (PURGE))."
-                )
             if "://" in file.path or file.path.startswith(("/", "file:")):
                 raise TableError(
                     f"{store_path(self.store)}: {file.path} lies outside of the table, as in a shallow "
                     "clone, which is not read."
                 )
-            rows = self._footer_rows(file) if file.rows is None else file.rows
+            # Deleted rows keep their numbers, so that a vector that comes later moves no place.
+            rows = self._footer_rows(file) if file.rows is None else file.rows + file.deleted
             if row + rows >= MOST_ROWS:
                 raise TableError(
                     f"{store_path(self.store)}: {at} has more than {MOST_ROWS:,} rows, too many to be "
@@ -172,7 +176,7 @@ class History:
                 )
             if rows:
                 place = Place(at.past, at.version, row)
-                yield Piece(place, file.path, rows, file.size, file.partition, file.modified)
+                yield Piece(place, file.path, rows, file.size, file.partition, file.modified, file.vector)
             row += rows
 
     def _footer_rows(self, file: DataFile) -> int:

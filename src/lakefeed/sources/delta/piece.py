@@ -8,6 +8,7 @@ from typing import Any
 
 from lakefeed.sources.delta.place import Place
 from lakefeed.tables.log.data_file import Partition
+from lakefeed.tables.log.vector import DeletionVector
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,18 @@ class Piece:
     partition: Partition
     modified: int
     """When the file was written, in milliseconds since 1970: the time of its rows."""
+    vector: DeletionVector | None = None
+    """Which rows of the file are deleted. They are counted in `rows`, and nobody reads them."""
     first: int = 0
+    of: int = 0
+    """The rows of the whole file, where this is a part of it."""
+
+    @property
+    def live(self) -> int:
+        """The rows that are read; of a part of a file with deleted rows, about so many."""
+        if self.vector is None:
+            return self.rows
+        return self.rows - round(self.vector.cardinality * self.rows / (self.of or self.rows))
 
     @property
     def end(self) -> Place:
@@ -36,7 +48,8 @@ class Piece:
         rows -= before
         share = self.size if rows == self.rows else self.size * rows // self.rows
         place = replace(self.place, row=self.place.row + before)
-        return replace(self, place=place, rows=rows, size=share, first=self.first + before)
+        whole = self.of or self.rows
+        return replace(self, place=place, rows=rows, size=share, first=self.first + before, of=whole)
 
     def _rows_before(self, place: Place) -> int:
         if place <= self.place:
@@ -54,6 +67,7 @@ class Piece:
             "size": self.size,
             "partition": dict(self.partition),
             "modified": self.modified,
+            "vector": self.vector.action if self.vector else None,
         }
 
     @classmethod
@@ -67,6 +81,7 @@ class Piece:
             given["size"],
             partition,
             given["modified"],
+            DeletionVector.of(given["vector"]),
             given["first"],
         )
 

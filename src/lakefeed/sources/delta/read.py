@@ -17,6 +17,8 @@ from lakefeed.errors import DataLoss, SourceError, SourceUnavailable, StoreUnava
 from lakefeed.events import ORIGIN, Events, OffsetRange
 from lakefeed.sources.delta.piece import Piece
 from lakefeed.stores import open_store, store_errors
+from lakefeed.tables.log.roaring import Positions
+from lakefeed.tables.log.vector import read_vector
 
 if TYPE_CHECKING:
     from lakefeed.sources.delta.source import DeltaSource
@@ -27,19 +29,19 @@ _PHYSICAL = b"delta.columnMapping.physicalName"
 
 
 class RowEvents(Events):
-    """Rows of one piece of a file, whose places follow on each other."""
+    """Rows of one piece of a file, each with its place."""
 
-    def __init__(self, columns: pa.RecordBatch, first: int, modified: int) -> None:
+    def __init__(self, columns: pa.RecordBatch, offsets: Positions, modified: int) -> None:
         self.columns = columns
-        self._first, self._modified = first, modified
+        self._offsets, self._modified = offsets, modified
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """The place of each row, and when its file was written."""
-        indexes = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
-        count = len(indexes)
+        offsets = self._offsets if rows is None else self._offsets[np.asarray(rows, np.int64)]
+        count = len(offsets)
         known = {
             "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-            "offset": pa.array(indexes + self._first),
+            "offset": pa.array(offsets),
             "timestamp": pa.repeat(pa.scalar(self._modified * 1000, pa.int64()), count).cast(
                 ORIGIN.field("timestamp").type
             ),
@@ -92,9 +94,16 @@ def _rows(source: DeltaSource, store: pafs.FileSystem, piece: Piece, schema: pa.
                 pa.BufferReader(stream.read_buffer()) if small else stream, coerce_int96_timestamp_unit="us"
             )
             at = piece.place.offset
+            deleted = read_vector(store, piece.vector) if piece.vector else None
             for batch in _cut_out(file, piece, use_threads=not small):
-                yield RowEvents(conformed(batch, schema, dict(piece.partition)), at, piece.modified)
+                offsets = np.arange(at, at + batch.num_rows)
                 at += batch.num_rows
+                if deleted is not None:
+                    # The place of a row is its number in the file, from where the piece begins.
+                    kept = ~np.isin(offsets - piece.place.offset + piece.first, deleted)
+                    batch, offsets = batch.filter(pa.array(kept)), offsets[kept]
+                if len(offsets):
+                    yield RowEvents(conformed(batch, schema, dict(piece.partition)), offsets, piece.modified)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             reason = (str(error).splitlines() or ["no reason given"])[0][:120]
             raise SourceError(
