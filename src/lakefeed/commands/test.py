@@ -38,7 +38,7 @@ def test(
             f"{file}: there are no tests.\nAdd some under `tests` in the file, or in {companion_of(file)}."
         )
     verdicts = []
-    for verdict in check(pipeline, spark=spark):
+    for verdict in check(pipeline, spark=spark, starting=_say):
         verdicts.append(verdict)
         if not as_json:
             _print(verdict)
@@ -48,6 +48,10 @@ def test(
     else:
         typer.echo(f"{len(verdicts) - failed} passed, {failed} failed")
     raise typer.Exit(3 if failed else 0)
+
+
+def _say(why: str) -> None:
+    typer.echo(f"starting Spark: {why}", err=True)
 
 
 def _print(verdict: Verdict) -> None:

@@ -41,15 +41,25 @@ class Evolution:
         self._asked_at = 0
 
     def apply(
-        self, table: TableId, proposal: pa.Schema, client: SourceClient, start: Offsets, batches: int
+        self,
+        table: TableId,
+        proposal: pa.Schema,
+        client: SourceClient,
+        start: Offsets,
+        batches: int,
+        returned: pa.Schema | None = None,
     ) -> None:
-        """Change one table; `start` is where the batch began, `batches` how many were committed so far."""
-        self._refuse_to_be_asked_again(table, proposal, batches)
+        """Change one table; `start` is where the batch began, `batches` how many were committed so far.
+
+        `returned` are columns that a function of the user's has returned.
+        """
+        asked = pa.schema([*proposal, *(returned or ())])
+        self._refuse_to_be_asked_again(table, asked, batches)
         if table.table in self._assignments.routes:
             self._evolve_route(table, proposal, client, start)
         else:
-            self._evolve(self._tables.handles[table.table], proposal, client)
-        self._asked.setdefault(table, []).append(proposal)
+            self._evolve(self._tables.handles[table.table], proposal, client, returned)
+        self._asked.setdefault(table, []).append(asked)
 
     def _refuse_to_be_asked_again(self, table: TableId, proposal: pa.Schema, batches: int) -> None:
         """Raise TableError when a table was changed, and events ask for the same again and again.
@@ -87,25 +97,39 @@ class Evolution:
             self._add(handle, route.without_made(proposal))
         return None
 
-    def _evolve(self, handle: TableHandle, proposal: pa.Schema, client: SourceClient) -> None:
+    def _evolve(
+        self,
+        handle: TableHandle,
+        proposal: pa.Schema,
+        client: SourceClient,
+        returned: pa.Schema | None = None,
+    ) -> None:
         events = handle.events()
         refuse_too_wide(handle.name, events, proposal)
         if not handle.exists:
-            columns, kept = handle.grown(proposal)
+            if handle.learn(proposal, returned):
+                # Its function has not returned anything yet.
+                return self._tell_inferred(handle, proposal)
+            columns, kept = handle.grown(proposal, returned)
             self._start_positions.create(
                 handle, columns, self._start_positions.begin(client, handle), client.marks(), kept
             )
             self._assignments.refusals.inferred(handle.name, proposal)
-            self._tell_inferred(handle, proposal)
-            return
+            return self._tell_inferred(handle, proposal)
         if events is not None and len(proposal):
             refuse_new_columns(handle, proposal)
-        self._add(handle, proposal)
+        if (
+            returned is not None
+            and handle.shaping
+            and handle.shaping.returned(handle.shape, handle.columns())
+        ):
+            refuse_new_columns(handle, returned)
+        return self._add(handle, proposal, returned)
 
-    def _add(self, handle: TableHandle, proposal: pa.Schema) -> None:
+    def _add(self, handle: TableHandle, proposal: pa.Schema, returned: pa.Schema | None = None) -> None:
         commit_info = {"pipeline": self._tables.pipeline.name, "source": self._source, "kind": "evolve"}
         before = handle.table.schema
-        for text in additions(before, handle.add(proposal, commit_info)):
+        for text in additions(before, handle.add(proposal, commit_info, returned)):
             self._watch(TableChanged(handle.name, text))
         self._tell_inferred(handle, proposal)
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.assignment import Assignment, Assignments
-from lakefeed.engine.batch.committer import Committer, Outcome
+from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.limits import BatchLimits
+from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.evolution import Evolution
 from lakefeed.engine.faultpoints import passing
@@ -337,7 +338,8 @@ class Flow:
             if table.table in outcome.failures:
                 continue
             try:
-                self._evolution.apply(table, proposal, client, outcome.start, self.batches)
+                returned = outcome.returned.get(table)
+                self._evolution.apply(table, proposal, client, outcome.start, self.batches, returned)
             except TableError as error:
                 failures[table.table] = error
         self._bear(failures)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.assignment import Assignment, waiting
-from lakefeed.engine.batch.committer import Committer, Outcome
+from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.event_counter import EventCounter
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest
+from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan, spans, splits
 from lakefeed.engine.batch.shuffle import JoinTask, join_tasks, replaced
 from lakefeed.engine.faultpoints import passing

@@ -45,6 +45,8 @@ class TableProgress:
     jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
     open: dict[str, Span] = field(default_factory=dict)
+    taken: int = 0
+    """Events of `open` that a function of the user's has taken."""
     refused: int = 0
     """Events of `open` that became dead letters; those that were before are only among its letters."""
     expectations: Expectations = field(default_factory=dict)
@@ -85,7 +87,8 @@ class TableProgress:
         skipped = {name: span.skipped for name, span in self.open.items() if span.skipped}
         filtered = {name: span.filtered for name, span in self.open.items() if span.filtered}
         told = {"skipped": skipped, "filtered": filtered, "expectations": self.expectations}
-        return {key: counts for key, counts in told.items() if counts}
+        taken = {"taken": self.taken} if self.handle.python else {}
+        return {**{key: counts for key, counts in told.items() if counts}, **taken}
 
     def is_due(self) -> bool:
         """Whether a position without rows is to be recorded at this chance.
@@ -100,12 +103,13 @@ class TableProgress:
     def rest(self, *, idle: bool) -> None:
         """Take note of a commit, with rows or without."""
         self.open.clear()
-        self.refused = 0
+        self.refused = self.taken = 0
         self.expectations = {}
         self._chances, self._pause = 0, min(_LONGEST_PAUSE, 2 * self._pause) if idle else 1
 
-    def expected(self, counts: Expectations) -> None:
-        """Note what the rules of `expect` said of the rows of a batch."""
+    def expected(self, counts: Expectations, taken: int = 0) -> None:
+        """Note what the rules of `expect` said of a batch, and how many events a function has taken."""
+        self.taken += taken
         for rule, results in counts.items():
             known = self.expectations.setdefault(rule, {})
             for result, rows in results.items():

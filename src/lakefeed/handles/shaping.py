@@ -119,6 +119,12 @@ class Shaping:
             self._known = [*self._known[-3:], ((read, table), found)]
         if isinstance(found, SqlError):
             raise found
+        if found.needs_spark and self.spec.python:
+            # Several rows of an event would part on their way, and an event is taken whole.
+            raise TableError(
+                f"a table with `python` has no SQL that only Spark runs: {found.needs_spark}.\n"
+                "Give the function to one table, and the SQL to another that takes its rows with `from`."
+            )
         return found
 
     def condition(self, option: str, rows: pa.Schema | None) -> Expression | None:

@@ -27,6 +27,7 @@ class TableColumns:
         """What the table makes of its events; None for the table of dead letters."""
         self.events_of_route: pa.Schema | None = None
         """In a table of a route: the columns that are decoded for all of them."""
+        self._learned = pa.schema([])
 
     @property
     def shape(self) -> Shape | None:
@@ -108,7 +109,15 @@ class TableColumns:
         if shape and self.is_fed:
             made = {*self.made, *self.shaping.beside.names}
             own = pa.schema([meant(field) for field in shape.schema if field.name not in made])
-        return self.shaping.events(shape, own)
+        found = self.shaping.events(shape, own)
+        return merged(found, self._learned) if len(self._learned) else found
+
+    def learn(self, proposal: pa.Schema, returned: pa.Schema | None) -> bool:
+        """Remember columns of events while the table cannot be made: its function has returned nothing."""
+        if self.spec is None or not self.spec.python or returned is not None:
+            return False
+        self._learned = merged(self._learned, proposal)
+        return True
 
     def beginning(self) -> tuple[pa.Schema, dict[str, str]] | None:
         """The columns of a table that the file alone says, and the properties kept; None to be inferred."""

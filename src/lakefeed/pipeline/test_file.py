@@ -130,7 +130,10 @@ class ExpectedLetter(Section):
     """A record that must be refused. Only the keys that you give are compared."""
 
     code: str | None = Field(
-        default=None, description="The code, as the page of the format lists it.", examples=["bad_json"]
+        default=None,
+        description="The code: as the page of the format lists it, the name of the rule of `expect`, Spark's "
+        "error class, or the exception that `python` raised.",
+        examples=["bad_json"],
     )
     stage: str | None = Field(default=None, description="Where it was refused.", examples=["decode"])
     error: str | None = Field(
@@ -154,6 +157,13 @@ class ExpectedTable(Section):
     )
     dead_letters: tuple[ExpectedLetter, ...] = Field(
         default=(), description="The records that must be refused for this table."
+    )
+    filtered: int | None = Field(
+        default=None,
+        ge=0,
+        description="How many rows `where`, or a rule with `otherwise: drop`, must leave out. Left out: "
+        "not compared.",
+        examples=[1],
     )
 
 

@@ -200,7 +200,7 @@ class _Replay:
             if result.proposal is None:
                 self._land(rows, refused, result)
                 return
-            self._evolve(source, result.proposal)
+            self._evolve(source, result.proposal, result.returned)
         raise TableError(
             f"table {self._handle.name}: the dead letters still need new columns after several attempts."
         )
@@ -232,17 +232,20 @@ class _Replay:
             raise manifest.error
         return manifest.tables[self._handle.id]
 
-    def _evolve(self, source: str, proposal: pa.Schema) -> None:
+    def _evolve(self, source: str, proposal: pa.Schema, returned: pa.Schema | None) -> None:
         handle, name = self._handle, self._tables.pipeline.name
-        refuse_new_columns(handle, proposal)
+        for new in filter(None, (proposal, returned)):
+            refuse_new_columns(handle, new)
         refuse_too_wide(handle.name, handle.columns(), proposal)
         if self._dry_run:
             assert self._shape is not None
             before = self._shape.schema
-            added = missing_columns(before, stored(proposal))
-            self._shape = self._shape.with_columns(merge_proposals(before, pa.schema(added)))
+            columns, kept = handle.grown(proposal, returned)
+            added = missing_columns(before, stored(columns))
+            grown = self._shape.with_columns(merge_proposals(before, pa.schema(added)))
+            self._shape = replace(grown, properties={**grown.properties, **kept})
         else:
-            added = handle.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"})
+            added = handle.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"}, returned)
         self._report.new_columns += [f"{one.name} {type_text(one.type)}" for one in added]
 
     def _land(self, rows: pa.RecordBatch, refused: list[dict[str, Any]], result: TableManifest) -> None:
@@ -250,7 +253,9 @@ class _Replay:
         gone = {one["event"] for one in refused}
         good = rows.filter(pa.array([event not in gone for event in _events(rows)], pa.bool_()))
         self._report.rows += result.rows
-        self._report.left_out += good.num_rows - result.rows
+        if not self._handle.python:
+            # A function may make any number of rows of an event.
+            self._report.left_out += good.num_rows - result.rows
         if good.num_rows and not self._dry_run:
             self._commit(good, result)
 

@@ -37,7 +37,7 @@ class Rows:
 
     def origin(self) -> pa.RecordBatch:
         """Where each row came from."""
-        whole = len(self.indexes) == len(self.events)
+        whole = isinstance(self.indexes, range) and len(self.indexes) == len(self.events)
         return self.events.origin(None if whole else self.indexes)
 
     def of(self, batch: pa.RecordBatch) -> Rows:

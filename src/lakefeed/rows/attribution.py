@@ -90,6 +90,11 @@ def joined(pieces: Sequence[Sequence[int]]) -> Sequence[int]:
     return Searched(find, np.arange(starts[-1]))
 
 
+def told(indexes: Sequence[int]) -> Sequence[int]:
+    """The indexes of rows that are only counted; all of them the first one's where they would be searched."""
+    return [indexes[0]] * len(indexes) if isinstance(indexes, Searched) else indexes
+
+
 def rows_of(indexes: Sequence[int], events: Iterable[int]) -> list[int]:
     """The places of all rows that came from these events."""
     if isinstance(indexes, Searched):

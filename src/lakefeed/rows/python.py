@@ -64,13 +64,15 @@ class RunPython:
                 f"\nGive it another name with `rename`, or leave it out with `drop`."
             )
         calls = _Calls(self._name, self._call)
-        made, indexes, unknown = [], [], None
+        made, indexes, places, unknown = [], [], [], None
         refused: list[Refused] = []
         for piece in calls.pieces(_numbered(rows.batch)):
             fitted, own = self._fit(piece.batch), piece.indexes(rows.indexes)
+            gone = [one.index for one in fitted.refused]
             refused += [replace(one, index=int(own[one.index])) for one in fitted.refused]
             made.append(fitted.rows)
-            indexes.append(_kept(own, [one.index for one in fitted.refused]))
+            indexes.append(_kept(own, gone))
+            places.append(_kept(piece.indexes(range(rows.batch.num_rows)), gone))
             if fitted.unknown is not None:
                 unknown = merge_proposals(unknown, fitted.unknown) if unknown else fitted.unknown
         refused += [
@@ -79,7 +81,8 @@ class RunPython:
         ]
         # Nothing is left of rows that all raised, but the columns.
         batch = pa.concat_batches(made) if made else self._fit(rows.batch.slice(0, 0)).rows
-        return StepResult(Rows(batch, rows.events, joined(indexes)), refused, unknown=unknown)
+        done = Rows(batch, rows.events, joined(indexes), None, *_beside(rows, joined(places)))
+        return StepResult(done, refused, unknown=unknown)
 
     def _words(self, error: BaseException) -> str:
         text = str(error) or type(error).__name__
@@ -89,6 +92,12 @@ class RunPython:
 
 def _numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(EVENT, pa.array(np.arange(batch.num_rows, dtype=np.int32)))
+
+
+def _beside(rows: Rows, places: Sequence[int]) -> list[pa.Array | None]:
+    """What stands beside rows in a table of changes, for the rows that were made of those at these places."""
+    given = (rows.ops, rows.unchanged)
+    return [None if one is None else one.take(pa.array(list(places), pa.int64())) for one in given]
 
 
 def _kept(indexes: Sequence[int], gone: list[int]) -> Sequence[int]:
@@ -180,7 +189,10 @@ class _Calls:
         names = result.schema.names
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise TableError(f"{self.name} returned two columns '{twice}'.\nCorrect the function.")
+            raise TableError(
+                f"{self.name} returned two columns '{twice}'.\n"
+                "The batch has a column for each that `schema` declares; replace it with `set_column`."
+            )
         if at < 0:
             return plain(result, self.name), first, size, None
         numbers = result.column(at)

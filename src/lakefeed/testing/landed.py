@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,17 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.run_events import Watcher
+from lakefeed.engine.run_events import Watcher, unwatched
 from lakefeed.pipeline.options.route import Route
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline, Table
 from lakefeed.pipeline.test_file import Sample
 from lakefeed.run import run as run_watched
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
+from lakefeed.stores import open_store
+from lakefeed.tables.log.log import Log
+from lakefeed.tables.table import commit_info_of
+from lakefeed.testing.queries import queries_for, run_queries
 
 _TIMEOUT = 10.0
 """Seconds. In a folder of its own, a run has nothing to wait for."""
@@ -55,6 +59,12 @@ class Landed:
         letters = read_rows(str(self.folder / "dead_letters"))[1]
         return [letter for letter in letters if letter["table"] == table]
 
+    def filtered(self, table: str) -> int:
+        """How many events were left out of a table on purpose."""
+        log = Log.open(open_store(self.path(table), {}))
+        infos = [commit_info_of(entry.info) for entry in log.entries()] if log else []
+        return sum(sum(info.get("filtered", {}).values()) for info in infos)
+
 
 def run_samples(
     pipeline: Pipeline | str | Path,
@@ -63,20 +73,24 @@ def run_samples(
     *,
     spark: bool = False,
     watch: Watcher | None = None,
+    tables: Collection[str] | None = None,
 ) -> Landed:
     """Send events through a pipeline, given by source, as if they were all that its sources hold.
 
     Every table is made anew in `folder`, whatever its path in the file. With `spark` the run is one of
-    Structured Streaming, some seconds slower; else its tasks run in this process, without a JVM. `watch` gets
-    the events of the run. Raises what a run would raise.
+    Structured Streaming, some seconds slower; else its tasks run in this process, and Spark runs the queries
+    only. Of tables with a `query`, those among `tables` are computed, and what they read; left out: all.
+    `watch` gets the events of the run. Raises what a run would raise.
     """
     chosen = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_file(pipeline)
     unknown = sorted(set(events) - set(chosen.sources))
     if unknown:
         raise ValueError(f"the pipeline has no source {unknown[0]!r}; it has {', '.join(chosen.sources)}")
-    moved = _moved(chosen, events, folder)
+    moved = _moved(chosen, events, folder, tables)
     if not spark:
         run_inline(moved, watch)
+        if moved.queries():
+            run_queries(moved, watch or unwatched)
     elif watch:
         run_watched(moved, once=True, watch=watch)
     else:
@@ -97,13 +111,23 @@ def read_rows(path: str, storage: Mapping[str, str] | None = None) -> tuple[pa.S
     return schema, rows.select(schema.names).cast(schema).to_pylist()
 
 
-def _moved(pipeline: Pipeline, events: Mapping[str, Sequence[Sample]], folder: Path) -> Pipeline:
+def _moved(
+    pipeline: Pipeline,
+    events: Mapping[str, Sequence[Sample]],
+    folder: Path,
+    wanted: Collection[str] | None = None,
+) -> Pipeline:
     """The pipeline with the events for its sources, and all that it writes in the folder."""
     sources = {
         name: SampleSource.of(source_of(pipeline, name), name, events.get(name, ()))
         for name in pipeline.sources
     }
-    tables = {name: _table(table, folder / "tables" / name) for name, table in pipeline.tables.items()}
+    idle = set() if wanted is None else pipeline.queries().keys() - queries_for(pipeline, wanted)
+    tables = {
+        name: _table(table, folder / "tables" / name)
+        for name, table in pipeline.tables.items()
+        if name not in idle
+    }
     return pipeline.model_copy(
         update={
             "sources": sources,
@@ -115,6 +139,7 @@ def _moved(pipeline: Pipeline, events: Mapping[str, Sequence[Sample]], folder: P
             # All of it is deleted again.
             "sync": False,
             "state": str(folder / "state"),
+            "http": None,
             "give_up_after": _TIMEOUT,
         }
     )

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lakefeed.engine.run_events import RunEvent, SchemaInferred
+from lakefeed.engine.spark.delta import delta_settings
 from lakefeed.engine.spark.session import spark_session
 from lakefeed.errors import LakefeedError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.test_file import Case, ExpectedLetter, ExpectedTable
 from lakefeed.testing.difference import Cell, Difference, differences, shown
 from lakefeed.testing.landed import Landed, read_rows, run_samples
+from lakefeed.testing.queries import queries_for
 from lakefeed.testing.values import row_cells
+from lakefeed.text import listed
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,20 @@ class Verdict:
         return not self.differences and self.error is None
 
 
-def check(pipeline: Pipeline, *, spark: bool = False) -> Iterator[Verdict]:
-    """Run the tests of a pipeline one after the other, each on tables of its own."""
-    with (
-        tempfile.TemporaryDirectory(prefix="lakefeed-test-") as folder,
-        _session(pipeline, spark, Path(folder)),
-    ):
+def check(
+    pipeline: Pipeline, *, spark: bool = False, starting: Callable[[str], None] = lambda why: None
+) -> Iterator[Verdict]:
+    """Run the tests of a pipeline one after the other, each on tables of its own.
+
+    Spark is started for the first test that needs it, with `spark` for all; `starting` is told why.
+    """
+    with tempfile.TemporaryDirectory(prefix="lakefeed-test-") as folder, ExitStack() as opened:
+        session = _Session(pipeline, Path(folder) / "spark.log", opened, starting)
         for number, (name, case) in enumerate(pipeline.tests.items()):
+            if spark:
+                session.open("")
+            elif queries := queries_for(pipeline, case.tables):
+                session.open(f"a query computes {listed(sorted(queries))}")
             yield _verdict(pipeline, name, case, Path(folder) / str(number), spark)
 
 
@@ -59,17 +69,34 @@ def assert_rows(
         raise AssertionError("\n".join([f"{path} does not hold what is expected", *map(str, found)]))
 
 
-def _session(pipeline: Pipeline, spark: bool, folder: Path) -> Any:
-    """One Spark session for all tests, with `spark`."""
-    if not spark:
-        return nullcontext()
-    return spark_session(pipeline.name, pipeline.spark.master, pipeline.spark.conf, folder / "spark.log")
+@dataclass
+class _Session:
+    """One Spark session for all tests, opened for the first that needs one."""
+
+    pipeline: Pipeline
+    log: Path
+    opened: ExitStack
+    starting: Callable[[str], None]
+    is_open: bool = False
+
+    def open(self, why: str) -> None:
+        """Open it, unless it is."""
+        if self.is_open:
+            return
+        self.is_open = True
+        spark = self.pipeline.spark
+        conf = delta_settings(spark.conf) if self.pipeline.queries() else spark.conf
+        if why:
+            self.starting(why)
+        self.opened.enter_context(spark_session(self.pipeline.name, spark.master, conf, self.log))
 
 
 def _verdict(pipeline: Pipeline, name: str, case: Case, folder: Path, spark: bool) -> Verdict:
     error, inferred = None, _Inferred()
     try:
-        run_samples(pipeline, case.events, folder, spark=spark, watch=inferred.watch)
+        run_samples(
+            pipeline, case.events, folder, spark=spark, watch=inferred.watch, tables=case.tables.keys()
+        )
     except LakefeedError as failed:
         error = str(failed)
     landed = Landed.of(pipeline, folder)
@@ -97,6 +124,8 @@ def _compared(landed: Landed, table: str, expected: ExpectedTable) -> Iterator[D
     yield from _rows(table, expected, schema, rows)
     letters = landed.dead_letters(table)
     yield from differences(table, "dead letter", expected.dead_letters, letters, _letter_cells, _letter)
+    if expected.filtered is not None and (got := landed.filtered(table)) != expected.filtered:
+        yield Difference(table, "filtered", "events", str(expected.filtered), str(got))
 
 
 def _rows(

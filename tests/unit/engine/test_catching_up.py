@@ -16,8 +16,9 @@ from deltalake import DeltaTable
 
 from lakefeed import GaveUp, Pipeline, TableError
 from lakefeed.engine import inline
-from lakefeed.engine.batch.committer import Committer, Outcome
+from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.manifest import Manifest
+from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import InlineFlow

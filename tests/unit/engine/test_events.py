@@ -13,9 +13,10 @@ import pytest
 from lakefeed import Fenced, Pipeline, SourceError, TableError
 from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.batch.awaiting_schema import AwaitingSchema
-from lakefeed.engine.batch.committer import Committer, Outcome
+from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, Manifest
+from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow

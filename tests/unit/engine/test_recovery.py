@@ -14,9 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed import Pipeline, StoreUnavailable, TableError
 from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.batch.awaiting_schema import AwaitingSchema
-from lakefeed.engine.batch.committer import Committer, Outcome
+from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest, TableManifest
+from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import RunEvent, SourceTrouble, unwatched

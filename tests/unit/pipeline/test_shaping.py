@@ -108,3 +108,19 @@ def test_with_select_the_schema_declares_events_so_partitions_may_name_other_col
 )
 def test_a_star_grows_with_the_events_and_a_product_does_not(item: str, grows: bool) -> None:
     assert has_star((item,)) is grows
+
+
+def test_a_function_has_no_route_and_its_own_column_is_not_declared(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """
+    route: lake/{kind}
+    python: clean:enrich
+    schema: {kind: string, _event: int}
+""",
+    )
+
+    assert any(
+        one.startswith("tables.clicks.python: a table with a `route` has no `python`") for one in found
+    )
+    assert any(one.startswith("tables.clicks.schema._event: is the name") for one in found)

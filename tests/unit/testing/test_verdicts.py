@@ -316,3 +316,34 @@ def test_the_path_of_a_route_counts_as_in_a_run(verdicts: Callable[..., list[Ver
     [verdict] = verdicts(tests, ROUTED)
 
     assert (told(verdict), verdict.error) == ([], None)
+
+
+def test_a_table_that_another_feeds_gets_what_landed_there(
+    verdicts: Callable[[str, str], list[Verdict]],
+) -> None:
+    pipeline = """
+    name: shop
+    sources:
+      clicks: {type: kafka, brokers: "localhost:9", topics: [clicks], format: json}
+    tables:
+      bronze: {path: bronze, from: clicks, schema: {id: long, note: string}}
+      silver: {path: silver, from: bronze, schema: {id: int}, evolve: ignore}
+    """
+    tests = """
+    tests:
+      what does not fit silver stays in bronze:
+        events:
+          clicks: [{json: {id: 1, note: a}}, {json: {id: 9999999999}}, {text: "{"}]
+        tables:
+          bronze:
+            rows: [{id: 1, note: a}, {id: 9999999999}]
+            dead_letters: [{code: bad_json}]
+          silver:
+            rows: [{id: 1}]
+            dead_letters: [{stage: schema, code: out_of_range}]
+    """
+
+    (verdict,) = verdicts(tests, pipeline)
+
+    assert told(verdict) == []
+    assert verdict.passed

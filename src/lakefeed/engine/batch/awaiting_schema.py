@@ -33,6 +33,11 @@ class AwaitingSchema:
             self._handles[handle.name] = handle
             self._events[handle.name] = self._events.get(handle.name, 0) + events
 
+    def _why(self, name: str) -> str:
+        if function := self._handles[name].python:
+            return f"`python: {function.name}` has returned no row for"
+        return "no column has a value in"
+
     @property
     def is_made(self) -> bool:
         """Whether one of the tables has been made meanwhile, for the events of another source."""
@@ -42,7 +47,7 @@ class AwaitingSchema:
         """What to say of tables that are not made when there is nothing more to read."""
         return {
             name: TableError(
-                f"table {name}: no column has a value in {counted(count, 'event')}, so no schema can be "
+                f"table {name}: {self._why(name)} {counted(count, 'event')}, so no schema can be "
                 "inferred.\nDeclare `schema` for the table, or start again when there are other events."
             )
             for name, count in self._events.items()

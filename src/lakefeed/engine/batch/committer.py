@@ -9,10 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
 
 from lakefeed.engine.batch.awaiting_schema import AwaitingSchema
 from lakefeed.engine.batch.manifest import (
@@ -26,6 +24,7 @@ from lakefeed.engine.batch.manifest import (
     various,
 )
 from lakefeed.engine.batch.not_met import not_met
+from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import (
@@ -51,24 +50,6 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.commit import commit
 from lakefeed.tables.write.mode import Change
 from lakefeed.text import counted
-
-
-@dataclass
-class Outcome:
-    """What became of a batch: tables that must change first, and tables that failed."""
-
-    proposals: dict[TableId, pa.Schema] = field(default_factory=dict)
-    failures: dict[str, LakefeedError] = field(default_factory=dict)
-    """By the table of the pipeline file: those of a route fail together."""
-    start: Offsets = field(default_factory=dict)
-    """Where the batch began, in every partition."""
-    read: dict[str, int] = field(default_factory=dict)
-    """Events read, by partition."""
-    size: int = 0
-    overfull: tuple[int, int] | None = None
-    """Events and their bytes in a task that gave up as they are too large; nothing was committed then."""
-    over: bool = False
-    """Whether the run has ended between two batches, so that tables can change hands."""
 
 
 class Committer:
@@ -121,6 +102,7 @@ class Committer:
                 outcome.failures[table.table] = result.error
             elif result.proposal is not None:
                 outcome.proposals[table] = result.proposal
+                outcome.returned[table] = result.returned
             elif result.failed:
                 outcome.failures[table.table] = not_met(table, result)
             elif too_many := self._refusals.limit(str(table), self._refused_share(spans, read, result)):
@@ -152,7 +134,7 @@ class Committer:
                 # Dead letters are those of the route, and no table of it counts them.
                 own = TableManifest(table) if progress.is_routed else accepted[table]
                 self._extend(progress, spans, read, own)
-                progress.expected(own.expectations)
+                progress.expected(own.expectations, own.taken)
                 progress.refused += sum(own.refusals.values())
                 self.awaiting_schema.add(progress.handle, own.without_columns)
         for table, result in accepted.items():

@@ -59,6 +59,10 @@ class TableManifest:
     """Columns of the events that must be known before anything is written."""
     without_columns: int = 0
     """Events that showed no column at all while the schema was being inferred."""
+    returned: pa.Schema | None = None
+    """Columns that a function of the user's has returned, and that must be known first."""
+    taken: int = 0
+    """Events that a function has taken, and made any number of rows of."""
     error: errors.LakefeedError | None = None
 
     def expected(self, counts: Mapping[str, Mapping[str, int]], failed: Mapping[str, str]) -> None:
@@ -163,10 +167,16 @@ def merged(manifests: list[Manifest]) -> dict[TableId, TableManifest]:
             known.without_columns += one.without_columns
             known.error = known.error or one.error
             if one.proposal is not None:
-                known.proposal = (
-                    merge_proposals(known.proposal, one.proposal) if known.proposal else one.proposal
-                )
+                known.proposal = _both(known.proposal, one.proposal)
+            known.returned = _both(known.returned, one.returned)
+            known.taken += one.taken
     return found
+
+
+def _both(one: pa.Schema | None, other: pa.Schema | None) -> pa.Schema | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return merge_proposals(one, other)
 
 
 def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -185,7 +195,6 @@ def largest(manifests: list[Manifest]) -> tuple[int, int]:
 
 
 def _table_out(table: TableManifest) -> dict[str, Any]:
-    proposal = table.proposal
     return {
         "table": table.table.table,
         "key": table.table.key,
@@ -199,14 +208,15 @@ def _table_out(table: TableManifest) -> dict[str, Any]:
         "filtered": table.filtered,
         "expectations": table.expectations,
         "failed": table.failed,
-        "proposal": None if proposal is None else base64.b64encode(proposal.serialize()).decode(),
+        "proposal": _schema_out(table.proposal),
+        "returned": _schema_out(table.returned),
+        "taken": table.taken,
         "without_columns": table.without_columns,
         "error": _error_out(table.error),
     }
 
 
 def _table_in(value: dict[str, Any]) -> TableManifest:
-    packed = value["proposal"]
     return TableManifest(
         table=TableId(value["table"], tuple(value["key"])),
         files=[WrittenFile(**file) for file in value["files"]],
@@ -219,10 +229,20 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
         filtered=value["filtered"],
         expectations=value["expectations"],
         failed=value["failed"],
-        proposal=None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed))),
+        proposal=_schema_in(value["proposal"]),
+        returned=_schema_in(value["returned"]),
+        taken=value["taken"],
         without_columns=value["without_columns"],
         error=_error_in(value["error"]),
     )
+
+
+def _schema_out(schema: pa.Schema | None) -> str | None:
+    return None if schema is None else base64.b64encode(schema.serialize()).decode()
+
+
+def _schema_in(packed: str | None) -> pa.Schema | None:
+    return None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed)))
 
 
 def _error_out(error: errors.LakefeedError | None) -> dict[str, str] | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakefeed.columns.column_types import stored
+from lakefeed.engine.batch.python_step import python_step
 from lakefeed.files.names import Serial
 from lakefeed.files.partitions import without_place
 from lakefeed.handles.table_plan import TablePlan
@@ -40,6 +41,8 @@ def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
         steps.append(add_rescued)
     if table.metadata:
         steps.append(AddMetadata(table.metadata))
+    if table.python and table.decoded is not None:
+        steps.append(python_step(table))
     return steps
 
 

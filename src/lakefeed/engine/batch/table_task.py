@@ -13,14 +13,15 @@ from lakefeed.engine.batch.decoding import EventDecoder
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.routed_writers import RoutedWriters
-from lakefeed.engine.batch.steps import steps_for
+from lakefeed.engine.batch.steps import event_steps, steps_for
 from lakefeed.errors import TableError
 from lakefeed.events import Events, OffsetRange, Refused
 from lakefeed.files.names import Serial
 from lakefeed.files.parquet import TableWriter
 from lakefeed.formats import Decoded
 from lakefeed.handles.table_plan import TableId, TablePlan
-from lakefeed.rows import Rows, Step
+from lakefeed.rows import Rows, Step, StepResult
+from lakefeed.rows.attribution import rows_of, told
 from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.stores import open_store
 
@@ -43,6 +44,7 @@ class TableTask:
         columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
         self.wants = columns, table.rules
         self.decoder = EventDecoder(plan.format, columns, table.rules)
+        self._dropped = dropped
         self._steps = self.steps(table, dropped, serial)
         self._plan = plan
         self._pending = {
@@ -77,8 +79,7 @@ class TableTask:
             if self.table.is_inferring:
                 self._result.without_columns += decoded.rows.num_rows
                 if self.table.decoded is not None and decoded.rows.num_rows:
-                    # Whatever columns there are: the driver says what `select` lacks among them.
-                    self._propose(_NO_COLUMNS)
+                    self._look(Rows(decoded.rows, events, _kept(len(events), _gone(decoded) | before)))
             elif self._result.proposal is None and decoded.rows.num_rows:
                 indexes = _kept(len(events), _gone(decoded) | before)
                 self._shape(Rows(decoded.rows, events, indexes, decoded.rescued))
@@ -154,16 +155,53 @@ class TableTask:
             self._dead_letters = self._dead_letters or DeadLetterWriter(self._plan, self.table)
             self._dead_letters.refuse(events, refused, self._result)
 
+    def _look(self, rows: Rows) -> None:
+        """Ask for what the table lacks: columns that the function returns, or that `select` reads."""
+        if not self.table.python:
+            # Whatever columns there are: the driver says what `select` lacks among them.
+            return self._propose(_NO_COLUMNS)
+        for step in event_steps(self.table, self._dropped):
+            done = step(rows)
+            self._return(done.unknown)
+            rows = done.rows
+        if rows.batch.num_rows or self.table.returned is not None:
+            self._propose(_NO_COLUMNS)
+        return None
+
+    def _return(self, unknown: pa.Schema | None) -> None:
+        """Propose columns that the function returns and nobody knows."""
+        if unknown is not None:
+            known = self._result.returned
+            self._result.returned = unknown if known is None else merge_proposals(known, unknown)
+            self._propose(_NO_COLUMNS)
+
     def _shape(self, rows: Rows) -> None:
         """Let rows pass the steps, and hand on what is left of them."""
+        if self.table.python:
+            self._result.taken += rows.batch.num_rows
         for step in self._steps:
             done = step(rows)
-            self._refuse(rows.events, done.refused)
+            rows = self._refused(done)
+            self._return(done.unknown)
             self._result.expected(done.counts, done.failed)
             if len(done.filtered):
-                count(self._result.filtered, rows.events, done.filtered)
-            rows = done.rows
-        self._put(rows)
+                count(self._result.filtered, rows.events, told(done.filtered))
+        if self._result.proposal is None:
+            self._put(rows)
+
+    def _refused(self, done: StepResult) -> Rows:
+        """Refuse what a step has refused; returns the rows that are left.
+
+        A function may have made several rows of an event. It is taken whole or is a dead letter, and that
+        once: a replay makes all of its rows again.
+        """
+        rows, refused = done.rows, done.refused
+        if refused and self.table.python:
+            refused = list({one.index: one for one in reversed(refused)}.values())
+            self._result.taken -= len(refused)
+            rows = rows.without(rows_of(rows.indexes, [one.index for one in refused]))
+        self._refuse(rows.events, refused)
+        return rows
 
     def _put(self, rows: Rows) -> None:
         """Write rows that have passed every step."""

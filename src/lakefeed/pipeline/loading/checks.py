@@ -60,6 +60,7 @@ def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
             yield FieldProblem(("tables", name, *path), message)
         yield from _misfit_route(name, table)
         yield from _misfit_mode(name, table)
+        yield from _misfit_python(name, table)
         yield from _idle_shuffle(name, table)
         yield from _column_clashes(name, table)
         yield from _name_clashes(name, table)
@@ -191,6 +192,21 @@ def _misfit_mode(name: str, table: TableOutline) -> Iterator[FieldProblem]:
         columns |= {field.name: None for field in table.partition_by if field and field.derived}
         for option, message in column_problems(table.keyed_by, columns):
             yield FieldProblem(("tables", name, option), message)
+
+
+def _misfit_python(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+    if "python" not in table.keys:
+        return
+    if table.route:
+        message = (
+            "a table with a `route` has no `python`; give it to a table with a `path`, and let the one with "
+            "the route take its rows with `from`"
+        )
+        yield FieldProblem(("tables", name, "python"), message)
+    for key in table.columns or ():
+        if key.casefold() == "_event":
+            message = "is the name of the column that numbers the rows for `python`; choose another"
+            yield FieldProblem(("tables", name, "schema", key), message)
 
 
 def _shared_paths(outline: Outline) -> Iterator[FieldProblem]:

@@ -291,11 +291,13 @@ class _Walk:
         # In a table of a route, events that are not its rows are rows of the others.
         if kind == "rows" and reported is not None and not commit_info.get("routed"):
             ranges = list((commit_info.get("ranges") or {}).values())
-            if events_left(commit_info) != reported:
+            taken = commit_info.get("taken")
+            if events_left(commit_info) != (reported if taken is None else taken):
                 read, letters = (sum(span[at] for span in ranges) for at in (2, 3))
                 self._wrong(
                     entry,
-                    f"{read:,} events read and {letters:,} dead letters do not add up to {reported:,} rows",
+                    f"{read:,} events read and {letters:,} dead letters do not add up to "
+                    + (f"{reported:,} rows" if taken is None else f"{taken:,} events that `python` took"),
                 )
 
     def _check_restore(self, entry: Entry, commit_info: Mapping[str, Any], added: int, removed: int) -> None:

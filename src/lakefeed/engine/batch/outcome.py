@@ -1,0 +1,31 @@
+"""The outcome of a batch, by which a flow decides how it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lakefeed.errors import LakefeedError
+from lakefeed.events import Offsets
+from lakefeed.handles.table_plan import TableId
+
+
+@dataclass
+class Outcome:
+    """What became of a batch: tables that must change first, and tables that failed."""
+
+    proposals: dict[TableId, pa.Schema] = field(default_factory=dict)
+    failures: dict[str, LakefeedError] = field(default_factory=dict)
+    """By the table of the pipeline file: those of a route fail together."""
+    start: Offsets = field(default_factory=dict)
+    """Where the batch began, in every partition."""
+    read: dict[str, int] = field(default_factory=dict)
+    """Events read, by partition."""
+    size: int = 0
+    overfull: tuple[int, int] | None = None
+    """Events and their bytes in a task that gave up as they are too large; nothing was committed then."""
+    over: bool = False
+    """Whether the run has ended between two batches, so that tables can change hands."""
+    returned: dict[TableId, pa.Schema | None] = field(default_factory=dict)
+    """Of these tables, columns that a function of the user's has returned and nobody knows."""
