@@ -72,7 +72,10 @@ class RunState:
         window = self._window(name)
         kind = str(getattr(self._pipeline.inputs[name], "type", ""))
         rate, dead_letter_rate = Rate(window, self._began), Rate(window, self._began)
-        return SourceState(name=name, kind=kind, rate=rate, dead_letter_rate=dead_letter_rate)
+        is_table = name not in self._pipeline.sources
+        return SourceState(
+            name=name, kind=kind, is_table=is_table, rate=rate, dead_letter_rate=dead_letter_rate
+        )
 
     def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableState:
         rates = {source: Rate(self._window(source), self._began) for source in sources}

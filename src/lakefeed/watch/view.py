@@ -88,6 +88,8 @@ class SourceFacts:
 
     name: str
     kind: str
+    is_table: bool = False
+    """Whether it is a table of the file, as others read it."""
     read: int = 0
     dead_letters: int = 0
     seen_at: float | None = None
@@ -152,6 +154,10 @@ class TableFacts:
     stopped: str = ""
     stopped_at: float = 0.0
     refusing_since: float = 0.0
+    filtered: int = 0
+    """Events of this run that `where` and `expect` have left out."""
+    expectations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What became of the rows of this run by rule: how many `passed`, `warned`, `dropped`, `dead_letter`."""
     query: bool = False
     """Whether a query makes its rows."""
     reads: tuple[str, ...] = ()

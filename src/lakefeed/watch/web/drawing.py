@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from lakefeed.figures import per_second, short
 from lakefeed.text import counted
 from lakefeed.watch.view import RunView, SourceView, TableView
+from lakefeed.watch.web.layers import has_layers, layered
+from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, wrapped
 
 _MANY = 14
 """With more tables than these, each gets a low row."""
@@ -17,52 +19,6 @@ _LINE = 17.0
 _NAME_WIDTH = 8.4
 _SAID_WIDTH = 6.6
 """How wide a character is, more or less."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """A line of text; `cls` is its class in the style sheet."""
-
-    said: str
-    x: float
-    y: float
-    cls: str
-
-
-@dataclass(frozen=True)
-class Edge:
-    """An arrow from a source to a table."""
-
-    line: str
-    cls: str
-
-
-@dataclass(frozen=True)
-class Box:
-    """A source, a table, or the dead letters."""
-
-    title: str
-    state: str
-    x: float
-    y: float
-    width: float
-    height: float
-    texts: list[Text]
-    dot: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """The pipeline in one width."""
-
-    name: str
-    width: float
-    height: float
-    label: str
-    edges: list[Edge]
-    boxes: list[Box]
-    rates: list[Text]
-    """What flows into each table, written on its arrow."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +63,8 @@ class _Lines:
 
 def drawings(view: RunView) -> list[Drawing]:
     """The pipeline twice: a page shows the drawing that fits."""
+    if has_layers(view):
+        return layered(view)
     row = 20 if len(view.tables) > _MANY else 44
     return [
         _draw(view, _Frame("wide", 960, 230, 300, row)),
@@ -150,17 +108,6 @@ def _draw(view: RunView, frame: _Frame) -> Drawing:
         ],
         rates=_rates(frame, view, ends),
     )
-
-
-def wrapped(text: str, room: int) -> list[str]:
-    """A text in lines of at most `room` characters, parted behind a sign where there is one."""
-    lines = []
-    while len(text) > room:
-        at = max(text.rfind(sign, 0, room) for sign in "_-./ ") + 1
-        at = at if at > room // 3 else room
-        lines.append(text[:at].rstrip(" "))
-        text = text[at:]
-    return [*lines, text]
 
 
 def _source_lines(frame: _Frame, source: SourceView) -> _Lines:

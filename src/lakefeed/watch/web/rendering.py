@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.ext import Extension
 from markupsafe import Markup
 
-from lakefeed.figures import ago, clock, iso, per_second, readable_size, short
+from lakefeed.figures import ago, clock, iso, per_second, readable_seconds, readable_size, short
 from lakefeed.text import counted, listed
 from lakefeed.watch.view import PartitionView
 from lakefeed.watch.web.ranges import RANGES
@@ -47,7 +47,7 @@ def _environment() -> Environment:
         auto_reload=False,
         extensions=[_JoinedLines],
     )
-    for one in (ago, clock, counted, iso, listed, per_second, readable_size, short):
+    for one in (ago, clock, counted, iso, listed, per_second, readable_seconds, readable_size, short):
         made.filters[one.__name__] = one
     made.filters |= {"line": _line, "thousands": _thousands, "furthest_behind": _furthest_behind}
     made.globals |= {"ranges": RANGES}
