@@ -59,7 +59,7 @@ def test_queries_follow_the_events_in_order_and_rest_when_there_are_none(shop: C
 
     broken = '  broken: {path: broken, query: "SELECT CAST(brand AS int) AS b FROM events"}\n'
     broken += "  lost: {path: lost, query: SELECT nope FROM events}\n"
-    broken += "  odd: {path: odd, query: SELECT FROM events WHERE GROUP}\n"
+    broken += "  odd: {path: odd, query: SELECT event_id FROM events WHERE (}\n"
     code, said = _run(shop(3000, tables=broken))
 
     assert code == 1

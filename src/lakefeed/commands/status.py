@@ -20,10 +20,12 @@ from lakefeed.figures import readable_size
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports import status as report
+from lakefeed.reports.shaped import Shaped
 from lakefeed.reports.status import PipelineStatus, QueryStatus, TableStatus
 from lakefeed.text import counted
 
 _EVERY = 2.0
+_RESULTS = {"dead_letter": "dead letters"}
 
 
 def status(
@@ -107,12 +109,24 @@ def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
                 end = at.end_place or ("?" if at.end is None else f"{at.end:,}")
                 lag = "?" if at.lag is None else f"{at.lag:,}"
                 yield f"  {one.name} <- {source} {partition}: next {following}, end {end}, lag {lag}"
+        if one.shaped:
+            yield from _shaped_lines(one.name, one.shaped)
         if one.query:
             yield from _query_lines(one.name, one.query)
         if one.error and one.version is not None:
             yield redactor.redact(f"  {one.name}: {one.error}")
     for error in filter(None, found.sources.values()):
         yield redactor.redact(error)
+
+
+def _shaped_lines(name: str, shaped: Shaped) -> Iterator[str]:
+    """What the newest versions have left out, and how rows have met each rule."""
+    since = f", since version {shaped.since:,}" if shaped.since else ""
+    if shaped.filtered:
+        yield f"  {name}: {counted(shaped.filtered, 'row')} left out{since}"
+    for rule, results in shaped.expectations.items():
+        missed = [f"{count:,} {_RESULTS.get(result, result)}" for result, count in results.items() if count]
+        yield f"  {name} expects {rule}: {', '.join(missed) or 'no rows yet'}{since}"
 
 
 def _query_lines(name: str, query: QueryStatus) -> Iterator[str]:

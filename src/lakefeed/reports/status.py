@@ -12,6 +12,7 @@ from lakefeed.handles.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
+from lakefeed.reports.shaped import Shaped, shaped_by
 from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.detail.contents import contents_of
 from lakefeed.tables.log.log import Log
@@ -72,6 +73,8 @@ class TableStatus:
     offsets: dict[str, dict[str, PartitionStatus]] = field(default_factory=dict)
     lag: int | None = None
     query: QueryStatus | None = None
+    shaped: Shaped | None = None
+    """With `where`, `select`, `expect` or `python`: what was left out, and how rows have met the rules."""
     error: str | None = None
 
 
@@ -113,6 +116,8 @@ def _table(
         return found
     if table is not None:
         _describe(found, table, handle.spec.target_file_size if handle.spec else 0)
+        if handle.spec and (handle.spec.where or handle.spec.expect):
+            found.shaped = shaped_by(table.log())
     transactions = dict(table.transactions) if table else {}
     for source in handle.spec.from_ if handle.spec else ():
         assert handle.spec is not None

@@ -15,6 +15,7 @@ from lakefeed.engine.run_events import (
     DeadLettersWritten,
     Refreshed,
     RefreshFailed,
+    RowsShaped,
     RunEvent,
     TableChanged,
     UpkeepDone,
@@ -49,6 +50,12 @@ class Metrics:
         self._failures = count("commit_failures", "Commits that did not land, after all their retries.")
         self._retries = count("commit_retries", "Further attempts that commits needed.")
         self._upkeep = count("upkeep_runs", "Operations of upkeep.", ("pipeline", "table", "operation"))
+        self._filtered = count("filtered_rows", "Rows that `where` and `expect` have left out.")
+        self._expectations = count(
+            "expectation_rows",
+            "Rows that a rule of `expect` has judged, by `result`: passed, warned, dropped or dead_letter.",
+            ("pipeline", "table", "rule", "result"),
+        )
         self._refreshes = count(
             "refreshes", "Runs of a query, by `result`: done or failed.", ("pipeline", "table", "result")
         )
@@ -100,6 +107,8 @@ class Metrics:
                 self._batch_records.labels(name, source).observe(event.read)
             case TableChanged(table=table):
                 self._changes.labels(name, table).inc()
+            case RowsShaped(table=table, source=source):
+                self._count_shaped(event, (name, source, table))
             case Refreshed(table=table, seconds=seconds):
                 self._refreshes.labels(name, table, "done").inc()
                 self._refresh_seconds.labels(name, table).observe(seconds)
@@ -108,6 +117,13 @@ class Metrics:
                     self._refreshes.labels(name, table, "failed").inc()
             case UpkeepDone(table=table, operation=operation):
                 self._upkeep.labels(name, table, operation).inc()
+
+    def _count_shaped(self, event: RowsShaped, labels: tuple[str, str, str]) -> None:
+        if event.filtered:
+            self._filtered.labels(*labels).inc(event.filtered)
+        for rule, results in event.expectations.items():
+            for result, count in results.items():
+                self._expectations.labels(self._pipeline, event.table, rule, result).inc(count)
 
     def _count_commit(self, event: Committed) -> None:
         labels = (self._pipeline, event.source, event.table)

@@ -18,6 +18,7 @@ from lakefeed.engine.run_events import (
     Refreshed,
     RefreshFailed,
     RefusingMany,
+    RowsShaped,
     RunEvent,
     SchemaInferred,
     SourceSeen,
@@ -150,6 +151,8 @@ class RunState:
                 self._happen("failed", table, f"a commit failed: {text}")
             case DeadLettersWritten():
                 self._count_dead_letters(table, event)
+            case RowsShaped():
+                table.shape(event)
             case RefusingMany():
                 self._refuse(table, event)
             case TableReached(source=source, positions=positions):

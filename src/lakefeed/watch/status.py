@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefeed.figures import iso
+from lakefeed.reports.shaped import Shaped
 from lakefeed.reports.status import InputStatus, PartitionStatus, PipelineStatus, QueryStatus, TableStatus
 from lakefeed.watch.view import RunView, TableView
 
@@ -31,6 +32,14 @@ def _query(table: TableView, versions: Mapping[str, int | None]) -> QueryStatus:
     return QueryStatus(inputs, table.behind, refreshed)
 
 
+def _shaped(table: TableView) -> Shaped | None:
+    """What this run has counted."""
+    if not (table.filtered or table.expectations):
+        return None
+    counts = {rule: dict(results) for rule, results in table.expectations.items()}
+    return Shaped(table.first_version or 0, table.filtered, counts)
+
+
 def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus:
     offsets: dict[str, dict[str, PartitionStatus]] = {}
     for one in table.partitions:
@@ -47,5 +56,6 @@ def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus
         offsets=offsets,
         lag=table.lag,
         query=_query(table, versions) if table.query else None,
+        shaped=_shaped(table),
         error=table.stopped or table.trouble or None,
     )

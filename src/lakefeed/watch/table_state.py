@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lakefeed.engine.run_events import Committed, FilesCounted, InputsSeen, Refreshed, RowsBetween, UpkeepDone
+from lakefeed.engine.run_events import (
+    Committed,
+    FilesCounted,
+    InputsSeen,
+    Refreshed,
+    RowsBetween,
+    RowsShaped,
+    UpkeepDone,
+)
+from lakefeed.reports.shaped import merged_counts
 from lakefeed.sources import dense
 from lakefeed.watch.series import Rate, Series
 from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
@@ -75,6 +84,11 @@ class TableState(TableFacts):
         )
         if event.source in self.rates:
             self.rates[event.source].add(now, event.rows)
+
+    def shape(self, event: RowsShaped) -> None:
+        """Count what was left out, and what the rules said."""
+        self.filtered += event.filtered
+        self.expectations = merged_counts(self.expectations, event.expectations)
 
     def see_inputs(self, event: InputsSeen) -> None:
         """Take note of what the tables that its query reads have got."""
