@@ -37,6 +37,14 @@ class Compact(Section):
         description="A partition is compacted when it has at least this many small files. If it gets no "
         "more files, two are enough.",
     )
+    max_deleted: float = Field(
+        default=0.2,
+        gt=0,
+        le=1,
+        description="A file is written again without its deleted rows when deletion vectors delete more than "
+        "this share of them, as with `updates: merge_on_read`.",
+        examples=[0.2],
+    )
     where: str | None = Field(
         default=None,
         min_length=1,

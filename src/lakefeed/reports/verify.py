@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.modes import history_rules
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.changes import KEYED
 from lakefeed.pipeline.pipeline import Pipeline
@@ -20,6 +21,7 @@ from lakefeed.tables.verify.chain import Chain
 from lakefeed.tables.verify.changes import repeated_keys
 from lakefeed.tables.verify.duplicates import OF_LETTERS, OF_ROWS, Origin, Repeated, Scan, scan
 from lakefeed.tables.verify.finding import Finding
+from lakefeed.tables.verify.intervals import interval_problems
 from lakefeed.tables.verify.verify import VerifiedLog, verify_log
 from lakefeed.text import counted
 
@@ -248,6 +250,9 @@ def _keys_once(handle: TableHandle, proof: VerifiedLog) -> list[Finding]:
     table = handle.look() if spec and spec.mode in KEYED and not spec.within else None
     if table is None or spec is None:
         return []
+    if spec.mode == "history":
+        problems = interval_problems(table, proof.present, history_rules(spec))
+        return [Finding("duplicate", text, proof.version) for text in problems]
     surplus, example = repeated_keys(table, proof.present, spec.keys)
     if not surplus:
         return []

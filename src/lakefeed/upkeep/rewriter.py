@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.handle import TableHandle
 from lakefeed.stores import open_store
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import partition_text
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.operations import delete as deletion
@@ -21,11 +23,12 @@ from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.memory import beyond_memory
-from lakefeed.tables.rewrite.rewrite import FileWriter
+from lakefeed.tables.rewrite.rewrite import FileWriter, Step
 from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.upkeep.file_writer import file_writer
 
 BY = "upkeep"
+StepT = TypeVar("StepT", bound=Step)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ class DeltaRewriter:
     def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> Change:
         """One commit that says it changes no data."""
         commit_info = self._commit_info("compact")
-        return self.change([plan.run_step(self.table(), step, commit_info, self._writer)])
+        with self._alone():
+            table = self.table()
+            return self.change([plan.run_step(table, _as_now(table, step), commit_info, self._writer)])
 
     def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> Change:
         """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
@@ -102,7 +107,9 @@ class DeltaRewriter:
         if too_large := beyond_memory(table, step.files):
             raise BeyondMemory(f"{partition_text(step.partition) or self._handle.name}: {too_large}")
         commit_info = self._commit_info("cluster")
-        return self.change([plan.run_step(table, step, commit_info, self._writer)])
+        with self._alone():
+            table = self.table()
+            return self.change([plan.run_step(table, _as_now(table, step), commit_info, self._writer)])
 
     def delete(self, where: str) -> Change:
         """One commit, or none where no row meets the condition.
@@ -132,6 +139,16 @@ class DeltaRewriter:
                 added += [file.size for file in entry.adds]
         return Change(len(removed), len(added), sum(removed), sum(added))
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let the stream wait, where its every batch may change the files that are being rewritten.
+
+        Otherwise it goes on: what it appends is no conflict.
+        """
+        spec = self._handle.spec
+        with self._handle.lock if spec and spec.mode in ("upsert", "history") else nullcontext():
+            yield
+
     def _delete(self, where: str) -> Change:
         table = self.table()
         return self.change(
@@ -144,6 +161,14 @@ class DeltaRewriter:
     def _writer(self, table: LakeTable, codec: str, target_size: int) -> FileWriter:
         rows = self._handle.spec.max_rows_per_file if self._handle.spec else None
         return _Interruptible(file_writer(table, codec, target_size, rows), self._stopping)
+
+
+def _as_now(table: LakeTable, step: StepT) -> StepT:
+    """The step with its files as they are by now: others may have deleted rows of them since."""
+    if not table.has_vectors:
+        return step
+    now = {file.path: file for file in data_files(table)}
+    return replace(step, files=tuple(now.get(file.path, file) for file in step.files))
 
 
 class _Interruptible:

@@ -189,6 +189,7 @@ class Scheduler:
             min_files=spec.min_files,
             where=spec.where,
             cold_before=time.time() - _COLD_AFTER * spec.every,
+            max_deleted=spec.max_deleted,
         )
         for plan, step in due:
             passing("compact_started")

@@ -22,6 +22,7 @@ from lakefeed.tables.operations import restore, rewind, vacuum
 from lakefeed.tables.operations.changes import changes
 from lakefeed.tables.rewrite import compact
 from lakefeed.tables.rewrite import z_order as clustering
+from lakefeed.tables.rewrite.tiers import due_for_compaction
 from lakefeed.tables.schema import add_columns
 from lakefeed.tables.verify.verify import verify_log
 from lakefeed.tables.write.commit import commit
@@ -250,3 +251,21 @@ def test_rows_of_one_partition_are_marked_alone(tmp_path: Path) -> None:
     mark(tmp_path, lambda table: {f.path: [1] for f in data_files(table) if dict(f.partition)["day"] == "a"})
 
     assert ids(tmp_path) == [1, 3, 4]
+
+
+def test_files_with_many_deleted_rows_are_written_again_be_they_large_or_alone(path: Path) -> None:
+    table = open_any(path)
+    compact.run(table, compact.plan(table), ACCOUNT, file_writer)
+    mark_everywhere(path, range(0, 700))
+    table.refresh()
+
+    def due(share: float, cold: float) -> int:
+        found = due_for_compaction(
+            table, target_size=2, min_files=8, where=None, cold_before=cold, max_deleted=share
+        )
+        return len(found)
+
+    assert (due(0.2, 0), due(0.2, 9e9)) == (0, 0)
+    assert (due(0.1, 0), due(0.1, 9e9)) == (1, 1)
+    compact.run(table, compact.plan(table, max_deleted=0.1), ACCOUNT, file_writer)
+    assert [(file.rows, file.deleted) for file in data_files(open_any(path))] == [(3300, 0)]

@@ -14,6 +14,8 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.units import parse_size
 
 TARGET_FILE_SIZE = 128 * 1024**2
+MAX_DELETED = 0.2
+"""The share of deleted rows up to which a file stays as it is."""
 _TARGET_PROPERTY = "delta.targetFileSize"
 
 
@@ -52,24 +54,35 @@ def plan(
     target_size: int | None = None,
     min_size: int | None = None,
     min_files: int = 2,
+    max_deleted: float = MAX_DELETED,
 ) -> CompactPlan:
     """Find the small files of each partition, oldest partition first.
 
     A file is small below `min_size`, by default half of the target; a partition is left alone unless it has
-    at least `min_files` of them. `where` is a SQL condition on the partition columns. The target is by
-    default the table's own property delta.targetFileSize, or 128 MB.
+    at least `min_files` of them. Files of which deletion vectors delete more than the share `max_deleted` are
+    written again without these rows, be they small or not. `where` is a SQL condition on the partition
+    columns. The target is by default the table's own property delta.targetFileSize, or 128 MB.
     """
     files = files_to_rewrite(table, "compact", where)
     target = target_size or target_of(table)
     small = min(min_size or small_below(target), target)
-    groups = by_partition(file for file in files if file.size < small)
+    groups = by_partition(file for file in files if file.size < small or is_worn(file, max_deleted))
     steps = tuple(
         CompactStep(partition, tuple(sorted(group, key=lambda file: file.modified)), expected)
         for partition, group in groups.items()
-        if len(group) >= max(2, min_files) and (expected := _expected(group, target)) < len(group)
+        if (expected := _expected(group, target))
+        and (
+            any(is_worn(file, max_deleted) for file in group)
+            or (len(group) >= max(2, min_files) and expected < len(group))
+        )
     )
     whole = extent(files if where is None else data_files(table))
     return CompactPlan(table.version, target, steps, whole, codec_of(table.store, files))
+
+
+def is_worn(file: DataFile, max_deleted: float) -> bool:
+    """Whether deletion vectors delete more than this share of the rows of a file."""
+    return file.deleted > 0 and file.deleted > max_deleted * ((file.rows or 0) + file.deleted)
 
 
 def target_of(table: LakeTable) -> int:

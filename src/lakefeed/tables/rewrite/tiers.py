@@ -19,20 +19,26 @@ Due = tuple[compact.CompactPlan, compact.CompactStep]
 
 
 def due_for_compaction(
-    table: LakeTable, *, target_size: int, min_files: int, where: str | None, cold_before: float
+    table: LakeTable,
+    *,
+    target_size: int,
+    min_files: int,
+    where: str | None,
+    cold_before: float,
+    max_deleted: float = compact.MAX_DELETED,
 ) -> list[Due]:
     """The steps that are worth their while, oldest partition first, each with the plan of its size.
 
     A partition that still grows is gathered tier by tier: `min_files` files smaller than half a tier become
     files of that tier. So a row is rewritten once a tier, and not at every look. A partition that got no file
     since `cold_before` (seconds since 1970) gets its final files. A step reads about as much as fills a file
-    of the target size.
+    of the target size. Files with more than the share `max_deleted` of deleted rows are always among it.
     """
-    plans = [_plan(table, max(2, target_size // part), min_files, where) for part in _PARTS]
+    plans = [_plan(table, max(2, target_size // part), min_files, where, max_deleted) for part in _PARTS]
     chosen: list[Due] = []
     for partition, files in by_partition(data_files(table, where)).items():
         if max(file.modified for file in files) / 1000 < cold_before:
-            chosen += _final(plans[0], partition, files)
+            chosen += _final(plans[0], partition, files, max_deleted)
         else:
             found = [each for plan in plans if (each := _of(plan, partition))]
             full = [(plan, step) for plan, step in found if step.before.bytes >= plan.target_size]
@@ -51,13 +57,17 @@ def even_size(total: int, target: int) -> int:
     return max(2, int(total / max(1, round(total / target)) * _ROOM))
 
 
-def _final(plan: compact.CompactPlan, partition: Partition, files: list[DataFile]) -> list[Due]:
+def _final(
+    plan: compact.CompactPlan, partition: Partition, files: list[DataFile], max_deleted: float
+) -> list[Due]:
     """The steps that leave no small file behind; the smallest of the large ones may have to take it up."""
     by_size = sorted(files, key=lambda file: file.size)
     small = [file for file in by_size if file.size < small_below(plan.target_size)]
     if small and sum(file.size for file in small) < small_below(plan.target_size):
         small += by_size[len(small) : len(small) + 1]
-    if len(small) < 2:
+    worn = [file for file in by_size if file not in small and compact.is_worn(file, max_deleted)]
+    small += worn
+    if len(small) < 2 and not any(compact.is_worn(file, max_deleted) for file in small):
         return []
     total = sum(file.size for file in small)
     size = even_size(total, plan.target_size)
@@ -67,9 +77,18 @@ def _final(plan: compact.CompactPlan, partition: Partition, files: list[DataFile
     return [(replace(plan, target_size=size), part) for part in _small_steps(step, size)]
 
 
-def _plan(table: LakeTable, size: int, min_files: int, where: str | None) -> compact.CompactPlan:
+def _plan(
+    table: LakeTable, size: int, min_files: int, where: str | None, max_deleted: float
+) -> compact.CompactPlan:
     try:
-        return compact.plan(table, where=where, target_size=size, min_size=size // 2, min_files=min_files)
+        return compact.plan(
+            table,
+            where=where,
+            target_size=size,
+            min_size=size // 2,
+            min_files=min_files,
+            max_deleted=max_deleted,
+        )
     except UsageError as error:
         raise TableError(str(error).replace("--where", "upkeep.compact.where")) from error
 

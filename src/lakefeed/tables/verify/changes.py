@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lakefeed.tables.data_files import read_rows
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import KeyIndex
-from lakefeed.tables.write.keyed.lookup import read_columns
 
-_PARTS = {"upsert": ("applied", "stale", "folded"), "deduplicate": ("rows", "duplicates")}
+_PARTS = {
+    "upsert": ("applied", "stale", "folded"),
+    "history": ("applied", "stale", "folded"),
+    "deduplicate": ("rows", "duplicates"),
+}
 """By mode: what the changes of a commit became, which is counted in its commit info."""
 
 _LEFT_OUT = ("filtered", "skipped", "dropped")
@@ -60,8 +64,7 @@ def change_problems(commit_info: Mapping[str, Any], left: int | None, added: int
 def repeated_keys(table: LakeTable, files: Iterable[DataFile], keys: Sequence[str]) -> tuple[int, str]:
     """How many rows are too much because their key is there already, and one such key."""
     schema = pa.schema([table.schema.field(name) for name in keys])
-    batches = [batch for file in files for batch in read_columns(table, file, schema)]
-    rows = pa.Table.from_batches(batches, schema).combine_chunks()
+    rows = pa.Table.from_batches(read_rows(table, files, schema), schema).combine_chunks()
     numbers = KeyIndex(rows, keys).numbers
     known = numbers[numbers >= 0]
     counts = np.bincount(known)
