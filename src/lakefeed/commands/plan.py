@@ -49,6 +49,10 @@ def _table(one: PlannedTable) -> list[str]:
     lines += [f"  the query {one.refresh}"] if one.refresh else []
     for source, partitions in one.resumes.items():
         lines += [_resume(source, name, at) for name, at in partitions.items()]
+    lines += [f"  {text}" for text in one.shaping]
+    lines += [f"  {one.way}"] if one.way else []
+    if one.sampled_filtered:
+        lines.append(f"  of {one.sampled:,} sampled events would be left out: {one.sampled_filtered:,}")
     if one.sampled_dead_letters:
         dead = ", ".join(f"{count:,} {code}" for code, count in one.sampled_dead_letters.items())
         lines.append(f"  of {one.sampled:,} sampled events would be dead letters: {dead}")

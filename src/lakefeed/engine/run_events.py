@@ -89,6 +89,8 @@ class Committed:
     seconds: float
     retries: int
     small_files: int = 0
+    filtered: int = 0
+    """Events of its ranges that `where`, or a rule with `otherwise: drop`, has left out."""
     newest: float | None = None
     """The time of a newest event among those that the commit adds, in seconds since 1970."""
     replaces: bool = False

@@ -301,12 +301,16 @@ class TableHandle(TableColumns):
         missing = self._missing(table, self._comparable(table, self._wanted()))
         if self.shaping and not self.spec.select:
             # `where` and `expect` alone: what is wrong with them is told before anything is read.
-            self.shaping.projection(self._rows())
+            self.shaping.projection(self.rows_read())
         if self.shaping:
             for option in CONDITIONS:
-                self.shaping.condition(option, self._rows())
+                self.shaping.condition(option, self.rows_read())
         self._check_order(pa.schema([*table.schema, *missing]))
         return missing
+
+    def lacking(self, table: LakeTable, columns: pa.Schema) -> list[pa.Field]:
+        """What of the columns that events bring or `select` makes the table lacks."""
+        return self._missing(table, self._comparable(table, stored(columns)))
 
     def _check_order(self, schema: pa.Schema) -> None:
         """Raise TableError where rows cannot be sorted as the file says.

@@ -183,7 +183,7 @@ class TableColumns:
         assert self.spec is not None and self.shaping is not None
         if not self.spec.select:
             return pa.schema([*stored(self.spec.declared or pa.schema([])), *self._added_columns()])
-        rows = self._rows()
+        rows = self.rows_read()
         if rows is None or self.shaping.settled(rows) is None:
             return pa.schema([])
         made = self.shaping.made(rows)
@@ -192,7 +192,7 @@ class TableColumns:
             return pa.schema([one for one in made if one.name in self.shape.schema.names])
         return made
 
-    def _rows(self) -> pa.Schema | None:
+    def rows_read(self) -> pa.Schema | None:
         """The columns that `select`, `where` and `expect` read; None while they are not known."""
         assert self.spec is not None and self.shaping is not None
         if self.spec.python:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakefeed.columns.column_types import meant_text, stored
+from lakefeed.columns.column_types import stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.widening import merge_fields, merge_proposals
 from lakefeed.dead_letters.pending import foreseen
@@ -18,19 +18,27 @@ from lakefeed.events import Events, Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.inputs import Inputs
+from lakefeed.handles.progress import Expectations
 from lakefeed.handles.sharing import refuse_second_copy
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
-from lakefeed.reports.sample import SampleOutcome, read_sample, take_sample
+from lakefeed.reports.column_words import added_columns, column_words
+from lakefeed.reports.sample import (
+    SampleOutcome,
+    read_sample,
+    sampled_expectations,
+    sampled_projection,
+    take_sample,
+)
+from lakefeed.reports.shaped_sample import shaping_lines, way
 from lakefeed.reports.warnings import Warnings
 from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
 from lakefeed.tables.log.vector import PROPERTY
 from lakefeed.tables.positions import marks_of, positions_of
-from lakefeed.tables.schema import additions
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
 from lakefeed.text import counted, listed
@@ -69,6 +77,13 @@ class PlannedTable:
     """The sampled events that the inferred columns were seen in."""
     sampled: int = 0
     sampled_dead_letters: dict[str, int] = field(default_factory=dict)
+    sampled_filtered: int = 0
+    expectations: Expectations = field(default_factory=dict)
+    """What the rules of `expect` say of the sampled events."""
+    shaping: list[str] = field(default_factory=list)
+    """What `where`, `select` and `expect` do to rows."""
+    way: str | None = None
+    """With SQL: whether Arrow or Spark runs it, and why."""
     warnings: list[str] = field(default_factory=list)
     replaces: str | None = None
     """With `mode: overwrite`: what becomes of the rows that are there."""
@@ -222,23 +237,64 @@ def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOut
     for one in samples:
         for code, count in one.dead_letters.items():
             plan.sampled_dead_letters[code] = plan.sampled_dead_letters.get(code, 0) + count
+    _plan_shaping(handle, plan, samples)
     table = handle.look()
-    new = _merged(samples)
+    new = _merged(one.new_columns for one in samples)
     if new is not None:
-        refuse_too_wide(handle.name, handle.columns(), new)
+        refuse_too_wide(handle.name, handle.events(), new)
         plan.seen = inferred_lines(new, handle.spec.evolve.type_change)
         plan.seen_in = events_seen(new)
+    if handle.spec.reshapes:
+        # The columns are others than those that the events show.
+        plan.seen, returned = [], _merged(one.returned for one in samples)
+        return _plan_reshaped(handle, plan, table, new, returned)
     if table is None:
-        _plan_creation(handle, plan, new)
-        return
+        return _plan_creation(handle, plan, new)
     if new is not None:
         refuse_new_columns(handle, new)
     lacking = handle.changes(table)
     plan.replaces = _replaced(handle, table)
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []
-    plan.columns = _added(table, [*lacking, *seen])
+    plan.columns = added_columns(table, [*lacking, *seen])
     plan.inferred = bool(seen)
+    plan.properties = _changed(handle, table)
+    plan.action = "alter" if plan.columns or plan.properties else "nothing"
+    return None
+
+
+def _plan_shaping(handle: TableHandle, plan: PlannedTable, samples: list[SampleOutcome]) -> None:
+    """What SQL does to rows, whether or not there are any."""
+    plan.sampled_filtered = sum(one.filtered for one in samples)
+    plan.expectations = sampled_expectations(samples)
+    if projection := sampled_projection(handle, samples):
+        plan.shaping, plan.way = list(shaping_lines(projection)), way(projection)
+
+
+def _plan_reshaped(
+    handle: TableHandle,
+    plan: PlannedTable,
+    table: LakeTable | None,
+    new: pa.Schema | None,
+    returned: pa.Schema | None,
+) -> None:
+    """The same for a table whose columns are made of those of the events."""
+    assert handle.spec is not None
+    plan.inferred = new is not None or returned is not None
+    if table is None:
+        _refuse_to_create(handle, plan)
+        beginning = handle.beginning() if not plan.inferred else None
+        if plan.inferred or beginning:
+            columns = beginning[0] if beginning else handle.grown(new or pa.schema([]), returned)[0]
+            check_partitioning(handle.partition_fields, columns)
+            plan.columns = [column_words(column) for column in handle.table_schema(columns)]
+        return
+    for one in filter(None, (new, returned)):
+        refuse_new_columns(handle, one)
+    lacking = handle.changes(table)
+    if plan.inferred:
+        lacking = handle.lacking(table, handle.grown(new or pa.schema([]), returned)[0])
+    plan.columns, plan.replaces = added_columns(table, lacking), _replaced(handle, table)
     plan.properties = _changed(handle, table)
     plan.action = "alter" if plan.columns or plan.properties else "nothing"
 
@@ -284,10 +340,8 @@ def _replaced(handle: TableHandle, table: LakeTable) -> str | None:
 
 def _plan_creation(handle: TableHandle, plan: PlannedTable, new: pa.Schema | None) -> None:
     assert handle.spec is not None
-    if not handle.spec.create:
-        plan.refused = f"there is no Delta table at {handle.path} and `create` is false"
+    if _refuse_to_create(handle, plan):
         return
-    plan.action, plan.properties = "create", _wanted_properties(handle)
     declared = handle.spec.declared
     columns = merge_fields(declared or (), new or ())
     plan.inferred = declared is None or new is not None
@@ -295,14 +349,23 @@ def _plan_creation(handle: TableHandle, plan: PlannedTable, new: pa.Schema | Non
         return
     schema = pa.schema(columns)
     check_partitioning(handle.partition_fields, schema)
-    plan.columns = [_column(column) for column in handle.table_schema(schema)]
+    plan.columns = [column_words(column) for column in handle.table_schema(schema)]
 
 
-def _merged(samples: list[SampleOutcome]) -> pa.Schema | None:
+def _refuse_to_create(handle: TableHandle, plan: PlannedTable) -> bool:
+    assert handle.spec is not None
+    if not handle.spec.create:
+        plan.refused = f"there is no Delta table at {handle.path} and `create` is false"
+        return True
+    plan.action, plan.properties = "create", _wanted_properties(handle)
+    return False
+
+
+def _merged(proposals: Iterable[pa.Schema | None]) -> pa.Schema | None:
     found: pa.Schema | None = None
-    for one in samples:
-        if one.new_columns is not None:
-            found = one.new_columns if found is None else merge_proposals(found, one.new_columns)
+    for one in proposals:
+        if one is not None:
+            found = one if found is None else merge_proposals(found, one)
     return found
 
 
@@ -316,18 +379,6 @@ def _wanted_properties(handle: TableHandle) -> dict[str, str]:
     assert handle.spec is not None
     vectors = {PROPERTY: "true"} if handle.spec.updates == "merge_on_read" else {}
     return {**handle.spec.properties, **vectors}
-
-
-def _added(table: LakeTable, columns: list[pa.Field]) -> list[str]:
-    """Columns to add; of one that the table has, the fields that are new: `customer.vip boolean`."""
-    there = set(table.schema.names)
-    fields = additions(table.schema, [column for column in columns if column.name in there])
-    new = [_column(column) for column in columns if column.name not in there]
-    return [*new, *(text.removeprefix("new field ") for text in fields)]
-
-
-def _column(column: pa.Field) -> str:
-    return f"{column.name} {meant_text(column)}" + ("" if column.nullable else " not null")
 
 
 @contextmanager

@@ -11,13 +11,18 @@ import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.decoding import EventDecoder
+from lakefeed.engine.batch.manifest import added
 from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.errors import TableError
 from lakefeed.events import Events, Offsets, Refused
+from lakefeed.formats import Decoded
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.progress import Expectations
+from lakefeed.reports.shaped_sample import shape_sample
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.sources import Allowance, Source, SourceClient
+from lakefeed.sql.projection import Projection
 
 _MOST_EVENTS = 1_000
 _MOST_PARTITIONS = 50
@@ -40,6 +45,11 @@ class SampleOutcome:
     partitions: int = 0
     """Different values of `partition_by` among the rows."""
     rows: int = 0
+    filtered: int = 0
+    expectations: Expectations = field(default_factory=dict)
+    returned: pa.Schema | None = None
+    """Columns that the user's function has returned, and the table has not."""
+    projection: Projection | None = None
 
     @property
     def refused(self) -> int:
@@ -73,7 +83,7 @@ def _read(source: Source, client: SourceClient, start: Offsets, ends: Offsets) -
 def take_sample(handle: TableHandle, source: Source, sampled: list[Events]) -> SampleOutcome:
     """Decode events as a run would for this table: once for what is new, once with that added."""
     sample = SampleOutcome(events=sum(map(len, sampled)))
-    columns = handle.columns()
+    columns = handle.events()
     known = pa.schema([]) if columns is None else columns
     rename = handle.rename
     decoder = EventDecoder(format_of(source), as_in_events(known, rename), handle.rules(columns))
@@ -106,19 +116,51 @@ def _take_again(
     sampled: list[Events],
     sample: SampleOutcome,
 ) -> None:
-    """What becomes of the events when the table has these columns."""
-    fields = handle.partition_fields
-    if not all(each.column in columns.names for each in fields):
-        raise TableError(f"table {handle.name}: events have no column for `partition_by`.")
+    """What becomes of the events when they have these columns."""
+    fields, shaping = handle.partition_fields, handle.shaping
     decoder = EventDecoder(format_of(source), as_in_events(columns, handle.rename), handle.rules(columns))
-    values: set[tuple[object, ...]] = set()
     sample.dead_letters, sample.errors, sample.misfits = {}, [], Counter()
-    for portion in sampled:
-        decoded = decoder.decode(portion)
-        _refuse(sample, decoded.refused)
-        rows = decoded.rows.rename_columns(as_in_table(decoded.rows.schema, handle.rename).names)
-        sample.rows += rows.num_rows
-        if fields:
-            shaped = add_partition_columns(rows, [each for each in fields if each.derived])
-            values |= set(zip(*(shaped.column(each.name).to_pylist() for each in fields), strict=True))
+    decoded = [(portion, decoder.decode(portion)) for portion in sampled]
+    for _, one in decoded:
+        _refuse(sample, one.refused)
+    if shaping and (shaping.uses_sql or shaping.reshapes):
+        rows = _shaped(handle, columns, decoded, sample)
+    else:
+        rows = [
+            one.rows.rename_columns(as_in_table(one.rows.schema, handle.rename).names) for _, one in decoded
+        ]
+    sample.rows = sum(batch.num_rows for batch in rows)
+    if not all(each.column in batch.schema.names for batch in rows for each in fields):
+        raise TableError(f"table {handle.name}: events have no column for `partition_by`.")
+    values: set[tuple[object, ...]] = set()
+    for batch in rows if fields else ():
+        shaped = add_partition_columns(batch, [each for each in fields if each.derived])
+        values |= set(zip(*(shaped.column(each.name).to_pylist() for each in fields), strict=True))
     sample.partitions = len(values)
+
+
+def _shaped(
+    handle: TableHandle, columns: pa.Schema, decoded: list[tuple[Events, Decoded]], sample: SampleOutcome
+) -> list[pa.RecordBatch]:
+    """The rows as the table would get them; none where Spark would have to make them."""
+    shaped = shape_sample(handle, columns, decoded)
+    _refuse(sample, shaped.refused)
+    sample.filtered, sample.expectations = shaped.filtered, shaped.expectations
+    sample.returned, sample.projection = shaped.returned, shaped.projection
+    return [] if shaped.projection and shaped.projection.needs_spark else shaped.rows
+
+
+def sampled_projection(handle: TableHandle, samples: list[SampleOutcome]) -> Projection | None:
+    """`select`, `where` and `expect` over what the sample shows, or over what is known without one."""
+    assert handle.shaping is not None
+    sampled = next((one.projection for one in samples if one.projection), None)
+    return sampled or handle.shaping.settled(handle.rows_read())
+
+
+def sampled_expectations(samples: list[SampleOutcome]) -> Expectations:
+    """What the rules of `expect` say of all samples together."""
+    found: Expectations = {}
+    for one in samples:
+        for rule, counts in one.expectations.items():
+            found[rule] = added([found.get(rule, {}), counts])
+    return found

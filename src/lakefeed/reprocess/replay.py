@@ -24,6 +24,7 @@ from lakefeed.dead_letters.reconcile import (
     unreconciled,
 )
 from lakefeed.engine.batch.manifest import TableManifest
+from lakefeed.engine.batch.not_met import not_met
 from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.faultpoints import passing
@@ -196,6 +197,10 @@ class _Replay:
                 result = self._run(source, rows, Path(scratch))
                 if result.error:
                     raise result.error
+                if result.failed:
+                    for file in () if self._dry_run else result.files:
+                        self._handle.delete(file.path)
+                    raise not_met(self._handle.id, result)
                 refused = _refused(Path(scratch), result)
             if result.proposal is None:
                 self._land(rows, refused, result)

@@ -179,6 +179,7 @@ class LogLines:
 
 def _commit_line(event: Committed) -> str:
     letters = f", {counted(event.letters, 'new dead letter')}" if event.letters else ""
+    letters += f", {event.filtered:,} left out" if event.filtered else ""
     retries = f", {counted(event.retries, 'retry', 'retries')}" if event.retries else ""
     wrote = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}, {readable_size(event.size)}"
     took = f"committed in {event.seconds * 1000:.0f} ms"

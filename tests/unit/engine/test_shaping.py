@@ -11,13 +11,19 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
+from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine import inline
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.run_events import RowsShaped, RunEvent
 from lakefeed.errors import SqlError, TableError
 from lakefeed.handles.shaping import EVENTS
 from lakefeed.pipeline.test_file import Sample
+from lakefeed.reports import plan
+from lakefeed.reports.plan import plan_run
+from lakefeed.reports.shaped_sample import BY_ARROW
 from lakefeed.reports.verify import verify
+from lakefeed.reprocess import replay as replaying
+from lakefeed.reprocess.replay import replay
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
 from lakefeed.tables.table import commit_info_of
@@ -79,7 +85,8 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    monkeypatch.setattr(inline, "analyze_here", analyze_by_hand)
+    for module in (inline, plan, replaying):
+        monkeypatch.setattr(module, "analyze_here", analyze_by_hand)
     return Shop(tmp_path)
 
 
@@ -333,3 +340,77 @@ def test_wrong_sql_of_a_route_is_told_with_its_line(shop: Shop) -> None:
     shop.send({"id": 1, "type": "a"})
 
     assert shop.stops().startswith(f"{shop.file}:7: tables.orders.select.1: ")
+
+
+def test_plan_shows_what_sql_makes_of_a_sample_and_which_way(shop: Shop) -> None:
+    shop.write("    select: [id AS order_id]\n    where: id > 1\n    expect: {small: order_id < 3}")
+    shop.send({"id": 1, "x": "y"}, {"id": 2}, {"id": 3})
+
+    (planned,) = plan_run(shop.pipeline()).tables
+
+    assert (planned.action, planned.columns) == ("create", ["order_id long"])
+    assert planned.shaping == [
+        "where id > 1",
+        "select id AS order_id",
+        "expect small: order_id < 3, otherwise dead_letter",
+    ]
+    assert planned.way == BY_ARROW
+    assert (planned.sampled_filtered, planned.sampled_dead_letters) == (1, {"small": 1})
+    assert planned.expectations == {"small": {"passed": 1, "dead_letter": 1}}
+
+
+def test_plan_shows_the_columns_that_a_star_would_add(shop: Shop) -> None:
+    shop.write("    select: ['*', id AS order_id]")
+    shop.send({"id": 1})
+    shop.run()
+    shop.send({"id": 2, "brand": "acme"})
+
+    (planned,) = plan_run(shop.pipeline()).tables
+
+    assert (planned.action, planned.columns) == ("alter", ["brand string"])
+
+
+def test_plan_tells_wrong_sql_with_its_line(shop: Shop) -> None:
+    shop.write("    select: [id, prise]")
+    shop.send({"id": 1})
+
+    (planned,) = plan_run(shop.pipeline()).tables
+
+    assert (planned.refused or "").startswith(f"{shop.file}:7: tables.orders.select.1: ")
+
+
+def test_dead_letters_of_a_rule_become_rows_once_the_file_is_corrected(shop: Shop) -> None:
+    shop.write("    select: [id, price]\n    expect: {paid: price > 0}")
+    shop.send({"id": 1, "price": 5}, {"id": 2, "price": 0}, {"id": 3, "price": -1})
+    shop.run()
+    shop.write("    select: [id, price]\n    where: price > -1")
+
+    (report,) = replay(shop.pipeline(), DeadLetterFilter())
+
+    assert (report.rows, report.left_out, report.again) == (1, 1, [])
+    assert [row["id"] for row in shop.rows()] == [1, 2]
+    assert shop.letters() == []
+    assert verify(shop.pipeline()).sound
+
+
+def test_replayed_letters_that_still_break_the_rule_stay(shop: Shop) -> None:
+    shop.write("    select: [id, price]\n    expect: {paid: price > 0}")
+    shop.send({"id": 1, "price": 5}, {"id": 2, "price": 0})
+    shop.run()
+
+    (report,) = replay(shop.pipeline(), DeadLetterFilter())
+
+    assert [(one.stage, one.code, one.letters) for one in report.again] == [("expect", "paid", 1)]
+    assert len(shop.letters()) == 1
+
+
+def test_a_replay_into_a_rule_that_fails_is_told_and_lands_nothing(shop: Shop) -> None:
+    shop.write("    expect: {paid: price > 0}")
+    shop.send({"price": 5}, {"price": 0})
+    shop.run()
+    shop.write("    expect: {paid: {that: price > 0, otherwise: fail}}")
+
+    with pytest.raises(TableError, match=r"expect\.paid"):
+        replay(shop.pipeline(), DeadLetterFilter())
+
+    assert len(shop.letters()) == 1

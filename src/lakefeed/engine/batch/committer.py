@@ -332,6 +332,7 @@ class Committer:
                 files=len(landed.entry.added),
                 size=sum(file.size for file in landed.entry.added),
                 letters=dead_letters,
+                filtered=sum((change.commit_info.get("filtered") or {}).values()),
                 seconds=time.monotonic() - began,
                 retries=retries,
                 small_files=sum(file.size < small for file in landed.entry.added),
