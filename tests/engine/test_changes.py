@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from lakefeed import Pipeline
-from lakefeed.errors import SqlError
 from lakefeed.testing import check
 
 FILE = """\
@@ -59,5 +56,6 @@ def test_events_delete_and_truncate_by_conditions_over_their_own_columns(tmp_pat
 
 
 def test_a_condition_that_spark_does_not_understand_is_told_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(SqlError, match=r"shop.yaml:11: tables.orders.delete_when: .*gone"):
-        list(check(shop(tmp_path, "gone = 'd'")))
+    (verdict,) = check(shop(tmp_path, "gone = 'd'"))
+
+    assert "shop.yaml:11: tables.orders.delete_when: " in str(verdict.error)
