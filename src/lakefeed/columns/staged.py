@@ -16,6 +16,9 @@ OFFSET = "_lakefeed_offset"
 UNCHANGED = "_lakefeed_unchanged"
 """The columns that the change says nothing about; null where it says something about each."""
 
+KEYS = "_lakefeed_keys"
+"""The names of the key columns, where events bring them; null where the pipeline file names them."""
+
 UPSERT, DELETE, TRUNCATE = 0, 1, 2
 
 STAGED = pa.schema(
@@ -24,6 +27,7 @@ STAGED = pa.schema(
         (PARTITION, pa.string()),
         (OFFSET, pa.int64()),
         (UNCHANGED, pa.list_(pa.string())),
+        (KEYS, pa.list_(pa.string())),
     ]
 )
 

@@ -73,6 +73,8 @@ class Rules:
     """Names in lower case that no new column may have, as the table makes columns by these names itself."""
     renamed: frozenset[str] = frozenset()
     """Fields of the payload itself that get another name in the table, and so may have any."""
+    changes: bool = False
+    """Whether the table applies changes: of a change event, it takes the row that the event is about."""
 
 
 DEFAULT_RULES = Rules()

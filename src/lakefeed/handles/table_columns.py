@@ -59,6 +59,7 @@ class TableColumns:
             new_column=self.shaping.new_column(events),
             type_change=evolve.type_change,
             dropped=frozenset(self.spec.drop),
+            changes=self.spec.takes_envelopes,
             taken=frozenset(name.lower() for name in {*made, *filled}),
             renamed=frozenset(rename),
         )

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from lakefeed.columns.column_types import column, declared_schema
 from lakefeed.columns.names import ColumnName
-from lakefeed.pipeline.options.changes import ColumnNames, Mode, Updates, Within
+from lakefeed.pipeline.options.changes import KEYED, ColumnNames, Mode, Updates, Within
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.file_name import FileName, FileNameField
@@ -324,6 +324,11 @@ class Table(Section):
     def refresh_every(self) -> float:
         """Seconds between the beginnings of two refreshes, at least."""
         return self.refresh or _REFRESH
+
+    @property
+    def takes_envelopes(self) -> bool:
+        """Whether the key, the sequence and deletions come from the events, where they bring them."""
+        return self.mode in KEYED and self.mode != "deduplicate" and self.delete_when is None
 
     @property
     def routed(self) -> Route | None:

@@ -17,6 +17,7 @@ from lakefeed.columns.column_types import type_text
 from lakefeed.columns.staged import DELETE, STAGED, TRUNCATE, UPSERT
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
+from lakefeed.rows.envelope import key_columns, opened
 from lakefeed.sql.evaluation import evaluate_rows
 from lakefeed.sql.expression import Expression
 
@@ -40,11 +41,13 @@ class ChangePlan:
     """Keys that are partition columns, where the empty text is null."""
     delete_when: Expression | None = None
     truncate_when: Expression | None = None
+    envelopes: bool = False
+    """Whether events say themselves what they do, and what they say nothing about."""
 
     @property
     def judges(self) -> bool:
-        """Whether conditions say what an event does."""
-        return self.delete_when is not None or self.truncate_when is not None
+        """Whether conditions, or the events, say what an event does."""
+        return self.delete_when is not None or self.truncate_when is not None or self.envelopes
 
     def decoded(self, columns: pa.Schema) -> pa.Schema:
         """The columns of events, nullable where only a change can tell whether null is wrong."""
@@ -58,9 +61,12 @@ class FindDeletions:
     def __init__(self, plan: ChangePlan) -> None:
         given = ((plan.delete_when, DELETE), (plan.truncate_when, TRUNCATE))
         self._conditions = [(condition, op) for condition, op in given if condition is not None]
+        self._envelopes = plan.envelopes
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows, with their ops; those for which Spark would throw are refused."""
+        if self._envelopes:
+            rows = opened(rows)
         arrays, errors = evaluate_rows([condition for condition, _ in self._conditions], rows.batch)
         ops = np.full(len(rows.indexes), UPSERT, np.int8) if rows.ops is None else rows.ops.to_numpy().copy()
         for found, (_, op) in zip(arrays, self._conditions, strict=True):
@@ -89,8 +95,9 @@ class MakeChanges:
         required = [] if plan.required is None else plan.required.names
         _note(reasons, batch, required, ops == UPSERT, "schema", "missing_value")
         _note(reasons, batch, plan.sequence_by, np.ones(len(ops), np.bool_), "write", "null_sequence")
-        _note(reasons, self._with_empty_as_null(batch), plan.keys, ops != TRUNCATE, "write", "null_key")
-        changes = rows.of(self._staged(rows, ops))
+        keys = plan.keys or key_columns(rows)
+        _note(reasons, self._with_empty_as_null(batch), keys, ops != TRUNCATE, "write", "null_key")
+        changes = rows.of(self._staged(rows, ops, keys))
         if not reasons:
             return StepResult(changes)
         refused = [Refused(rows.indexes[at], *reasons[at]) for at in sorted(reasons)]
@@ -105,14 +112,17 @@ class MakeChanges:
                 batch = batch.set_column(at, name, pc.if_else(empty, pa.scalar(None, column.type), column))
         return batch
 
-    def _staged(self, rows: Rows, ops: npt.NDArray[np.int8]) -> pa.RecordBatch:
-        origin = rows.origin()
+    def _staged(self, rows: Rows, ops: npt.NDArray[np.int8], keys: Sequence[str]) -> pa.RecordBatch:
+        origin, plan = rows.origin(), self._plan
         stream = origin.column("stream").fill_null("")
         place = pc.binary_join_element_wise(stream, origin.column("partition").cast(pa.string()), "-")
         unchanged = rows.unchanged
         if unchanged is None:
             unchanged = pa.nulls(len(ops), pa.list_(pa.string()))
-        own = [pa.array(ops, pa.int8()), place, origin.column("offset"), unchanged]
+        names = pa.nulls(len(ops), pa.list_(pa.string()))
+        if not plan.keys:
+            names = pa.repeat(pa.scalar(list(keys), pa.list_(pa.string())), len(ops))
+        own = [pa.array(ops, pa.int8()), place, origin.column("offset"), unchanged, names]
         schema = pa.schema([*rows.batch.schema, *STAGED])
         return pa.RecordBatch.from_arrays([*rows.batch.columns, *own], schema=schema)
 

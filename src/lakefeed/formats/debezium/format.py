@@ -13,7 +13,7 @@ from lakefeed.formats import Decoded, Decoder, Format, Rules
 from lakefeed.formats.avro.format import CODES as AVRO_CODES
 from lakefeed.formats.debezium.envelope import Envelope, Opener
 from lakefeed.formats.debezium.registry import FramedDecoder
-from lakefeed.formats.debezium.rows import ABOUT_NO_ROW, row_text, unwrapped
+from lakefeed.formats.debezium.rows import about_no_row, row_text, unwrapped
 from lakefeed.formats.debezium.schema import EventSchema, Meaning, NotUnderstood
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.joining import joined
@@ -47,10 +47,11 @@ class DebeziumFormat(Format):
 
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of events that are JSON as they are, or in frames."""
-        plain = DebeziumDecoder(schema, rules, self.unwrap)
+        unwrap = self.unwrap or rules.changes
+        plain = DebeziumDecoder(schema, rules, unwrap)
         if self.registry is None:
             return plain
-        return FramedDecoder(plain, self.registry, schema, rules, self.unwrap)
+        return FramedDecoder(plain, self.registry, schema, rules, unwrap)
 
 
 class DebeziumDecoder(Decoder):
@@ -60,6 +61,7 @@ class DebeziumDecoder(Decoder):
         self._schema = schema
         self._rules = rules
         self._unwrap = unwrap
+        self._about_no_row = about_no_row(changes=rules.changes)
         self._opener = Opener()
         self._plain = JsonDecoder(schema, rules)
         self._schemas: dict[bytes, _Schema | None] = {}
@@ -72,11 +74,13 @@ class DebeziumDecoder(Decoder):
         for index, payload in enumerate(payloads):
             try:
                 envelope = self._opener.open(payload)
-                if envelope is None or (self._unwrap and envelope.event["op"] in ABOUT_NO_ROW):
+                if envelope is None or (self._unwrap and envelope.event["op"] in self._about_no_row):
                     skipped.append(index)
                     continue
                 reader = self._reader(envelope)
-                text = row_text(envelope) if self._unwrap and reader is None else envelope.text
+                text = envelope.text
+                if self._unwrap and reader is None:
+                    text = row_text(envelope, changes=self._rules.changes)
             except Misfit as misfit:
                 refused[index] = misfit
                 continue
@@ -130,7 +134,7 @@ class _Typed:
 
     def __init__(self, meaning: Meaning, schema: pa.Schema, rules: Rules, unwrap: bool) -> None:
         self._convert = meaning.convert
-        self._unwrap = unwrap
+        self._unwrap, self._changes = unwrap, rules.changes
         self._json = JsonDecoder(pa.schema(list(meaning.read)), Rules(new_column="ignore"))
         self._fitter = Fitter(schema, rules)
 
@@ -147,6 +151,6 @@ class _Typed:
             message = "a number has more digits than the schema of the event allows, or is none"
             misfits = {place: Misfit("out_of_range", message) for place in np.flatnonzero(wrong).tolist()}
         if self._unwrap:
-            events, without = unwrapped(events)
+            events, without = unwrapped(events, changes=self._changes)
             misfits = without | misfits
         return self._fitter.fit(events, misfits)

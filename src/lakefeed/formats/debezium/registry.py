@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.avro.reader import Made, Registered
 from lakefeed.formats.debezium.envelope import no_envelope
-from lakefeed.formats.debezium.rows import ABOUT_NO_ROW, unwrapped
+from lakefeed.formats.debezium.rows import about_no_row, unwrapped
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.joining import joined
 from lakefeed.formats.registry.client import RegisteredSchema, UnknownSchema, client_of
@@ -38,7 +38,7 @@ class FramedDecoder(Decoder):
         self._registry = registry
         self._avro = _Connected(registry)
         self._fitter = Fitter(schema, rules)
-        self._unwrap = unwrap
+        self._unwrap, self._changes = unwrap, rules.changes
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """A payload becomes a row or a refusal, or is skipped. Raises RegistryError."""
@@ -50,7 +50,7 @@ class FramedDecoder(Decoder):
         others = sorted({*present} - {*in_json})
         made, misfits = self._avro.read([payloads[index] for index in others])
         for each in made:
-            part = _about_rows(each) if self._unwrap else each
+            part = _about_rows(each, about_no_row(changes=self._changes)) if self._unwrap else each
             skipped += [others[place] for place in {*each.indexes} - {*part.indexes}]
             parts.append(([others[place] for place in part.indexes], self._fitted(part)))
         refused = {others[place]: misfit for place, misfit in misfits.items()}
@@ -72,17 +72,17 @@ class FramedDecoder(Decoder):
         if events.type.get_field_index("op") < 0:
             misfits = {place: no_envelope() for place in range(len(events))}
         elif self._unwrap:
-            events, without = unwrapped(events)
+            events, without = unwrapped(events, changes=self._changes)
             misfits = without | misfits
         return self._fitter.fit(events, misfits)
 
 
-def _about_rows(part: Made) -> Made:
+def _about_rows(part: Made, others: frozenset[str]) -> Made:
     """The events but for those that are about no row."""
     if part.values.type.get_field_index("op") < 0:
         return part
     op = part.values.field("op").to_pylist()
-    kept = [place for place in range(len(part.indexes)) if op[place] not in ABOUT_NO_ROW]
+    kept = [place for place in range(len(part.indexes)) if op[place] not in others]
     if len(kept) == len(op):
         return part
     misfits = {at: part.misfits[place] for at, place in enumerate(kept) if place in part.misfits}

@@ -10,17 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.formats.debezium.envelope import Envelope, members
+from lakefeed.formats.debezium.sequence import sequence, sequences
 from lakefeed.formats.fit.types import is_text
 from lakefeed.formats.refusal import Misfit, Misfits, shown, utf8_text
 
 ADDED = pa.schema([("__op", pa.string()), ("__deleted", pa.bool_()), ("__ts_ms", pa.int64())])
 """What is added to the columns of the row."""
 
-ABOUT_NO_ROW = frozenset(("m", "t"))
-"""What was done to no row in particular: a message was sent, or a table emptied."""
+SEQUENCE = "__sequence"
+"""What is added for a table that applies changes: a text by which a change is newer than another."""
 
 
-def unwrapped(events: pa.StructArray) -> tuple[pa.StructArray, Misfits]:
+def about_no_row(*, changes: bool) -> frozenset[str]:
+    """What was done to no row in particular: a message was sent, or a table emptied, which is a change."""
+    return frozenset(("m",)) if changes else frozenset(("m", "t"))
+
+
+def unwrapped(events: pa.StructArray, *, changes: bool = False) -> tuple[pa.StructArray, Misfits]:
     """The rows of events: as they are after the change or, where it has deleted them, as they were before.
 
     The misfits are events without either, such as one that empties a table.
@@ -28,11 +34,17 @@ def unwrapped(events: pa.StructArray) -> tuple[pa.StructArray, Misfits]:
     columns = dict(zip((field.name for field in events.type), events.flatten(), strict=True))
     rows = _rows(columns, len(events))
     op, moment = columns["op"], columns.get("ts_ms", pa.nulls(len(events), pa.int64()))
-    missing = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
+    absent = rows.is_null()
+    if changes:
+        absent = pc.and_(absent, pc.not_equal(op, "t"))
+    missing = np.flatnonzero(absent.to_numpy(zero_copy_only=False)).tolist()
     texts = [name for name in ("after", "before") if name in columns and is_text(columns[name].type)]
     misfits = {place: _document_in_avro() if texts else _no_row(op[place].as_py()) for place in missing}
     members = [*rows.flatten(), op, pc.equal(op, "d"), moment]
     names = [*(field.name for field in rows.type), *ADDED.names]
+    if changes:
+        members.append(sequences(columns.get("source"), moment))
+        names.append(SEQUENCE)
     kind = pa.struct([(name, member.type) for name, member in zip(names, members, strict=True)])
     return pa.Array.from_buffers(kind, len(events), [None], children=members), misfits
 
@@ -48,20 +60,29 @@ def _rows(columns: dict[str, pa.Array], count: int) -> pa.StructArray:
     return pa.concat_arrays([first, last]).take(pa.array(places))
 
 
-def row_text(envelope: Envelope) -> bytes:
+def row_text(envelope: Envelope, *, changes: bool = False) -> bytes:
     """The JSON text of the row of an event that came without a schema, what is added included. Raises Misfit.
 
     Text, so that the rules of JSON decide what its values become, without losing a digit on the way.
     """
     event = envelope.event
     side = next((name for name in ("after", "before") if event.get(name) is not None), None)
-    if side is None:
+    if side is None and not (changes and event["op"] == "t"):
         raise _no_row(event["op"])
-    row = _text(envelope, side) if isinstance(event[side], dict) else _document(event[side], side)
+    row = b"{}" if side is None else _row_text(envelope, side)
     moment = _text(envelope, "ts_ms") if "ts_ms" in event else b"null"
     comma = b"," if row[1:-1].strip() else b""
     op, deleted = orjson.dumps(event["op"]), b"true" if event["op"] == "d" else b"false"
-    return b'%b%b"__op":%b,"__deleted":%b,"__ts_ms":%b}' % (row[:-1], comma, op, deleted, moment)
+    made = b'%b%b"__op":%b,"__deleted":%b,"__ts_ms":%b}' % (row[:-1], comma, op, deleted, moment)
+    if not changes:
+        return made
+    found = orjson.dumps(sequence(event.get("source"), event.get("ts_ms")))
+    return b'%b,"%b":%b}' % (made[:-1], SEQUENCE.encode(), found)
+
+
+def _row_text(envelope: Envelope, side: str) -> bytes:
+    value = envelope.event[side]
+    return _text(envelope, side) if isinstance(value, dict) else _document(value, side)
 
 
 def _document(value: Any, side: str) -> bytes:
