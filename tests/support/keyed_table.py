@@ -68,7 +68,7 @@ class KeyedTable:
             offset = one.get("offset", self.offsets.get(partition, 0))
             self.offsets[partition] = max(self.offsets.get(partition, 0), offset + 1)
             own = {name: one.get(name) for name in self.table.schema.names}
-            staged = (OPS[one.get("op", "upsert")], partition, offset, one.get("unchanged"))
+            staged = (OPS[one.get("op", "upsert")], partition, offset, one.get("unchanged"), None)
             rows.append(own | dict(zip(STAGED.names, staged, strict=True)))
         writer = TableWriter(self.table.store, staged_target(self.target(self.table.shape)))
         for half in (rows[::2], rows[1::2]):

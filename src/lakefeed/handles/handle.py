@@ -56,8 +56,10 @@ class TableHandle(TableColumns):
         key: Key = (),
         functions: UserFunctions | None = None,
         shaping: Shaping | None = None,
+        envelopes: bool = False,
     ) -> None:
         self._functions = functions
+        self._envelopes = envelopes
         self.id = TableId(name, key)
         self.name = str(self.id)
         self.mode = modes(self.target) if modes else AppendMode()
@@ -255,6 +257,7 @@ class TableHandle(TableColumns):
             # A deletion need not have them.
             required=pa.schema(required) if self.spec.mode != "deduplicate" else None,
             partition_keys=tuple(name for name in self.spec.keys if name in names),
+            envelopes=self._envelopes,
             **{option: self.shaping.condition(option, read) for option in CONDITIONS if self.shaping},
         )
 

@@ -22,6 +22,16 @@ from lakefeed.tables.write.replace import ReplaceMode
 from lakefeed.tables.write.upsert import UpsertMode
 
 _TOMBSTONES = 2 * 24 * 3600.0
+ENVELOPE = {"__op": "string", "__sequence": "string"}
+"""Columns that a table of change events has besides those that it declares."""
+
+
+def with_envelopes(spec: Table) -> Table:
+    """What the file would say of a table whose events bring the sequence of their changes."""
+    columns = spec.columns
+    if columns is not None:
+        columns = {**ENVELOPE, **{name: text for name, text in columns.items()}}
+    return spec.model_copy(update={"sequence_by": spec.sequence_by or ("__sequence",), "columns": columns})
 
 
 def key_rules(spec: Table) -> KeyRules:

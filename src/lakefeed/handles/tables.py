@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lakefeed.events import Offsets
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.handle import TableHandle
-from lakefeed.handles.modes import mode_of
+from lakefeed.handles.modes import mode_of, with_envelopes
 from lakefeed.handles.shaping import Analyze, Shaping, located, nobody
 from lakefeed.handles.table_plan import Stamp, TableId
 from lakefeed.pipeline.options.route import Key, Route
@@ -86,6 +86,10 @@ class Tables:
     def _handle(self, table: str, path: str, spec: Table, key: Key = ()) -> TableHandle:
         pipeline = self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
+        brought = [pipeline.sources[name].brings_changes for name in spec.from_ if name in pipeline.sources]
+        envelopes = spec.takes_envelopes and bool(brought) and all(brought)
+        if envelopes:
+            spec = with_envelopes(spec)
         return TableHandle(
             table,
             path,
@@ -97,6 +101,7 @@ class Tables:
             modes=lambda targets: mode_of(pipeline.name, spec, targets),
             key=key,
             functions=self.functions,
+            envelopes=envelopes,
             shaping=self._shaping(table, spec),
         )
 

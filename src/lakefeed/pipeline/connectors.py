@@ -53,6 +53,11 @@ class Connector(Section):
         """The streams of a source where its options name them; None where only the source itself knows."""
         return None
 
+    @property
+    def brings_changes(self) -> bool:
+        """Whether events are changes of rows, with a key and an order of their own."""
+        return False
+
     def reads_table(self) -> str | None:
         """The path of the Delta table that a source reads; None where it reads none."""
         return None

@@ -24,6 +24,8 @@ _OP = "__op"
 
 def opened(rows: Rows) -> Rows:
     """The rows with what each does, and without placeholders."""
+    if _OP not in rows.batch.schema.names:
+        raise TableError(f"a table that applies changes needs the column {_OP}; remove it from `drop`.")
     op = rows.batch.column(_OP)
     deleted, emptied = (pc.fill_null(pc.equal(op, word), False) for word in ("d", "t"))
     ops = pc.if_else(emptied, TRUNCATE, pc.if_else(deleted, DELETE, UPSERT)).cast(pa.int8())
@@ -76,14 +78,14 @@ def key_columns(rows: Rows) -> tuple[str, ...]:
     if len(found) != 1 or not next(iter(found)):
         what = f"their keys differ: {sorted(found)}" if len(found) > 1 else "they have no key in JSON"
         raise TableError(
-            f"the key of a table that applies changes comes with the events, and {what}.\nName its columns with "
-            "`keys`."
+            f"the key of a table that applies changes comes with the events, and {what}.\n"
+            "Name its columns with `keys`."
         )
     return next(iter(found))
 
 
 def _names(key: bytes) -> tuple[str, ...]:
-    """The names in a key: `{\"id\": 1}`, perhaps with its schema."""
+    """The names in a key: an object of JSON, perhaps with its schema."""
     try:
         value = orjson.loads(key)
     except orjson.JSONDecodeError:

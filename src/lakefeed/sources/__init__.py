@@ -141,6 +141,11 @@ class Source(Connector):
         default=None, description="When a batch of this source ends; left out: the pipeline's `flush`."
     )
 
+    @property
+    def brings_changes(self) -> bool:
+        """Whether its format is one of change events."""
+        return self.format is not None and self.format.brings_changes
+
     @abstractmethod
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Connect, on the driver."""

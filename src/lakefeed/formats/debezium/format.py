@@ -45,6 +45,11 @@ class DebeziumFormat(Format):
         examples=["http://localhost:8081"],
     )
 
+    @property
+    def brings_changes(self) -> bool:
+        """An event is a change of a row."""
+        return True
+
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of events that are JSON as they are, or in frames."""
         unwrap = self.unwrap or rules.changes

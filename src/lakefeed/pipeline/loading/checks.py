@@ -59,7 +59,7 @@ def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
         for path, message in stream_problems(table.streams, own):
             yield FieldProblem(("tables", name, *path), message)
         yield from _misfit_route(name, table)
-        yield from _misfit_mode(name, table)
+        yield from _misfit_mode(name, table, outline.envelopes)
         yield from _misfit_python(name, table)
         yield from _idle_shuffle(name, table)
         yield from _column_clashes(name, table)
@@ -175,7 +175,7 @@ def _idle_shuffle(name: str, table: TableOutline) -> Iterator[FieldProblem]:
         yield FieldProblem(("tables", name, "shuffle_by_partition"), message)
 
 
-def _misfit_mode(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _misfit_mode(name: str, table: TableOutline, envelopes: frozenset[str]) -> Iterator[FieldProblem]:
     if table.mode == "overwrite" and table.route:
         message = (
             "`overwrite` replaces the rows of one table; with `route`, a table that a run has no event for "
@@ -184,7 +184,8 @@ def _misfit_mode(name: str, table: TableOutline) -> Iterator[FieldProblem]:
         yield FieldProblem(("tables", name, "mode"), message)
     for option, message in option_problems(table.mode, table.keys):
         yield FieldProblem(("tables", name, option), message)
-    if table.mode in KEYED and "keys" not in table.keys:
+    brought = table.mode != "deduplicate" and envelopes.issuperset(table.sources or ("",))
+    if table.mode in KEYED and "keys" not in table.keys and not (brought and "delete_when" not in table.keys):
         yield FieldProblem(("tables", name, "keys"), f"required with `mode: {table.mode}`, but missing")
     if table.columns and not table.reshapes and table.mode in KEYED:
         made = [*table.metadata.schema, *(pa.field(RESCUED, pa.string()) for _ in range(table.rescues))]

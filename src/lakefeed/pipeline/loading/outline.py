@@ -84,6 +84,8 @@ class Outline:
     """The streams of each source; None where the file does not name them."""
     reads: dict[str, str]
     """The tables that sources read, or that are named as sources themselves."""
+    envelopes: frozenset[str] = frozenset()
+    """The sources whose events are changes, with a key of their own."""
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
@@ -126,7 +128,8 @@ class Outline:
         feeding = feeding_tables(named or (), wanted)
         reads |= {name: name for name in feeding}
         streams |= dict.fromkeys(feeding, ())
-        return cls(named, tables, dead_letters, tests, streams, reads)
+        changes = [name for name, one in models.items() if one is not None and one.brings_changes]
+        return cls(named, tables, dead_letters, tests, streams, reads, frozenset(changes))
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -8,6 +8,7 @@ another writer was faster, it is decided anew.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget
@@ -19,7 +20,7 @@ from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
 from lakefeed.tables.write.keyed.layout import Laid, Layout
-from lakefeed.tables.write.keyed.staged import read_staged
+from lakefeed.tables.write.keyed.staged import read_staged, staged_keys
 from lakefeed.tables.write.keyed.tombstones import Tombstones
 from lakefeed.tables.write.mode import Change, NewEntry
 
@@ -36,7 +37,8 @@ class UpsertMode:
         self, pipeline: str, rules: KeyRules, targets: Targets, layout: Layout, tombstones: float
     ) -> None:
         self._pipeline, self._rules, self._targets, self._layout = pipeline, rules, targets, layout
-        self._tombstones = Tombstones(rules, tombstones)
+        self._tombstones, self._age = Tombstones(rules, tombstones), tombstones
+        self._brings_keys = not rules.keys
         self._folded: tuple[str, Folded] | None = None
 
     def check(self, shape: Shape, path: str) -> None:
@@ -55,6 +57,8 @@ class UpsertMode:
         """What the changes of a batch make of the version that the table stands at."""
         if not change.files:
             return NewEntry((), change.transactions, change.commit_info)
+        if self._brings_keys:
+            self._learn_keys(table, change)
         self.check(table.shape, table.path)
         decision = self._decide(table, change)
         laid = self._lay(table, decision)
@@ -67,6 +71,8 @@ class UpsertMode:
         told = {**change.commit_info, "mode": self.kind, **decision.counts, **_costs(decision, laid)}
         if not change.replayed:
             told["kind"] = self.kind
+        if self._brings_keys:
+            told["keys"] = list(self._rules.keys)
         told["rows"] = sum(file.rows for file in laid.added)
         return NewEntry(
             laid.added,
@@ -82,6 +88,18 @@ class UpsertMode:
     def landed(self, entry: NewEntry) -> None:
         """The changes are of no use any more."""
         self._folded = None
+
+    def _learn_keys(self, table: LakeTable, change: Change) -> None:
+        """Take the names of the key columns from the changes, where the pipeline file names none."""
+        keys = staged_keys(table, change.files)
+        if self._rules.keys and self._rules.keys != keys:
+            raise TableError(
+                f"{table.path}: the key of the events is {', '.join(keys)} by now, and was "
+                f"{', '.join(self._rules.keys)}.\nName the columns of the key with `keys`, and start again."
+            )
+        if not self._rules.keys:
+            self._rules = replace(self._rules, keys=keys)
+            self._tombstones = Tombstones(self._rules, self._age)
 
     def _decide(self, table: LakeTable, change: Change) -> Decision:
         """What the changes make of the version that the table stands at."""
