@@ -30,7 +30,7 @@ def with_envelopes(spec: Table) -> Table:
     """What the file would say of a table whose events bring the sequence of their changes."""
     columns = spec.columns
     if columns is not None:
-        columns = {**ENVELOPE, **{name: text for name, text in columns.items()}}
+        columns = {**ENVELOPE, **columns}
     return spec.model_copy(update={"sequence_by": spec.sequence_by or ("__sequence",), "columns": columns})
 
 
