@@ -12,12 +12,12 @@ from http.client import HTTPConnection, HTTPException
 import pyarrow as pa
 
 from lakefeed.doctor.check_result import CheckResult
-from lakefeed.engine.batch.plan import format_of
+from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import DataLoss, LakefeedError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import Source, SourceClient, source_of
+from lakefeed.sources import Allowance, Source, SourceClient, source_of
 from lakefeed.text import counted
 
 _TIMEOUT = 5.0
@@ -87,6 +87,8 @@ def source(pipeline: str, name: str, spec: Source) -> Iterator[CheckResult]:
 
 def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch | None:
     """Where the last event of a partition came from. To read one needs another right than to ask for ends."""
+    if any(spec.place(end) is not None for end in ends.values()):
+        return _first(spec, client, ends)
     filled = [(partition, end) for partition, end in ends.items() if end]
     # Retention may have emptied some of them; to ask about thousands would take long.
     for partition, end in filled[:_MOST_PARTITIONS]:
@@ -96,6 +98,17 @@ def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch
                     return events.origin()
         except DataLoss:
             continue
+    return None
+
+
+def _first(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch | None:
+    """Where the first event came from, of a source that counts nothing back from its end."""
+    start = client.start()
+    if any(client.rows_between(start, ends).values()):
+        end = client.next_end(start, ends, Allowance(1, 2**62))
+        for split in client.splits(spans(start, end), 1):
+            for events in spec.read(split):
+                return events.origin()
     return None
 
 

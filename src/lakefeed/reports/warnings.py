@@ -69,8 +69,9 @@ class Warnings:
         """Look whether a source still keeps what a table has not read yet."""
         for name, seconds in sorted(retention.items()):
             if age is not None and age > seconds / 2:
+                behind = format_duration(float(round(age / 3600) * 3600 if age > _DAY else round(age)))
                 self._found[table].append(
-                    f"{source}: the table is behind by {format_duration(age)}, and {name} is kept for "
+                    f"{source}: the table is behind by {behind}, and {name} is kept for "
                     f"{format_duration(seconds)}: what is not read by then is lost; let the pipeline run"
                 )
 

@@ -17,7 +17,7 @@ from lakefeed.pipeline.options.route import Route
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline, Table
 from lakefeed.pipeline.test_file import Sample
 from lakefeed.run import run as run_watched
-from lakefeed.sources import source_of
+from lakefeed.sources import Source, source_of
 from lakefeed.sources.samples import SampleSource
 from lakefeed.stores import open_store
 from lakefeed.tables.log.log import Log
@@ -118,16 +118,13 @@ def _moved(
     wanted: Collection[str] | None = None,
 ) -> Pipeline:
     """The pipeline with the events for its sources, and all that it writes in the folder."""
-    sources = {
-        name: SampleSource.of(source_of(pipeline, name), name, events.get(name, ()))
-        for name in pipeline.sources
-    }
     idle = set() if wanted is None else pipeline.queries().keys() - queries_for(pipeline, wanted)
     tables = {
         name: _table(table, folder / "tables" / name)
         for name, table in pipeline.tables.items()
         if name not in idle
     }
+    sources = {name: _source(pipeline, name, events.get(name, ()), tables) for name in pipeline.sources}
     return pipeline.model_copy(
         update={
             "sources": sources,
@@ -143,6 +140,14 @@ def _moved(
             "give_up_after": _TIMEOUT,
         }
     )
+
+
+def _source(pipeline: Pipeline, name: str, events: Sequence[Sample], tables: Mapping[str, Table]) -> Source:
+    """A source with the events that were given for it; one that reads a table of the file reads it there."""
+    spec, read = source_of(pipeline, name), pipeline.graph.table_read_by(name)
+    if read is None or events:
+        return SampleSource.of(spec, name, events)
+    return spec.model_copy(update={"path": tables[read].path, "storage": {}})
 
 
 def _table(table: Table, path: Path) -> Table:

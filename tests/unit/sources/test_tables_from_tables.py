@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from lakefeed import Pipeline, PipelineFileError, SourceError
 from lakefeed.dead_letters.find import DeadLetterFilter
-from lakefeed.engine.inline import run_inline
+from lakefeed.engine.flow import Flow
+from lakefeed.engine.inline import InlineFlow, run_inline
+from lakefeed.engine.run_events import Committed, RunEvent
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.test_file import Sample
+from lakefeed.reports.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
+from lakefeed.testing.landed import run_samples
+from support.delta_tables import age_log
 from support.ledger import dead_letters, table_ids
+from support.processes import wait_until
 
 FILE = """\
 name: shop
@@ -163,3 +175,50 @@ def test_dead_letters_of_rows_are_replayed_after_the_file_is_corrected(tmp_path:
     assert sorted(table_ids(tmp_path / "silver")) == sorted(table_ids(tmp_path / "bronze"))
     assert done
     assert verify(write(tmp_path, 200, wider)).sound
+
+
+def test_a_run_that_goes_on_follows_within_a_moment_and_stops_clean(tmp_path: Path) -> None:
+    pipeline = write(tmp_path, 2000, FILE.replace("partitions: 2", "partitions: 2, rate: 1000"))
+    stop, moments = threading.Event(), dict[str, float]()
+    rows: Counter[str] = Counter()
+
+    def watch(event: RunEvent) -> None:
+        if isinstance(event, Committed):
+            rows[event.table] += event.rows
+            if rows[event.table] == 1960:
+                moments[event.table] = time.monotonic()
+
+    tables = Tables(pipeline)
+    flows: list[Flow] = [
+        InlineFlow(tables, name, tmp_path / "s", watch, once=False) for name in pipeline.inputs
+    ]
+    running = threading.Thread(target=Supervisor(pipeline, flows, watch, stop).run, daemon=True)
+    running.start()
+    wait_until(lambda: "gold_like" in moments, 60, lambda: f"{rows}")
+    stop.set()
+    running.join(30)
+
+    assert not running.is_alive()
+    assert moments["gold_like"] - moments["bronze"] < 20
+    assert sorted(table_ids(tmp_path / "gold")) == sorted(table_ids(tmp_path / "bronze"))
+    assert verify(pipeline).sound
+
+
+def test_plan_warns_of_a_table_that_is_behind_by_half_of_what_its_source_keeps(tmp_path: Path) -> None:
+    run_inline(write(tmp_path, 200))
+    bronze_only = FILE.replace("  silver", "# silver").replace("  gold_like", "# gold")
+    run_inline(write(tmp_path, 300, bronze_only))
+    age_log(tmp_path / "bronze", 4)
+
+    found = {table.name: table.warnings for table in plan_run(write(tmp_path, 300)).tables}
+    assert any("behind by 4d, and a replaced file is kept for 7d" in text for text in found["silver"])
+    assert not any("behind by" in text for text in found["gold_like"])
+
+
+def test_a_source_that_reads_a_table_of_the_file_reads_it_in_tests_too(tmp_path: Path) -> None:
+    text = FILE.replace("sources: {{", "sources: {{bronze: {{type: delta, path: bronze}}, ")
+    samples = [Sample(json_={"event_id": 1, "price": 2.5}), Sample(json_={"event_id": 2})]
+
+    landed = run_samples(write(tmp_path, 1, text), {"events": samples}, tmp_path / "landed")
+
+    assert [row["event_id"] for row in landed.rows("gold_like")] == [1, 2]

@@ -251,7 +251,9 @@ class DeltaClient(SourceClient):
         try:
             return self._history.version(number)
         except Cleaned as error:
-            raise DataLoss(f"{self._whose}: {error}") from None
+            # The next run asks `check` where to go on.
+            kind = SourceUnavailable if self._source.on_data_loss == "skip" else DataLoss
+            raise kind(f"{self._whose}: {error}") from None
 
     def strand(self, position: Offsets) -> Hashable:
         """Those who read the same snapshot go together, and all who are past it."""

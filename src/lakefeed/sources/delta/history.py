@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,14 @@ import pyarrow.parquet as pq
 from lakefeed.errors import TableError
 from lakefeed.sources.delta.piece import Piece
 from lakefeed.sources.delta.place import MOST_ROWS, MOST_VERSIONS, Place, version_start
-from lakefeed.stores import store_errors, store_path
+from lakefeed.stores import local_folder, store_errors, store_path
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.entry import Entry, read_entry
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.log.write import footprint
+
+_LOOK_EVERY = 0.25
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class History:
     def __init__(self, store: pafs.FileSystem) -> None:
         self.store = store
         self.newest = -1
+        self._patient, self._looked_at = local_folder(store) is None, -_LOOK_EVERY
         self.log: Log | None = None
         self._shapes: dict[int, Shape] = {}
         self._news: dict[int, News] = {}
@@ -66,7 +70,10 @@ class History:
         self.look()
 
     def look(self) -> None:
-        """See which versions there are."""
+        """See which versions there are; an object store is not asked more than some times a second."""
+        if self._patient and time.monotonic() - self._looked_at < _LOOK_EVERY:
+            return
+        self._looked_at = time.monotonic()
         if self.newest >= 0 and footprint(self.store, self.newest) == self._footprint:
             grown = self.newest
             while footprint(self.store, grown + 1) is not None:
@@ -101,7 +108,8 @@ class History:
             elif number - 1 in self._shapes:
                 self._shapes[number] = self._shapes[number - 1]
             if (back_to := _restored(entry)) is not None:
-                self.restores[number] = back_to
+                # Made anew, as those who watch a run look at it from other threads.
+                self.restores = {**self.restores, number: back_to}
             self._news[number] = self._news_of(entry)
         return self._news[number]
 
