@@ -57,6 +57,52 @@ def test_restart_after_a_kill_replaces_a_table_with_one_whole_run(
     assert ended.code == -9, ended.said
 
 
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [
+        ("task_written", 2),
+        ("task_shaped", 2),
+        ("files_written", 2),
+        ("letters_committed", 1),
+        ("table_committed", 3),
+    ],
+)
+def test_kill_of_a_table_that_spark_shapes_loses_and_repeats_nothing(
+    point: str, nth: int, drivers: Drivers, tmp_path: Path
+) -> None:
+    schema = "{event_id: long, brand: string}"
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        f"""\
+name: shop
+sources: {{clicks: {{type: generate, rows: 600, partitions: 2, bad_ratio: 0.01}}}}
+tables:
+  turned:
+    path: turned
+    from: clicks
+    schema: {schema}
+    evolve: {{new_column: ignore}}
+    select: ["event_id", "reverse(brand) AS turned", "1 / (event_id % 100) AS share"]
+  plain: {{path: plain, from: clicks, schema: {schema}, evolve: {{new_column: ignore}}}}
+flush: {{rows: 150}}
+"""
+    )
+    workers = f":{tmp_path / 'killed'}" if point.startswith("task_") else ""
+
+    ended = drivers.run(file, kill_at=f"{point}:{nth}{workers}")
+    Pipeline.from_file(file).run(once=True)
+
+    assert ended.code == (0 if workers else -9), ended.said
+    assert not workers or (tmp_path / "killed").exists()
+    dead = [one for one in dead_letters(tmp_path / "shop_dead_letters") if one["table"] == "turned"]
+    divided = [json.loads(one["payload"])["event_id"] for one in dead if one["code"] == "DIVIDE_BY_ZERO"]
+    cut = {number for number in range(600) if int((number + 1) * 0.01) > int(number * 0.01)}
+    assert_each_once([number for number in range(0, 600, 100) if number not in cut], divided)
+    assert_each_once(set(range(600)) - cut, table_ids(tmp_path / "turned"), divided)
+    assert len(dead) == len(divided) + len(cut)
+    assert_each_once(set(range(600)) - cut, table_ids(tmp_path / "plain"))
+
+
 @pytest.mark.parametrize("point", JOIN_POINTS)
 def test_kill_while_a_late_table_leaves_the_others_or_joins_them_loses_and_repeats_nothing(
     point: str, world: World, drivers: Drivers

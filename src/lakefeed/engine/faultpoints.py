@@ -23,6 +23,8 @@ POINTS = (
     "table_committed",
     "batch_committed",
 )
+SHAPED_POINT = "task_shaped"
+"""The writing half of a task has written what Spark's operators made."""
 END_POINT = "runs_ending"
 """Every flow has ended; tables whose content each run replaces do not know it yet."""
 JOIN_POINTS = ("tables_parted", "tables_ready", "tables_joined")

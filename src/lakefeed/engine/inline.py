@@ -18,11 +18,11 @@ from lakefeed.engine.assignment import Assignment
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.shuffle import JoinTask, run_join
-from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import Watcher, unwatched
 from lakefeed.engine.spark.analyzer import analyze_here
+from lakefeed.engine.spark.here import TasksHere
 from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.events import Offsets, Split
@@ -30,25 +30,31 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
-    """Read what is there now and commit it, without a JVM. Raises what a run would raise."""
+    """Read what is there now and commit it. Raises what a run would raise.
+
+    Only SQL needs a JVM: Spark's analyzer, and Spark itself for a table whose SQL nobody else runs.
+    """
     tables, told = Tables(pipeline, analyze_here), watch or unwatched
     tables.functions.check()
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
-    flows: list[Flow] = [InlineFlow(tables, name, checkpoints, told) for name in pipeline.inputs]
-    Supervisor(pipeline, flows, told, threading.Event()).run()
+    with TasksHere() as here:
+        flows: list[Flow] = [
+            InlineFlow(tables, name, checkpoints, told, here=here) for name in pipeline.inputs
+        ]
+        Supervisor(pipeline, flows, told, threading.Event()).run()
 
 
 class InlineFlowRun(FlowRun):
     """A run of a flow whose batches run as soon as the channel opens, in the thread that opens it."""
 
-    def begin(self, spark: SparkSession | None, checkpoint: Path) -> None:
+    def begin(self, spark: Any, checkpoint: Path) -> None:
         """Take the place of Spark at the other end of the channel."""
         self.channel.close()
-        self.channel = _InlineChannel(self)
+        self.channel = _InlineChannel(self, spark)
 
     def _join(self, frame: DataFrame, tasks: Sequence[JoinTask]) -> list[Manifest]:
         return [run_join(self.plan, task) for task in tasks]
@@ -71,9 +77,10 @@ class InlineFlow(Flow):
         *,
         once: bool = True,
         assignment: Assignment | None = None,
+        here: TasksHere | None = None,
     ) -> None:
-        no_session: Any = None
-        super().__init__(tables, source, no_session, state, watch, once=once, assignment=assignment)
+        tasks: Any = here or TasksHere()
+        super().__init__(tables, source, tasks, state, watch, once=once, assignment=assignment)
 
     @property
     def cores(self) -> int:
@@ -81,8 +88,9 @@ class InlineFlow(Flow):
         return 1
 
     def _new_flow(self, assignment: Assignment) -> Flow:
-        state, watch = self._state, self._watch
-        return type(self)(self._tables, self.source, state, watch, once=self._once, assignment=assignment)
+        here: Any = self._spark
+        given = (self._tables, self.source, self._state, self._watch)
+        return type(self)(*given, once=self._once, assignment=assignment, here=here)
 
     @property
     def has_lost_spark(self) -> bool:
@@ -93,8 +101,9 @@ class InlineFlow(Flow):
 class _InlineChannel(OffsetChannel):
     """Runs the tasks of a batch when it is opened, instead of telling Spark that it may."""
 
-    def __init__(self, run: InlineFlowRun) -> None:
+    def __init__(self, run: InlineFlowRun, here: TasksHere) -> None:
         self._run = run
+        self._here = here
         self._packed = pickle.dumps(run.plan)
 
     def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
@@ -103,7 +112,7 @@ class _InlineChannel(OffsetChannel):
         unpacked = tasks_from_json(tasks_to_json(tasks, time.time_ns() // 1000))
         batch = sum(self._run.position.values())
         rows = [
-            (run_task(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
+            (self._here.run(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
             for ranges, serial in unpacked
         ]
         frame: Any = _Collected(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,7 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
 from lakefeed.handles.table_plan import TablePlan
 from lakefeed.rows import Rows, Step
+from lakefeed.rows.evaluator import ByArrow
 from lakefeed.sql.expression import Column
 from lakefeed.sql.projection import Projection
 
@@ -55,7 +57,7 @@ def shape_sample(
     plan = replace(plan, columns=shaping.made(rows), projection=sample.projection)
     steps = event_steps(plan, [])
     if sample.projection and not sample.projection.needs_spark:
-        steps += sql_steps(plan)
+        steps += sql_steps(plan, ByArrow(time.time_ns() // 1000))
     for portion, made in decoded:
         _pass(steps, _rows(portion, made), sample)
     return sample

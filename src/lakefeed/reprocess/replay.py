@@ -26,9 +26,9 @@ from lakefeed.dead_letters.reconcile import (
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.not_met import not_met
 from lakefeed.engine.batch.plan import FlowPlan, format_of
-from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.spark.analyzer import analyze_here
+from lakefeed.engine.spark.here import TasksHere
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import OffsetRange
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
@@ -100,11 +100,12 @@ def replay(
     if tables.dead_letters.look() is None:
         return []
     found = []
-    for handle in tables.handles.values():
-        if wanted.table in (None, handle.name):
-            table = handle.look() if dry_run else handle.open(pipeline.name)
-            if table is not None:
-                found.append(_Replay(tables, handle, wanted, who, dry_run).run())
+    with TasksHere() as here:
+        for handle in tables.handles.values():
+            if wanted.table in (None, handle.name):
+                table = handle.look() if dry_run else handle.open(pipeline.name)
+                if table is not None:
+                    found.append(_Replay(tables, handle, wanted, who, dry_run, here).run())
     return [*found, *_of_routes(tables, wanted)]
 
 
@@ -120,8 +121,15 @@ class _Replay:
     """The replay of one table's dead letters."""
 
     def __init__(
-        self, tables: Tables, handle: TableHandle, wanted: DeadLetterFilter, who: str, dry_run: bool
+        self,
+        tables: Tables,
+        handle: TableHandle,
+        wanted: DeadLetterFilter,
+        who: str,
+        dry_run: bool,
+        here: TasksHere,
     ) -> None:
+        self._here = here
         self._tables = tables
         self._handle = handle
         self._wanted = replace(wanted, table=handle.name)
@@ -232,7 +240,7 @@ class _Replay:
             # They are looked at, and thrown away.
             sync=False,
         )
-        manifest = run_task(plan, ranges, [events])
+        manifest = self._here.run(plan, ranges, [events])
         if manifest.error:
             raise manifest.error
         return manifest.tables[self._handle.id]

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from lakefeed.columns.staged import UPSERT
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
-from lakefeed.rows.batch_time import BatchTime
-from lakefeed.sql.evaluation import evaluate_rows
+from lakefeed.rows.evaluator import Evaluate
 from lakefeed.sql.projection import Rule
 
 STAGE = "expect"
@@ -28,10 +27,9 @@ _MOST_COLUMNS = 5
 class Expect:
     """Counts how many rows meet each rule, and takes out those that must not land."""
 
-    def __init__(self, rules: Sequence[Rule], planned: int) -> None:
-        """`planned` is when the batch was planned, in microseconds since 1970."""
+    def __init__(self, rules: Sequence[Rule], evaluate: Evaluate) -> None:
         self._rules = rules
-        self._timed = BatchTime([rule.expression for rule in rules], planned)
+        self._evaluate = evaluate
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows that may land; a row that breaks several rules is dead before it is dropped."""
@@ -39,11 +37,10 @@ class Expect:
         dropped = np.zeros(rows.batch.num_rows, np.bool_)
         dead: dict[int, Refused] = {}
         failed: dict[str, str] = {}
-        read = self._timed(rows.batch)
         # A deletion has no row that could be good or bad.
         judged = np.ones(len(dropped), np.bool_) if rows.ops is None else rows.ops.to_numpy() == UPSERT
         for rule in self._rules:
-            (met,), thrown = evaluate_rows([rule.expression], read)
+            (met,), thrown = self._evaluate([rule.expression], rows)
             broken = ~pc.fill_null(met, False).to_numpy(zero_copy_only=False)
             if thrown:
                 broken[list(thrown)] = True

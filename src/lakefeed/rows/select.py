@@ -1,4 +1,4 @@
-"""`where` and `select`: rows are left out, and columns are made of others, by Arrow."""
+"""`where` and `select`: rows are left out, and columns are made of others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pyarrow.compute as pc
 from lakefeed.columns.column_types import type_text
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
-from lakefeed.rows.batch_time import BatchTime
 from lakefeed.rows.conform import conformed
-from lakefeed.sql.evaluation import evaluate_rows
+from lakefeed.rows.evaluator import Evaluate
 from lakefeed.sql.projection import Projection
 
 STAGE = "select"
@@ -20,15 +19,14 @@ STAGE = "select"
 class Where:
     """Leaves out rows that do not meet a condition; null is not met."""
 
-    def __init__(self, projection: Projection, planned: int) -> None:
-        """`planned` is when the batch was planned, in microseconds since 1970."""
+    def __init__(self, projection: Projection, evaluate: Evaluate) -> None:
         assert projection.where is not None
         self._where = projection.where
-        self._timed = BatchTime([self._where], planned)
+        self._evaluate = evaluate
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows that meet it, those that do not, and those for which it throws."""
-        (met,), thrown = evaluate_rows([self._where], self._timed(rows.batch))
+        (met,), thrown = self._evaluate([self._where], rows)
         mask = np.array(pc.fill_null(met, False).to_numpy(zero_copy_only=False))
         gone = ~mask
         if thrown:
@@ -41,17 +39,17 @@ class Where:
 class Select:
     """Makes the columns of the table."""
 
-    def __init__(self, projection: Projection, table: pa.Schema, planned: int) -> None:
+    def __init__(self, projection: Projection, table: pa.Schema, evaluate: Evaluate) -> None:
         """`table` are the columns that the table has, but for those that are derived behind this."""
         self._expressions = [item.expression for item in projection.items]
         self._names = [item.name for item in projection.items]
-        self._timed = BatchTime(self._expressions, planned)
+        self._evaluate = evaluate
         self._table = table
         self._needed = [one for one in table if not one.nullable]
 
     def __call__(self, rows: Rows) -> StepResult:
         """The same rows with the columns of the table, but those for which an item throws."""
-        made, thrown = evaluate_rows(self._expressions, self._timed(rows.batch))
+        made, thrown = self._evaluate(self._expressions, rows)
         batch = conformed(pa.RecordBatch.from_arrays(made, names=self._names), self._table)
         for one in self._needed:
             column = batch.column(one.name)

@@ -12,7 +12,10 @@ from typing import overload
 import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
+from lakefeed.engine.batch.decoding import payloads_of
 from lakefeed.events import ORIGIN, Events
+from lakefeed.handles.table_plan import TablePlan
+from lakefeed.rows import Rows
 from lakefeed.sql.projection import BATCH_TIME, Projection
 
 PAYLOAD = "(payload)"
@@ -24,8 +27,17 @@ REASON = "(reason)"
 KEPT = "(kept)"
 """Whether `where` keeps the row; null for one that threw."""
 
-CARRIED = pa.schema([(PAYLOAD, pa.binary()), (PLACE, pa.struct(list(ORIGIN))), (NOTE, pa.string())])
-"""The columns beside those of the events, on their way to Spark."""
+OPS = "(op)"
+UNCHANGED = "(unchanged)"
+"""What a row does in a table of changes, and which columns it says nothing about."""
+
+_CARRIED = [(PAYLOAD, pa.binary()), (PLACE, pa.struct(list(ORIGIN))), (NOTE, pa.string())]
+_CHANGES = [(OPS, pa.int8()), (UNCHANGED, pa.list_(pa.string()))]
+
+
+def beside(table: TablePlan) -> pa.Schema:
+    """The columns beside those of the events, on their way to Spark."""
+    return pa.schema([*_CARRIED, *(_CHANGES if table.changes else [])])
 
 
 def event_columns(projection: Projection) -> pa.Schema:
@@ -41,23 +53,23 @@ def verdict(number: int) -> str:
     return f"(rule {number})"
 
 
-def carried(
-    columns: pa.RecordBatch, payloads: Sequence[bytes | None], origin: pa.RecordBatch
-) -> pa.RecordBatch:
+def carried(rows: Rows, columns: Sequence[str], table: TablePlan) -> pa.RecordBatch:
     """Columns of rows, and beside each row its event."""
-    beside = [
-        pa.array(payloads, pa.binary()),
-        origin.to_struct_array(),
-        pa.nulls(columns.num_rows, pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(
-        [*columns.columns, *beside], names=[*columns.schema.names, *CARRIED.names]
-    )
+    given: dict[str, pa.Array] = {
+        PAYLOAD: pa.array(payloads_of(rows.events, rows.indexes), pa.binary()),
+        PLACE: rows.origin().to_struct_array(),
+    }
+    given |= {} if rows.ops is None else {OPS: rows.ops}
+    given |= {} if rows.unchanged is None else {UNCHANGED: rows.unchanged}
+    count = rows.batch.num_rows
+    arrays = [given.get(one.name, pa.nulls(count, one.type)) for one in beside(table)]
+    made = [rows.batch.column(name) for name in columns]
+    return pa.RecordBatch.from_arrays([*made, *arrays], names=[*columns, *beside(table).names])
 
 
-def note(text: str, columns: pa.Schema) -> pa.RecordBatch:
+def note(text: str, columns: pa.Schema, table: TablePlan) -> pa.RecordBatch:
     """A row that carries nothing but a note."""
-    schema = pa.schema([*columns, *CARRIED])
+    schema = pa.schema([*columns, *beside(table)])
     arrays = [pa.array([text]) if each.name == NOTE else pa.nulls(1, each.type) for each in schema]
     return pa.RecordBatch.from_arrays(arrays, names=schema.names)
 
@@ -67,6 +79,7 @@ class CarriedEvents(Events):
 
     def __init__(self, batch: pa.RecordBatch, partition_of: Callable[[str | None, int], str]) -> None:
         """Take a batch that has the columns `PAYLOAD` and `PLACE`."""
+        self.batch = batch
         self.payloads = _Payloads(batch.column(PAYLOAD))
         self._places = batch.column(PLACE)
         self._partition_of = partition_of

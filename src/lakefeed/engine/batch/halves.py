@@ -8,35 +8,35 @@ read. The writing half answers with one manifest for both, so that a batch is co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.engine.batch.carried import (
-    CARRIED,
-    KEPT,
     NOTE,
-    REASON,
+    OPS,
+    UNCHANGED,
     CarriedEvents,
+    beside,
     carried,
     event_columns,
     note,
 )
-from lakefeed.engine.batch.decoding import payloads_of
 from lakefeed.engine.batch.manifest import Manifest, merged
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.steps import event_steps, table_steps
+from lakefeed.engine.batch.shaped_rows import BySpark, RefuseThrown
+from lakefeed.engine.batch.steps import event_steps, sql_steps, table_steps
 from lakefeed.engine.batch.table_task import TableTask
 from lakefeed.engine.batch.task import MOST_WAITING, taking, told
-from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.faultpoints import SHAPED_POINT, passing
 from lakefeed.errors import TableError
-from lakefeed.events import Events, OffsetRange, Refused
+from lakefeed.events import Events, OffsetRange
 from lakefeed.files.names import Serial
 from lakefeed.handles.table_plan import TablePlan
-from lakefeed.rows import Rows, Step, StepResult
-from lakefeed.sql.projection import Projection
-from lakefeed.sql.spark_words import SparkWords
+from lakefeed.rows import Rows, Step
+from lakefeed.sql.projection import BATCH_TIME
 
 
 def read_half(
@@ -48,12 +48,12 @@ def read_half(
 ) -> Iterator[pa.RecordBatch]:
     """Read the ranges; yields these columns of the events, with the events beside them, and two notes."""
     (table,) = plan.tables
-    columns = [name for name in names if name not in CARRIED.names]
+    columns = [name for name in names if name not in beside(table).names]
     assert table.projection is not None
     schema = pa.schema([event_columns(table.projection).field(name) for name in columns])
     spans = [(span.partition, span.start, span.end) for span in ranges]
-    begun = {"ranges": spans, "serial": [serial.batch, serial.task]}
-    yield note(orjson.dumps(begun).decode(), schema)
+    begun = {"ranges": spans, "serial": [serial.batch, serial.task, serial.planned]}
+    yield note(orjson.dumps(begun).decode(), schema, table)
     task = _ReadingTask(plan, table, ranges, serial, columns)
     passes = taking(plan, [task], ranges, given)
     while True:
@@ -61,7 +61,7 @@ def read_half(
             next(passes)
         except StopIteration as end:
             yield from task.taken_out()
-            yield note(end.value.to_json(), schema)
+            yield note(end.value.to_json(), schema, table)
             return
         yield from task.taken_out()
 
@@ -92,7 +92,7 @@ def write_half(plan: FlowPlan, batches: Iterable[pa.RecordBatch]) -> Manifest | 
         if task:
             task.drop_files()
         return Manifest(ranges, error=told(error, ranges))
-    passing("task_shaped")
+    passing(SHAPED_POINT)
     return manifest
 
 
@@ -124,7 +124,8 @@ class _ReadingTask(TableTask):
         columns: Sequence[str],
     ) -> None:
         super().__init__(plan, table, ranges, serial)
-        self._columns = list(columns)
+        self._columns = columns
+        self._planned = serial.planned
         self._out: list[pa.RecordBatch] = []
 
     @staticmethod
@@ -137,8 +138,10 @@ class _ReadingTask(TableTask):
         return out
 
     def _put(self, rows: Rows) -> None:
-        columns = rows.batch.select(self._columns)
-        self._out.append(carried(columns, payloads_of(rows.events, rows.indexes), rows.origin()))
+        if BATCH_TIME in self._columns and BATCH_TIME not in rows.batch.schema.names:
+            moment = pa.repeat(pa.scalar(self._planned, TIMESTAMP), rows.batch.num_rows)
+            rows = rows.of(rows.batch.append_column(BATCH_TIME, moment))
+        self._out.append(carried(rows, self._columns, self.table))
 
 
 class _WritingTask(TableTask):
@@ -147,15 +150,21 @@ class _WritingTask(TableTask):
     @staticmethod
     def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
         assert table.projection is not None
-        return [TakeShaped(table.projection), *table_steps(table)]
+        shaped = sql_steps(table, BySpark(table.projection))
+        return [RefuseThrown(table.projection), *shaped, *table_steps(table)]
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows as Spark hands them over."""
         if self._result.error:
             return
         events = CarriedEvents(batch, self._plan.source.partition_of)
+        rows = Rows(batch, events, range(batch.num_rows))
+        if self.table.changes:
+            # Where nothing has judged what rows do, they are null.
+            ops = None if batch.column(OPS).null_count else batch.column(OPS)
+            rows = replace(rows, ops=ops, unchanged=batch.column(UNCHANGED))
         try:
-            self._shape(Rows(batch, events, range(batch.num_rows)))
+            self._shape(rows)
             if self.waiting_bytes > MOST_WAITING:
                 self.flush()
         except TableError as error:
@@ -173,30 +182,3 @@ class _WritingTask(TableTask):
             return read
         read.tables = merged([read, Manifest(tables=self.close())])
         return read
-
-
-class TakeShaped:
-    """Takes the columns of the table out of what came from Spark, and refuses rows that threw."""
-
-    def __init__(self, projection: Projection) -> None:
-        self._names = [item.name for item in projection.items]
-        self._texts = ", ".join(item.text for item in projection.items)
-
-    def __call__(self, rows: Rows) -> StepResult:
-        """The rows that `where` keeps."""
-        kept = rows.batch.column(KEPT)
-        refused = []
-        if kept.null_count:
-            for at in pc.indices_nonzero(kept.is_null()).to_pylist():
-                text = rows.batch.column(REASON)[at].as_py()
-                words = SparkWords(text or "")
-                refused.append(
-                    Refused(at, "select", words.code or "select_failed", words.sentence or self._texts)
-                )
-        mask = pc.fill_null(kept, False)
-        batch = rows.batch.select(self._names)
-        if not refused and mask.true_count == len(mask):
-            return StepResult(rows.of(batch))
-        gone = pc.indices_nonzero(pc.invert(mask)).to_pylist()
-        dead = {one.index for one in refused}
-        return StepResult(rows.of(batch).without(gone), refused, [one for one in gone if one not in dead])

@@ -16,6 +16,7 @@ from lakefeed.handles.table_plan import TablePlan
 from lakefeed.rows import Rows, Step, StepResult
 from lakefeed.rows.changes import FindDeletions, MakeChanges
 from lakefeed.rows.drop import NullColumns
+from lakefeed.rows.evaluator import ByArrow, Evaluate
 from lakefeed.rows.expect import Expect
 from lakefeed.rows.metadata import AddMetadata
 from lakefeed.rows.partition import AddPartitionColumns
@@ -26,8 +27,8 @@ from lakefeed.rows.select import Select, Where
 
 def steps_for(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None = None) -> list[Step]:
     """The steps of a table, in order; `dropped` are columns that it has and that `drop` names since."""
-    judged = [FindDeletions(table.changes)] if table.changes and table.changes.judges else []
-    return [*event_steps(table, dropped), *judged, *sql_steps(table, serial), *table_steps(table)]
+    moment = serial.planned if serial and serial.planned else time.time_ns() // 1000
+    return [*event_steps(table, dropped), *sql_steps(table, ByArrow(moment)), *table_steps(table)]
 
 
 def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
@@ -43,23 +44,24 @@ def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
         steps.append(AddMetadata(table.metadata))
     if table.python and table.decoded is not None:
         steps.append(python_step(table))
+    if table.changes and table.changes.judges:
+        steps.append(FindDeletions(table.changes))
     return steps
 
 
-def sql_steps(table: TablePlan, serial: Serial | None = None) -> list[Step]:
-    """`where`, `select` and `expect`, by Arrow."""
+def sql_steps(table: TablePlan, evaluate: Evaluate) -> list[Step]:
+    """`where`, `select` and `expect`."""
     projection = table.projection
     if projection is None or table.columns is None:
         return []
-    moment = serial.planned if serial and serial.planned else time.time_ns() // 1000
     steps: list[Step] = []
     if projection.where is not None:
-        steps.append(Where(projection, moment))
+        steps.append(Where(projection, evaluate))
     if table.selects:
         columns = table.changes.decoded(table.columns) if table.changes else table.columns
-        steps.append(Select(projection, stored(columns), moment))
+        steps.append(Select(projection, stored(columns), evaluate))
     if projection.rules:
-        steps.append(Expect(projection.rules, moment))
+        steps.append(Expect(projection.rules, evaluate))
     return steps
 
 

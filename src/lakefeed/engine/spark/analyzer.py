@@ -33,12 +33,15 @@ def analyze_here(
 def bare_jvm() -> Any:
     """A JVM with Spark's classes: that of the program's session, or one without a session."""
     session = existing_session()
-    if session is not None:
-        return session._jvm
+    return bare_gateway().jvm if session is None else session._jvm
+
+
+def bare_gateway() -> Any:
+    """The gateway to a JVM of this process that has no session of the program's."""
     with _lock:
         if not _bare or _bare[0].proc.poll() is not None:
             _bare[:] = [_launched()]
-        return _bare[0].jvm
+        return _bare[0]
 
 
 def _launched() -> Any:

@@ -6,7 +6,7 @@ import pickle
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakefeed.engine.spark.shaping import columns_read, shaped, source_schema
+from lakefeed.engine.spark.shaping.operators import columns_read, shaped, source_schema
 from lakefeed.engine.spark.source import MANIFEST_SCHEMA, data_source
 from lakefeed.engine.spark.worker import write_packed
 
@@ -34,7 +34,7 @@ def manifests(spark: SparkSession, name: str, address: str, start: Offsets, plan
     session = shaping_session(spark)
     assert table.projection is not None
     columns = columns_read(session, table.projection)
-    events = source_schema(table.projection, columns)
+    events = source_schema(table, columns)
     session.dataSource.register(data_source(name, address, start, plan, events))
     frame = shaped(session.readStream.format(name).load(), table, columns)
     return frame.mapInArrow(partial(write_packed, pickle.dumps(plan)), MANIFEST_SCHEMA)

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakefeed.engine.batch.carried import CARRIED, KEPT, NOTE, PAYLOAD, PLACE, REASON, event_columns, verdict
-from lakefeed.engine.spark.attempt import Attempt, quoted
+from lakefeed.engine.batch.carried import KEPT, NOTE, PAYLOAD, PLACE, REASON, beside, event_columns, verdict
+from lakefeed.engine.spark.shaping.attempt import Attempt, quoted
 from lakefeed.sql.projection import Projection
 from lakefeed.sql.spark_types import spark_schema
 
@@ -32,10 +32,11 @@ def columns_read(session: SparkSession, projection: Projection) -> list[str]:
     return [name for name in types.names if name.lower() in read]
 
 
-def source_schema(projection: Projection, columns: list[str]) -> StructType:
+def source_schema(table: TablePlan, columns: list[str]) -> StructType:
     """What the reading half yields, as Spark wants to know it."""
-    given = event_columns(projection)
-    return _types(pa.schema([*(given.field(name) for name in columns), *CARRIED]))
+    assert table.projection is not None
+    given = event_columns(table.projection)
+    return _types(pa.schema([*(given.field(name) for name in columns), *beside(table)]))
 
 
 def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
@@ -49,14 +50,14 @@ def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
     assert projection is not None and table.columns is not None
     events = frame.select(*map(_named, columns))
     attempt = Attempt(events, _wanted(projection))
-    tried = frame.select(attempt.value().alias(_TRIED), *map(_named, [*columns, *CARRIED.names]))
+    tried = frame.select(attempt.value().alias(_TRIED), *map(_named, [*columns, *beside(table).names]))
     threw = _named(_TRIED).isNull()
     made = _named(_TRIED).getField(_MADE)
     rows = tried.select(
         *(made.getField(item.name).alias(item.name) for item in projection.items),
         F.when(threw, F.lit(None)).otherwise(made.isNotNull()).alias(KEPT),
         F.when(threw & _named(NOTE).isNull(), attempt.reason()).alias(REASON),
-        *map(_named, CARRIED.names),
+        *map(_named, beside(table).names),
     )
     return _judged(rows, table, projection)
 
@@ -96,7 +97,7 @@ def _judged(rows: DataFrame, table: TablePlan, projection: Projection) -> DataFr
         if not one.nullable and one.name.lower() in items
     ]
     asked = reduce(or_, [*broken, *lacking], kept.isNull())
-    if table.route or any(pa.types.is_string(one.type) for one in _placed(table)):
+    if table.route or table.changes or any(pa.types.is_string(one.type) for one in _placed(table)):
         asked = F.lit(True)
     counted = asked | ~kept
     carries = {PAYLOAD: F.when(asked, _named(PAYLOAD)), PLACE: F.when(counted, _named(PLACE))}
