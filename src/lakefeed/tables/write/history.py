@@ -54,6 +54,10 @@ class HistoryMode(UpsertMode):
                     "and `valid_to`."
                 )
 
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return (*self._rules.keys, self._rules.valid_from)
+
     def _decide(self, table: LakeTable, change: Change) -> Decision:
         if self._staged is None or self._staged[0] != change.token:
             self._staged = change.token, read_staged(table, change.files)

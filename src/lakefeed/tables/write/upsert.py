@@ -7,15 +7,17 @@ another writer was faster, it is decided anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lakefeed.errors import TableError
+from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.options.changes import column_problems
 from lakefeed.tables.positions import tombstones_id
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.feed import has_feed, refuse_feed, write_feed
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
@@ -48,6 +50,7 @@ class UpsertMode:
                 f"{path}: `mode: {self.kind}` changes rows, and the table has delta.appendOnly=true.\n"
                 "Set the property to false, or choose `mode: append`."
             )
+        refuse_feed(shape, path)
         columns = {field.name: field for field in shape.schema}
         named = {"keys": self._rules.keys, "sequence_by": self._rules.sequence_by}
         for option, problem in column_problems(named, columns):
@@ -63,7 +66,8 @@ class UpsertMode:
         decision = self._decide(table, change)
         laid = self._lay(table, decision)
         transactions = dict(change.transactions)
-        made = [*(file.path for file in laid.added), *laid.made]
+        feed = self._feed(table, decision)
+        made = [*(file.path for file in (*laid.added, *feed)), *laid.made]
         if decision.tombstones.num_rows:
             number, path = self._tombstones.add(table, decision.tombstones)
             transactions[tombstones_id(self._pipeline)] = number
@@ -80,6 +84,7 @@ class UpsertMode:
             told,
             laid.removed,
             laid.marked,
+            feed,
             blind=False,
             made=made,
             used=[file.path for file in change.files],
@@ -111,6 +116,16 @@ class UpsertMode:
         if self._folded is None or self._folded[0] != change.token:
             self._folded = change.token, fold(read_staged(table, change.files), self._rules)
         return self._folded[1]
+
+    def _feed(self, table: LakeTable, decision: Decision) -> Sequence[WrittenFile]:
+        if not has_feed(table.shape) or not (decision.edits or decision.rows.num_rows):
+            return ()
+        return write_feed(table, self._targets(table.shape), decision.edits, decision.rows, self._identity)
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        """The columns by which a row is the same before and after a change."""
+        return self._rules.keys
 
     def _lay(self, table: LakeTable, decision: Decision) -> Laid:
         if not decision.edits and not decision.rows.num_rows:
