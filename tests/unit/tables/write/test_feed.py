@@ -102,5 +102,5 @@ def test_nothing_is_told_of_changes_that_change_nothing(tmp_path: Path) -> None:
 def test_a_feed_in_an_object_store_is_refused(tmp_path: Path) -> None:
     table = fed(tmp_path, "copy_on_write", KeyRules(("id",), ("seq",)))
 
-    with pytest.raises(TableError, match="enableChangeDataFeed is true, and changes of rows can be told only"):
+    with pytest.raises(TableError, match="enableChangeDataFeed is true, and changes of rows can be told"):
         table.mode.check(Shape.of(DeltaTable(tmp_path)), "s3://bucket/table")

@@ -1,0 +1,122 @@
+"""Deletion vectors between engines: those that we write are read by all, and those of Spark by us."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed.tables.data_files import data_files
+from lakefeed.tables.operations.changes import changes
+from lakefeed.tables.rewrite import compact
+from lakefeed.tables.write.history import HistoryMode
+from lakefeed.tables.write.keyed import HistoryRules, KeyRules
+from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
+from lakefeed.tables.write.upsert import UpsertMode
+from lakefeed.upkeep.file_writer import file_writer
+from support.delta_spark import DeltaSpark
+from support.delta_tables import open_any, rows
+from support.keyed_table import KeyedTable
+from support.vectors import allow
+
+SCHEMA = pa.schema([("id", pa.int64()), ("seq", pa.int64()), ("v", pa.string()), ("day", pa.string())])
+SPAN = [pa.field("valid_from", pa.int64()), pa.field("valid_to", pa.int64())]
+MODES: dict[str, tuple[type[UpsertMode], KeyRules]] = {
+    "upsert": (UpsertMode, KeyRules(("id",), ("seq",))),
+    "history": (HistoryMode, HistoryRules(("id",), ("seq",))),
+}
+
+
+def changed(folder: Path, kind: str) -> KeyedTable:
+    """A table of many random changes, in vectors within the log and in files, with its change data feed."""
+    mode, rules = MODES[kind]
+    schema = pa.schema([*SCHEMA, *(SPAN if kind == "history" else [])])
+    table = KeyedTable(folder, schema, rules, partition_by=["day"], layout=MergeOnRead(), modes=mode)
+    DeltaTable(folder).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    allow(folder)
+    table.restart()
+    apply(table, 8)
+    return table
+
+
+def apply(table: KeyedTable, batches: int) -> None:
+    chance = random.Random(batches)
+    for _ in range(batches):
+        size = chance.choice([5, 3000])
+        batch: list[dict[str, Any]] = [
+            {
+                "op": chance.choices(["upsert", "delete"], [9, 1])[0],
+                "id": chance.randrange(6000),
+                "seq": chance.randrange(1000),
+                "v": f"v{chance.randrange(3)}",
+            }
+            for _ in range(size)
+        ]
+        for change in batch:
+            change["day"] = "mon" if change["id"] % 2 else "tue"
+        table.apply(*batch)
+
+
+def as_text(found: pa.Table) -> list[str]:
+    names = sorted(found.schema.names)
+    return sorted(repr([(name, row[name]) for name in names]) for row in found.to_pylist())
+
+
+@pytest.mark.parametrize("kind", MODES)
+def test_all_engines_read_the_rows_and_changes_that_we_write(
+    kind: str, tmp_path: Path, delta_spark: DeltaSpark
+) -> None:
+    table = changed(tmp_path / "t", kind)
+    files = data_files(open_any(table.path))
+    assert {file.vector.path is None for file in files if file.vector} == {True, False}
+
+    expected = as_text(pa.Table.from_pylist(table.rows(), table.table.schema))
+    assert as_text(pl.read_delta(table.path).to_arrow().cast(table.table.schema)) == expected
+    assert len(rows(table.path)) == len(expected)
+    assert as_text(delta_spark.read(table.path)) == expected
+    _changes_are_the_same(table, tmp_path / "feed", delta_spark)
+
+
+def _changes_are_the_same(table: KeyedTable, out: Path, spark: DeltaSpark) -> None:
+    lake = open_any(table.path)
+    first = lake.version - 5
+    columns = ", ".join([*lake.schema.names, "_change_type", "_commit_version"])
+    spark.sql(
+        f"CREATE TABLE delta.`{out}` USING delta AS SELECT {columns} "
+        f"FROM table_changes_by_path('{table.path}', {first}, {lake.version})"
+    )
+    ours = pa.Table.from_batches(changes(lake, first, lake.version).batches)
+    assert as_text(spark.read(out)) == as_text(ours.drop_columns(["_commit_timestamp"]))
+
+
+def test_spark_deletes_and_purges_beside_us(tmp_path: Path, delta_spark: DeltaSpark) -> None:
+    table = changed(tmp_path / "t", "upsert")
+    name = f"delta.`{table.path}`"
+
+    delta_spark.sql(f"DELETE FROM {name} WHERE id % 10 = 3", f"UPDATE {name} SET v = 'w' WHERE id % 10 = 4")
+    table.table.refresh()
+    kept = table.rows()
+    assert kept and not [row for row in kept if row["id"] % 10 == 3]
+    assert {row["v"] for row in kept if row["id"] % 10 == 4} == {"w"}
+    apply(table, 3)
+    ours = as_text(pa.Table.from_pylist(table.rows(), table.table.schema))
+    assert as_text(delta_spark.read(table.path)) == ours
+
+    lake = open_any(table.path)
+    compact.run(lake, compact.plan(lake, max_deleted=0.0), {"kind": "compact", "by": "test"}, file_writer)
+    assert not [file for file in data_files(open_any(table.path)) if file.vector]
+    assert as_text(delta_spark.read(table.path)) == ours
+    apply(table, 2)
+    ours = as_text(pa.Table.from_pylist(table.rows(), table.table.schema))
+    delta_spark.sql(f"REORG TABLE {name} APPLY (PURGE)")
+    table.table.refresh()
+    assert as_text(pa.Table.from_pylist(table.rows(), table.table.schema)) == ours
+    apply(table, 2)
+    assert as_text(delta_spark.read(table.path)) == as_text(
+        pa.Table.from_pylist(table.rows(), table.table.schema)
+    )
