@@ -103,3 +103,24 @@ def test_places_in_the_log_of_every_database_grow_with_their_texts() -> None:
         assert texts == sorted(texts, key=str)
         assert len(set(texts)) == len(texts)
     assert sequence(None, None) is None
+
+
+def test_history_has_every_state_that_the_log_of_the_database_tells(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(FILE.replace("mode: upsert", "mode: history"))
+    events = [
+        change("c", 100, {"id": 1, "name": "a"}),
+        change("u", 300, {"id": 1, "name": "c"}),
+        change("u", 150, {"id": 1, "name": "a"}),
+        change("u", 200, {"id": 1, "name": "late"}),
+        change("d", 400, {"id": 1, "name": None}),
+    ]
+
+    landed = run_samples(Pipeline.from_file(tmp_path / "shop.yaml"), {"orders": events}, tmp_path / "landed")
+
+    rows = sorted(landed.rows("orders"), key=lambda row: str(row["valid_from"]))
+    assert [row["name"] for row in rows] == ["a", "late", "c"]
+    ends = [
+        (sequence({"lsn": begin}, None), sequence({"lsn": end}, None))
+        for begin, end in ((100, 200), (200, 300), (300, 400))
+    ]
+    assert [(row["valid_from"], row["valid_to"]) for row in rows] == ends

@@ -187,6 +187,9 @@ def _misfit_mode(name: str, table: TableOutline, envelopes: frozenset[str]) -> I
     brought = table.mode != "deduplicate" and envelopes.issuperset(table.sources or ("",))
     if table.mode in KEYED and "keys" not in table.keys and not (brought and "delete_when" not in table.keys):
         yield FieldProblem(("tables", name, "keys"), f"required with `mode: {table.mode}`, but missing")
+    if table.mode == "history" and "sequence_by" not in table.keys and not brought:
+        message = "required with `mode: history`, but missing: intervals begin and end with it"
+        yield FieldProblem(("tables", name, "sequence_by"), message)
     if table.columns and not table.reshapes and table.mode in KEYED:
         made = [*table.metadata.schema, *(pa.field(RESCUED, pa.string()) for _ in range(table.rescues))]
         columns = {**table.columns, **{field.name: field for field in made}}

@@ -107,8 +107,6 @@ def option_problems(mode: str, given: Collection[str]) -> Iterator[tuple[str, st
         if option in given and mode not in modes:
             wanted = " or ".join(f"`mode: {one}`" for one in modes)
             yield option, f"has an effect only with {wanted}; add that, or remove this"
-    if mode == "history" and "sequence_by" not in given:
-        yield "sequence_by", "required with `mode: history`, but missing: intervals begin and end with it"
     if mode == "history" and "track" in given and "track_except" in given:
         yield "track_except", "has no effect beside `track`; remove one of them"
     if mode in KEYED and "shuffle_by_partition" in given:

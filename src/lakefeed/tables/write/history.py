@@ -23,17 +23,28 @@ from lakefeed.tables.write.mode import Change
 from lakefeed.tables.write.upsert import Targets, UpsertMode
 
 
+class _Memory(Tombstones):
+    """Deletions, and changes that share an interval with others, with all that they said."""
+
+    def schema(self, table: LakeTable) -> pa.Schema:
+        """The columns that changes bring, what each does, its position, and when it was applied."""
+        assert isinstance(self._rules, HistoryRules)
+        own = [field.with_nullable(True) for field in self._rules.body(table.schema)]
+        told = [(OP, pa.int8()), (PARTITION, pa.string()), (OFFSET, pa.int64()), (DELETED_AT, pa.int64())]
+        return pa.schema([*own, *(pa.field(*one) for one in told)])
+
+
 class HistoryMode(UpsertMode):
     """Puts changes into the history of their key. One object for one table and process."""
 
     kind = "history"
+    _memory = _Memory
 
     def __init__(
         self, pipeline: str, rules: HistoryRules, targets: Targets, layout: Layout, tombstones: float
     ) -> None:
         super().__init__(pipeline, rules, targets, layout, tombstones)
         self._rules: HistoryRules = rules
-        self._tombstones = _Memory(rules, tombstones)
         self._staged: tuple[str, pa.Table] | None = None
 
     def check(self, shape: Shape, path: str) -> None:
@@ -67,14 +78,3 @@ class HistoryMode(UpsertMode):
     def landed(self, entry: object) -> None:
         """The changes are of no use any more."""
         self._staged = None
-
-
-class _Memory(Tombstones):
-    """Deletions, and changes that share an interval with others, with all that they said."""
-
-    def schema(self, table: LakeTable) -> pa.Schema:
-        """The columns that changes bring, what each does, its position, and when it was applied."""
-        assert isinstance(self._rules, HistoryRules)
-        own = [field.with_nullable(True) for field in self._rules.body(table.schema)]
-        told = [(OP, pa.int8()), (PARTITION, pa.string()), (OFFSET, pa.int64()), (DELETED_AT, pa.int64())]
-        return pa.schema([*own, *(pa.field(*one) for one in told)])

@@ -34,12 +34,13 @@ class UpsertMode:
     """Applies changes by key. One object for one table and process."""
 
     kind = "upsert"
+    _memory: type[Tombstones] = Tombstones
 
     def __init__(
         self, pipeline: str, rules: KeyRules, targets: Targets, layout: Layout, tombstones: float
     ) -> None:
         self._pipeline, self._rules, self._targets, self._layout = pipeline, rules, targets, layout
-        self._tombstones, self._age = Tombstones(rules, tombstones), tombstones
+        self._tombstones, self._age = self._memory(rules, tombstones), tombstones
         self._brings_keys = not rules.keys
         self._folded: tuple[str, Folded] | None = None
 
@@ -104,7 +105,7 @@ class UpsertMode:
             )
         if not self._rules.keys:
             self._rules = replace(self._rules, keys=keys)
-            self._tombstones = Tombstones(self._rules, self._age)
+            self._tombstones = self._memory(self._rules, self._age)
 
     def _decide(self, table: LakeTable, change: Change) -> Decision:
         """What the changes make of the version that the table stands at."""
