@@ -248,7 +248,7 @@ def test_routes_and_partitions_take_what_spark_made(tmp_path: Path) -> None:
     run(file)
 
     landed = [one for name in "012" for one in table_ids(tmp_path / "routed" / name)]
-    dead = [json.loads(one["payload"])["event_id"] for one in letters(tmp_path)]
+    dead = [json.loads(one["payload"])["event_id"] for one in letters(tmp_path / "routed")]
     assert_each_once(range(0, 1000, 50), dead)
     assert_each_once(range(1000), landed, dead)
 

@@ -105,3 +105,38 @@ def test_source_is_told_the_lowest_position_of_all_tables_those_of_routes_and_fa
     assignments.failures["kinds"] = TableError("away")
 
     assert assignments.recorded() == {"0": 40}
+
+
+def test_flow_that_keeps_its_table_never_gives_it_back(assignments: Assignments) -> None:
+    assignments.main().is_over(CLIENT, {"0": 10}, {"0": 10})
+    side = assignments.main().part(["b"])
+    side.batches = 1
+    assert side.is_over(CLIENT, {"0": 10}, {"0": 10})
+
+    side.keep(True)
+
+    assert side.keeps
+    assert not side.is_over(CLIENT, {"0": 10}, {"0": 10})
+    side.keep(False)
+    assert side.is_over(CLIENT, {"0": 10}, {"0": 10})
+
+
+def test_main_flow_keeps_nothing_as_there_is_no_other_to_give_it_to(assignments: Assignments) -> None:
+    main = assignments.main()
+
+    main.keep(True)
+
+    assert not main.keeps
+
+
+def test_flows_that_keep_their_tables_leave_room_for_tables_that_are_behind(assignments: Assignments) -> None:
+    for name in ("b", "kinds"):
+        assignments.main().part([name]).keep(True)
+    for _ in range(3):
+        assignments.part(MAIN, [])
+    behind = {"a": {"0": 0}, "b": {"0": 10_000}}
+    assert assignments.far(CLIENT, behind) == {}
+
+    assignments.end(4)
+
+    assert set(assignments.far(CLIENT, behind)) == {"a"}
