@@ -109,15 +109,16 @@ class SqlError(TableError):
     """A text of `select`, `where` or `expect` cannot be used.
 
     `key` is where it stands, below the table (`select[1]`, `where`, `expect.positive`); `reason` says why, in
-    Spark's own words where they are Spark's.
+    Spark's own words where they are Spark's. `others` are those of further texts of the table.
     """
 
     exit_code = 2
 
-    def __init__(self, key: str, reason: str) -> None:
+    def __init__(self, key: str, reason: str, others: tuple[SqlError, ...] = ()) -> None:
         super().__init__(f"{key}: {reason}")
         self.key = key
         self.reason = reason
+        self.others = others
 
 
 class Conflict(TableError):

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from commands_page import commands_markdown
 from lakefeed import errors
 from lakefeed.commands.app import app
+from sql_functions_page import sql_functions_markdown
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -110,6 +111,10 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
 
 def test_the_page_of_the_command_line_is_up_to_date() -> None:
     assert (DOCS / "commands.md").read_text() == commands_markdown(), "run: make docs"
+
+
+def test_the_page_of_sql_functions_is_up_to_date() -> None:
+    assert (DOCS / "sql-functions.md").read_text() == sql_functions_markdown(), "run: make docs"
 
 
 def test_every_command_is_told_on_a_page_that_was_written_by_hand() -> None:

@@ -16,7 +16,7 @@ from deltalake import Schema
 
 from lakefeed.columns.column_types import meant, stored, type_text
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.errors import SqlError, TableError
+from lakefeed.errors import Problem, SqlError, TableError
 from lakefeed.pipeline.options.evolve import RESCUED, NewColumn
 from lakefeed.pipeline.options.shaping import has_star
 from lakefeed.pipeline.pipeline import Pipeline
@@ -249,10 +249,15 @@ class Shaping:
 
 def located(pipeline: Pipeline, table: str, error: SqlError) -> SqlError:
     """The same error with its place: `shop.yaml:12: tables.clicks.select.1: ...`."""
-    steps = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", error.key)]
-    found = SqlError(error.key, error.reason)
-    found.args = (str(pipeline.problem(("tables", table, *steps), error.reason)),)
+    found = SqlError(error.key, error.reason, error.others)
+    found.args = (str(sql_problem(pipeline, table, error)),)
     return found
+
+
+def sql_problem(pipeline: Pipeline, table: str, error: SqlError) -> Problem:
+    """What is wrong with a text of a table, with its line in the pipeline file."""
+    steps = [int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", error.key)]
+    return pipeline.problem(("tables", table, *steps), error.reason)
 
 
 def as_declared(have: pa.Field, declared: pa.Field | None) -> pa.Field:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -41,15 +42,27 @@ def analyze(
     items = analysis.items(select) if select else all_columns(stored(input))
     output = _output(items, stored(input))
     condition = None if where is None else analysis.condition("where", where)
+    analysis.stop_if_wrong()
     below = _Analysis(analysis.catalyst, output if table is None else table)
+    read = {name: below.condition(f"expect.{name}", that) for name, (that, _) in expect.items()}
+    below.stop_if_wrong()
     rules = tuple(
-        Rule(name, that, otherwise, below.condition(f"expect.{name}", that))
+        Rule(name, that, otherwise, expression)
         for name, (that, otherwise) in expect.items()
+        if (expression := read[name]) is not None
     )
     parts = [(item.text, item.expression) for item in items]
     parts += [("where", condition)] if condition is not None else []
     parts += [(f"expect.{rule.name}", rule.expression) for rule in rules]
     return Projection(stored(input), output, condition, where, items, rules, _needs_spark(parts))
+
+
+def check_syntax(jvm: Any, texts: Mapping[str, str]) -> None:
+    """Have texts parsed, by their keys, where the columns are not known; raises SqlError."""
+    analysis = _Analysis(Catalyst(jvm), pa.schema([]))
+    for key, text in texts.items():
+        analysis.parse(key, text)
+    analysis.stop_if_wrong()
 
 
 def all_columns(schema: pa.Schema) -> tuple[Item, ...]:
@@ -73,27 +86,42 @@ class _Analysis:
     def __init__(self, catalyst: Catalyst, schema: pa.Schema) -> None:
         self.catalyst = catalyst
         self._schema = schema
+        self._problems: list[SqlError] = []
         self._plain = catalyst.relation(schema)
         self._timed = self._plain
         if BATCH_TIME not in {name.lower() for name in schema.names}:
             self._timed = catalyst.relation(schema.append(pa.field(BATCH_TIME, TIMESTAMP)))
 
     def items(self, select: Sequence[str]) -> tuple[Item, ...]:
-        """The items of `select`, a `*` as one for each column."""
+        """The items of `select` that can be used, a `*` as one for each column."""
         items: list[Item] = []
         seen: dict[str, str] = {}
         for at, text in enumerate(select):
             key = f"select[{at}]"
-            for item in all_columns(self._schema) if text.strip() == "*" else self._item(key, text):
-                if problem := column_name_problem(item.name):
-                    raise SqlError(key, f"{problem}: '{item.name}'; give it another with AS")
-                if item.name.lower() in seen:
-                    other = seen[item.name.lower()]
-                    raise SqlError(key, f"{other} makes a column '{item.name}' too; rename one with AS")
-                seen[item.name.lower()] = key
-                _check_type(key, item)
-                items.append(item)
+            with self._collecting():
+                for item in all_columns(self._schema) if text.strip() == "*" else self._item(key, text):
+                    _check_name(key, item, seen)
+                    _check_type(key, item)
+                    items.append(item)
         return tuple(items)
+
+    def stop_if_wrong(self) -> None:
+        """Raise SqlError if a text cannot be used; it holds all of them."""
+        if self._problems:
+            first, *others = self._problems
+            raise SqlError(first.key, first.reason, tuple(others))
+
+    @contextmanager
+    def _collecting(self) -> Iterator[None]:
+        try:
+            yield
+        except SqlError as error:
+            self._problems.append(error)
+
+    def parse(self, key: str, text: str) -> None:
+        """Have a text parsed, and nothing else."""
+        with self._collecting():
+            self._asked(key, text, lambda: self.catalyst.parse(text))
 
     def _item(self, key: str, text: str) -> list[Item]:
         parsed = self._asked(key, text, lambda: self.catalyst.parse(text))
@@ -109,12 +137,14 @@ class _Analysis:
             for one in each(plan.projectList())
         ]
 
-    def condition(self, key: str, text: str) -> Expression:
-        """A condition as an expression; raises SqlError where Spark does not take it for one."""
-        parsed = self._asked(key, text, lambda: self.catalyst.parse(text))
-        plan = self._asked(key, text, lambda: self.catalyst.filter(parsed, self._relation(text)))
-        self._check(key, plan)
-        read: Expression = self._asked(key, text, lambda: Reader(self.catalyst).read(plan.condition()))
+    def condition(self, key: str, text: str) -> Expression | None:
+        """A condition as an expression; None where Spark does not take it for one."""
+        read: Expression | None = None
+        with self._collecting():
+            parsed = self._asked(key, text, lambda: self.catalyst.parse(text))
+            plan = self._asked(key, text, lambda: self.catalyst.filter(parsed, self._relation(text)))
+            self._check(key, plan)
+            read = self._asked(key, text, lambda: Reader(self.catalyst).read(plan.condition()))
         return read
 
     def _relation(self, text: str) -> Any:
@@ -159,6 +189,15 @@ def _named_by_star(spark: Any) -> str:
     """One of the columns or fields that a star stands for, as it is written in SQL."""
     alias = spark.getClass().getSimpleName() == "Alias"
     return str(spark.child().sql()) if alias else quoted(spark.name())
+
+
+def _check_name(key: str, item: Item, seen: dict[str, str]) -> None:
+    """A name that a table may have, and once; Spark takes `a` and `A` for the same."""
+    if problem := column_name_problem(item.name):
+        raise SqlError(key, f"{problem}: '{item.name}'; give it another with AS")
+    other = seen.setdefault(item.name.lower(), key)
+    if other != key:
+        raise SqlError(key, f"{other} makes a column '{item.name}' too; rename one with AS")
 
 
 def _check_type(key: str, item: Item) -> None:

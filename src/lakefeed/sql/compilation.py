@@ -17,10 +17,11 @@ FUNCTIONS: dict[str, Function] = {
 
 def unsupported(expression: Expression) -> str | None:
     """The first part of an expression that only Spark evaluates, in a few words; None where Arrow has all."""
-    for part in expression.parts():
-        if isinstance(part, Call) and (why := _unsupported_call(part)):
-            return f"{why} is not to be had in Arrow exactly as Spark means it"
-    return None
+    calls = [part for part in expression.parts() if isinstance(part, Call)]
+    # A type says more than the function that Spark has for it, such as timestampaddinterval.
+    calls.sort(key=lambda call: call.option(FOREIGN) is None)
+    found = next((why for call in calls if (why := _unsupported_call(call))), None)
+    return f"{found} is not to be had in Arrow exactly as Spark means it" if found else None
 
 
 def _unsupported_call(call: Call) -> str | None:
@@ -30,8 +31,3 @@ def _unsupported_call(call: Call) -> str | None:
         return None
     known = FUNCTIONS.get(call.function)
     return known.limits(call) if known else call.name
-
-
-def functions_on_arrow() -> list[tuple[str, str]]:
-    """What people write and which uses of it take the way of Arrow, for the documentation."""
-    return sorted((one.names, one.note) for one in FUNCTIONS.values())

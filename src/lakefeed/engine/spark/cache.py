@@ -59,8 +59,12 @@ class ClassArchive:
     def options(self) -> str:
         """What to tell the JVM. An archive that does not fit is passed over by it in silence."""
         if self._file.exists():
-            return f'-Xshare:auto "-XX:SharedArchiveFile={self._file}"'
+            return self.found()
         return f'"-XX:ArchiveClassesAtExit={self._part}"' if self._file.parent.exists() else ""
+
+    def found(self) -> str:
+        """What to tell a JVM that makes no archive itself."""
+        return f'-Xshare:auto "-XX:SharedArchiveFile={self._file}"' if self._file.exists() else ""
 
     def keep(self, jvm: subprocess.Popen[bytes]) -> None:
         """Wait for the JVM to write the archive, if this run makes it."""

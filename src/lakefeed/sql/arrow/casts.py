@@ -187,4 +187,4 @@ _WAYS_NOTE = (
     "numbers, booleans and decimals into each other and texts into them, but no float into a decimal; "
     "integers and booleans into texts; texts into dates; dates and timestamps into each other"
 )
-FUNCTIONS = {"Cast": Function("cast, ::, try_cast, int(), date() ...", _cast, _known, _WAYS_NOTE)}
+FUNCTIONS = {"Cast": Function("cast, ::, try_cast, int, date", _cast, _known, _WAYS_NOTE)}
