@@ -1,6 +1,7 @@
 """Makes the pictures of the status page again: `make screenshots`.
 
-A real run with a broker that is stopped under way, a table that is refused, and one bad record in ten.
+A real run with a broker that is stopped under way, a table that is refused, and one bad record in ten; and
+the medallion template with some prices below zero. `medallion` as an argument makes only the last one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow as pa  # noqa: E402
 from deltalake import write_deltalake  # noqa: E402
 from playwright.sync_api import expect  # noqa: E402
 
+from lakefeed.commands.init import init  # noqa: E402
 from support.browser import browsing  # noqa: E402
 from support.kafka import Broker  # noqa: E402
 from support.lakefeed import start  # noqa: E402
@@ -66,6 +68,29 @@ def main() -> None:
             process.wait()
 
 
+def medallion() -> None:
+    """Run the template for a while, with rows that silver refuses, and take its picture."""
+    with tempfile.TemporaryDirectory(prefix="shop-") as above:
+        folder, port = Path(above) / "shop", free_port()
+        init(folder, "medallion")
+        file = folder / "shop.yaml"
+        text = file.read_text().replace("    rows: ${ROWS:-100000} ", "    rate: 3000 ")
+        price = "cast(price AS decimal(10,2)) AS price"
+        spoilt = "cast(if(event_id % 100 = 7, concat('-', price), price) AS decimal(10,2)) AS price"
+        file.write_text(text.replace(price, spoilt).replace("user_id IS NOT NULL", "user_id % 50 > 0"))
+        with start("run", str(file), "--set", f"http.listen=127.0.0.1:{port}", cwd=folder) as process:
+            process.wait_for(lambda: "gold: version 2" in process.stderr, 240)
+            time.sleep(60)
+            with browsing() as browser:
+                page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
+                page.goto(f"http://127.0.0.1:{port}/")
+                page.wait_for_timeout(5000)
+                page.screenshot(path=IMAGES / "medallion.png", full_page=True)
+                print(f"wrote {IMAGES / 'medallion.png'}")
+            process.terminate()
+            process.wait()
+
+
 def keep_ordering(broker: Broker, enough: threading.Event) -> None:
     """Some hundred orders a second, more or fewer as time goes by."""
     number = 0
@@ -100,4 +125,6 @@ def look(address: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if "medallion" not in sys.argv:
+        main()
+    medallion()

@@ -18,7 +18,9 @@ def init(
     directory: Annotated[
         Path, typer.Argument(metavar="[DIR]", help="The directory for the files; the pipeline gets its name.")
     ] = Path(),
-    template: Annotated[str, typer.Option(help="What to start from: kafka or generate.")] = "kafka",
+    template: Annotated[
+        str, typer.Option(help="What to start from: kafka, generate or medallion.")
+    ] = "kafka",
 ) -> None:
     """Write a commented pipeline that validates, and tests for it. Overwrites nothing."""
     name = _name(directory)

@@ -20,7 +20,7 @@ from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.shuffle import JoinTask, run_join
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
-from lakefeed.engine.run_events import Watcher, unwatched
+from lakefeed.engine.run_events import Starting, Watcher, unwatched
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.engine.spark.here import TasksHere
 from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
@@ -41,7 +41,7 @@ def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
     tables, told = Tables(pipeline, analyze_here), watch or unwatched
     tables.functions.check()
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
-    with TasksHere() as here:
+    with TasksHere(lambda: told(Starting())) as here:
         flows: list[Flow] = [
             InlineFlow(tables, name, checkpoints, told, here=here) for name in pipeline.inputs
         ]

@@ -73,15 +73,27 @@ def run_samples(
     *,
     spark: bool = False,
     watch: Watcher | None = None,
-    tables: Collection[str] | None = None,
 ) -> Landed:
     """Send events through a pipeline, given by source, as if they were all that its sources hold.
 
     Every table is made anew in `folder`, whatever its path in the file. With `spark` the run is one of
-    Structured Streaming, some seconds slower; else its tasks run in this process, and Spark runs the queries
-    only. Of tables with a `query`, those among `tables` are computed, and what they read; left out: all.
-    `watch` gets the events of the run. Raises what a run would raise.
+    Structured Streaming, some seconds slower; else its tasks run in this process, and Spark is started only
+    for a `query`, or for SQL that Arrow does not have. `watch` gets the events of the run. Raises what a run
+    would raise.
     """
+    return send(pipeline, events, folder, spark=spark, watch=watch)
+
+
+def send(
+    pipeline: Pipeline | str | Path,
+    events: Mapping[str, Sequence[Sample]],
+    folder: Path,
+    *,
+    spark: bool,
+    watch: Watcher | None = None,
+    tables: Collection[str] | None = None,
+) -> Landed:
+    """As `run_samples`; of tables with a query, those among `tables` are computed, and what they read."""
     chosen = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_file(pipeline)
     unknown = sorted(set(events) - set(chosen.sources))
     if unknown:

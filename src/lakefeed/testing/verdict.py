@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lakefeed.engine.run_events import RunEvent, SchemaInferred
+from lakefeed.engine.run_events import RunEvent, SchemaInferred, Starting, all_of
 from lakefeed.engine.spark.delta import delta_settings
 from lakefeed.engine.spark.session import spark_session
 from lakefeed.errors import LakefeedError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.test_file import Case, ExpectedLetter, ExpectedTable
 from lakefeed.testing.difference import Cell, Difference, differences, shown
-from lakefeed.testing.landed import Landed, read_rows, run_samples
+from lakefeed.testing.landed import Landed, read_rows, send
 from lakefeed.testing.queries import queries_for
 from lakefeed.testing.values import row_cells
 from lakefeed.text import listed
@@ -48,11 +48,11 @@ def check(
     with tempfile.TemporaryDirectory(prefix="lakefeed-test-") as folder, ExitStack() as opened:
         session = _Session(pipeline, Path(folder) / "spark.log", opened, starting)
         for number, (name, case) in enumerate(pipeline.tests.items()):
-            if spark:
+            if spark or session.is_wanted:
                 session.open("")
             elif queries := queries_for(pipeline, case.tables):
                 session.open(f"a query computes {listed(sorted(queries))}")
-            yield _verdict(pipeline, name, case, Path(folder) / str(number), spark)
+            yield _verdict(pipeline, name, case, Path(folder) / str(number), spark, session)
 
 
 def assert_rows(
@@ -78,6 +78,13 @@ class _Session:
     opened: ExitStack
     starting: Callable[[str], None]
     is_open: bool = False
+    is_wanted: bool = False
+
+    def watch(self, event: RunEvent) -> None:
+        """Tell that a table has SQL that only Spark runs; from the next test on, all share one session."""
+        if isinstance(event, Starting) and not self.is_open and not self.is_wanted:
+            self.is_wanted = True
+            self.starting("a table has SQL that only Spark runs; `lakefeed plan` says why")
 
     def open(self, why: str) -> None:
         """Open it, unless it is."""
@@ -91,12 +98,13 @@ class _Session:
         self.opened.enter_context(spark_session(self.pipeline.name, spark.master, conf, self.log))
 
 
-def _verdict(pipeline: Pipeline, name: str, case: Case, folder: Path, spark: bool) -> Verdict:
+def _verdict(
+    pipeline: Pipeline, name: str, case: Case, folder: Path, spark: bool, session: _Session
+) -> Verdict:
     error, inferred = None, _Inferred()
+    watch = all_of(inferred.watch, session.watch)
     try:
-        run_samples(
-            pipeline, case.events, folder, spark=spark, watch=inferred.watch, tables=case.tables.keys()
-        )
+        send(pipeline, case.events, folder, spark=spark, watch=watch, tables=case.tables.keys())
     except LakefeedError as failed:
         error = str(failed)
     landed = Landed.of(pipeline, folder)

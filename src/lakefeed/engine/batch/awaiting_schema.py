@@ -35,8 +35,8 @@ class AwaitingSchema:
 
     def _why(self, name: str) -> str:
         if function := self._handles[name].python:
-            return f"`python: {function.name}` has returned no row for"
-        return "no column has a value in"
+            return f"; `python: {function.name}` has returned no row"
+        return ""
 
     @property
     def is_made(self) -> bool:
@@ -47,8 +47,9 @@ class AwaitingSchema:
         """What to say of tables that are not made when there is nothing more to read."""
         return {
             name: TableError(
-                f"table {name}: {self._why(name)} {counted(count, 'event')}, so no schema can be "
-                "inferred.\nDeclare `schema` for the table, or start again when there are other events."
+                f"table {name}: no column has a value in {counted(count, 'event')}, so no schema can be "
+                f"inferred{self._why(name)}.\n"
+                "Declare `schema` for the table, or start again when there are other events."
             )
             for name, count in self._events.items()
         }

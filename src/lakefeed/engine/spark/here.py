@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,9 +35,13 @@ _SETTINGS = {
 
 
 class TasksHere:
-    """Runs tasks one after the other. Close it: a session that it started would be that of later runs."""
+    """Runs tasks one after the other. Close it: a session that it started would be that of later runs.
 
-    def __init__(self) -> None:
+    `starting` is called before it starts one.
+    """
+
+    def __init__(self, starting: Callable[[], None] = lambda: None) -> None:
+        self._starting = starting
         self._own: SparkSession | None = None
         self._lock = threading.Lock()
 
@@ -87,6 +91,7 @@ class TasksHere:
             found = existing_session()
             if found is not None:
                 return found
+            self._starting()
             from pyspark import SparkConf, SparkContext
             from pyspark.sql import SparkSession
 
