@@ -70,6 +70,7 @@ class TableTask:
         try:
             before = self._dead_before(events) if self._pending else set()
             if before:
+                self._judge_again(events, decoded, before)
                 decoded = _without(before, events, decoded)
             self._refuse(events, decoded.refused)
             if decoded.skipped:
@@ -149,6 +150,19 @@ class TableTask:
         found = {at for at, stamp in enumerate(stamps) if stamp in self._pending}
         count(self._result.dead_letters, events, sorted(found))
         return found
+
+    def _judge_again(self, events: Events, decoded: Decoded, before: set[int]) -> None:
+        """Count what the rules of `expect` say of letters whose run was killed before it counted them."""
+        table = self.table
+        if table.is_inferring or not table.projection or not table.projection.rules:
+            return
+        indexes = np.asarray(_kept(len(events), _gone(decoded)))
+        rows = Rows(decoded.rows, events, indexes.tolist(), decoded.rescued)
+        rows = rows.where(np.isin(indexes, list(before)))
+        for step in self._steps:
+            done = step(rows)
+            self._result.expected(done.counts, {})
+            rows = done.rows
 
     def _refuse(self, events: Events, refused: list[Refused]) -> None:
         if refused:
