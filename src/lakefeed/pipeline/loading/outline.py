@@ -163,7 +163,8 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         (_valid(_EVOLVE, table.get("evolve")) or Evolve()).rescues,
         tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
         {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
-        frozenset(key for key, given in table.items() if given not in (None, "", False, (), [])),
+        # What a pipeline says when it is shown has these two names in every table.
+        frozenset(key for key, given in table.items() if given not in (None, "", False, (), [], key)),
         UpkeepOutline.of_data(name, table, upkeep),
         str(table.get("mode", "append")),
         _valid(_QUERY, table.get("query")),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
+from lakefeed.columns.staged import FOLDER
 from lakefeed.stores import local_folder, store_errors, store_path
 from lakefeed.tables.log.entry import LOG
 
@@ -40,6 +41,8 @@ class Listing:
     """Files of the change data feed."""
     vectors: list[Found] = field(default_factory=list)
     """Deletion vectors."""
+    kept: list[Found] = field(default_factory=list)
+    """What Lakefeed keeps beside the table's files: staged changes, tombstones."""
     log: list[Found] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
     """Files that are not the table's."""
@@ -110,6 +113,8 @@ def _sort(file: Found, partition_columns: Collection[str], found: Listing) -> No
         found.log.append(file)
     elif folders[:1] == [CHANGES] and name.endswith(".parquet") and not name.startswith("."):
         found.changes.append(file)
+    elif folders[:1] == [FOLDER] and name.endswith(".parquet"):
+        found.kept.append(file)
     elif any(_hidden(folder, partition_columns) for folder in folders) or name.startswith(("_", ".")):
         found.strange.append(file.path)
     elif _VECTOR.fullmatch(name):

@@ -41,12 +41,12 @@ def plan(table: LakeTable) -> DropPlan:
     log = sorted(found.log, key=lambda file: (".checkpoint" in file.path, file.path), reverse=False)
     entries_newest_first = [file for file in reversed(log) if ".checkpoint" not in file.path]
     checkpoints = [file for file in log if ".checkpoint" in file.path]
-    own = {companion(file.path) for file in [*found.data, *found.changes, *found.vectors]}
+    own = {companion(file.path) for file in [*found.data, *found.changes, *found.vectors, *found.kept]}
     left = [path for path in found.strange if path not in own]
     return DropPlan(
         table.version,
         extent(data_files(table)),
-        (*found.data, *found.changes, *found.vectors, *entries_newest_first, *checkpoints),
+        (*found.data, *found.changes, *found.vectors, *found.kept, *entries_newest_first, *checkpoints),
         (*found.nested, *found.links, *left),
         tuple(sorted(table.transactions)),
     )

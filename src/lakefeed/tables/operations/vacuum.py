@@ -19,9 +19,11 @@ from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import Extent, extent, stored_paths
 from lakefeed.tables.log.listing import Found, companion, listing
 from lakefeed.tables.operations.operation import CommitInfo, Report, record
+from lakefeed.tables.positions import tombstone_heads
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.retention import DAY, DELETED_FILES, retention
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed.tombstones import referenced
 from lakefeed.units import format_duration
 
 MINIMUM = 7 * DAY
@@ -68,7 +70,9 @@ def plan(
     with store_errors(table.path):
         found = listing(table.store, table.partition_columns)
         needed, known = _needed(table, int((now - seconds) * 1000))
-    candidates = [file for file in [*found.data, *found.changes, *found.vectors] if file.path not in needed]
+        needed |= referenced(table.store, tombstone_heads(table.transactions))
+    every = [*found.data, *found.changes, *found.vectors, *found.kept]
+    candidates = [file for file in every if file.path not in needed]
     old = tuple(file for file in candidates if _is_old(file, file.path in known, now, seconds))
     young = [file for file in candidates if file not in set(old)]
     return VacuumPlan(
@@ -91,6 +95,7 @@ def run(
     live = extent(data_files(table))
     with store_errors(table.path):
         needed, _ = _needed(table, int((time.time() - plan.retain) * 1000))
+        needed |= referenced(table.store, tombstone_heads(table.transactions))
     files = [file for file in plan.files if file.path not in needed]
     before = live + Extent(len(files), sum(file.size for file in files))
     if not files:
