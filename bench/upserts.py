@@ -1,8 +1,8 @@
-"""`make bench-upserts`: 20,000 changes into a table of millions of rows, beside Spark's own MERGE.
+"""`python bench/upserts.py`: 20,000 changes into a table of millions of rows, beside Spark's own MERGE.
 
 Recent keys: half of the changes are new keys, the others are among the last 2%. Random keys: anywhere. Each
-run begins with a fresh copy of the same table, whose files have 250,000 rows each. Spark's numbers are those of
-the second run in a warm JVM.
+run begins with a fresh copy of the same table, whose files have 250,000 rows each. Spark's numbers are those
+of the second run in a warm JVM.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "tests")]
@@ -51,7 +51,9 @@ def main() -> None:
 
 
 def tell(rows: int, keys: str, who: str, found: dict[str, Any]) -> None:
-    print(f"{rows:>12,} rows  {keys:7} {who:22} " + "  ".join(f"{k} {v}" for k, v in found.items()), flush=True)
+    print(
+        f"{rows:>12,} rows  {keys:7} {who:22} " + "  ".join(f"{k} {v}" for k, v in found.items()), flush=True
+    )
 
 
 def columns(keys: Any, moment: int) -> pa.Table:
@@ -74,12 +76,11 @@ def columns(keys: Any, moment: int) -> pa.Table:
 
 def make(base: Path, rows: int) -> None:
     """A table that is sorted by its key."""
+    from lakefeed.files.parquet import TableWriter
     from lakefeed.tables.write.append import append
+    from lakefeed.tables.write.keyed import KeyRules
     from lakefeed.tables.write.mode import Change
     from support.keyed_table import KeyedTable
-
-    from lakefeed.files.parquet import TableWriter
-    from lakefeed.tables.write.keyed import KeyRules
 
     table = KeyedTable(base, columns(np.arange(1), 1).schema, KeyRules(("id",), ("seq",)), max_rows=PER_FILE)
     writer = TableWriter(table.table.store, table.target(table.table.shape))
@@ -107,8 +108,6 @@ def own_process(base: Path, layout: str, keys: str) -> dict[str, Any]:
 
 
 def ours(base: Path, layout: str, keys: str) -> dict[str, Any]:
-    from support.keyed_table import KeyedTable
-
     from lakefeed.columns.staged import STAGED, staged_schema
     from lakefeed.files.parquet import TableWriter, staged_target
     from lakefeed.tables.allow_vectors import allow_vectors
@@ -118,6 +117,7 @@ def ours(base: Path, layout: str, keys: str) -> dict[str, Any]:
     from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
     from lakefeed.tables.write.mode import Change
     from lakefeed.tables.write.upsert import UpsertMode
+    from support.keyed_table import KeyedTable
 
     rows = int(base.name.partition("-")[2])
     copy = base.parent / f"copy-{layout}"
@@ -142,7 +142,8 @@ def ours(base: Path, layout: str, keys: str) -> dict[str, Any]:
     writer = TableWriter(opened.store, staged_target(table.target(opened.shape)))
     for batch in whole.combine_chunks().to_batches():
         writer.write(batch)
-    change = Change(writer.close(), {"shop/clicks/0": count}, {"shop/clicks/0": 0}, {"ranges": {}})
+    told = {"pipeline": "shop", "source": "clicks", "ranges": {}}
+    change = Change(writer.close(), {"shop/clicks/0": count}, {"shop/clicks/0": 0}, told)
     began, cpu = time.monotonic(), time.process_time()
     entry = commit(opened, change, mode, retries=0).entry
     took, spent = time.monotonic() - began, time.process_time() - cpu
@@ -154,9 +155,26 @@ def ours(base: Path, layout: str, keys: str) -> dict[str, Any]:
 
 def sparks(base: Path, keys: str, vectors: bool) -> dict[str, Any]:
     """Spark's MERGE, the second of two runs in one JVM."""
-    from support.delta_spark import delta_session
+    from pyspark.sql import SparkSession
 
-    session = delta_session()
+    from support.jars import delta_jars
+
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "3g",
+        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
     rows = int(base.name.partition("-")[2])
     took: list[float] = []
     for turn in range(2):
@@ -168,7 +186,7 @@ def sparks(base: Path, keys: str, vectors: bool) -> dict[str, Any]:
                 f"ALTER TABLE delta.`{copy}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
             )
         source = base.parent / "changes.parquet"
-        pa.parquet.write_table(columns(changed_keys(rows, keys), 2), source)
+        pq.write_table(columns(changed_keys(rows, keys), 2), source)
         session.read.parquet(str(source)).createOrReplaceTempView("changes")
         merge = (
             f"MERGE INTO delta.`{copy}` t USING changes s ON t.id = s.id "
@@ -179,7 +197,6 @@ def sparks(base: Path, keys: str, vectors: bool) -> dict[str, Any]:
         took.append(time.monotonic() - began)
         shutil.rmtree(copy)
     return {"s": round(took[-1], 2)}
-
 
 
 if __name__ == "__main__":
