@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from lakefeed.engine.run_events import Watcher, unwatched
 from lakefeed.files import WrittenFile
-from lakefeed.handles.inputs import Input
+from lakefeed.handles.query.inputs import Input
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.refresh.refresh import Refresh

@@ -20,8 +20,8 @@ from lakefeed.figures import readable_size
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports import status as report
-from lakefeed.reports.shaped import Shaped
 from lakefeed.reports.status import PipelineStatus, QueryStatus, TableStatus
+from lakefeed.tables.detail.shaped import Shaped
 from lakefeed.text import counted
 
 _EVERY = 2.0

@@ -17,9 +17,9 @@ from lakefeed.engine.run_events import Committed, Refreshed, TableChanged, Watch
 from lakefeed.errors import LakefeedError
 from lakefeed.files import WrittenFile
 from lakefeed.handles.handle import TableHandle
-from lakefeed.handles.inputs import Input, Inputs, Standing
+from lakefeed.handles.query.columns import conform
+from lakefeed.handles.query.inputs import Input, Inputs, Standing
 from lakefeed.handles.tables import Tables
-from lakefeed.refresh.columns import conform
 from lakefeed.refresh.write import WritePlan
 from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.positions import query_id, read_by_query

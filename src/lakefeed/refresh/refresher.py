@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from lakefeed.engine.run_events import InputsSeen, RefreshFailed, TableStopped, Watcher
 from lakefeed.errors import Fenced, LakefeedError, TableError
-from lakefeed.handles.inputs import Standing
+from lakefeed.handles.query.inputs import Standing
 from lakefeed.handles.tables import Tables
 from lakefeed.refresh.refresh import Query, Refresh
 from lakefeed.text import listed

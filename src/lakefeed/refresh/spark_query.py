@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from lakefeed.engine.spark.delta import require_delta
 from lakefeed.files import WrittenFile
-from lakefeed.handles.inputs import Input
+from lakefeed.handles.query.analysis import inputs_of, type_words
+from lakefeed.handles.query.columns import made_columns
+from lakefeed.handles.query.inputs import Input
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.refresh.columns import made_columns
-from lakefeed.refresh.parsed import inputs_of
 from lakefeed.refresh.spark_words import QueryError, spark_words
 from lakefeed.refresh.write import MANIFEST, WritePlan, files_of, writing
 
@@ -43,7 +43,7 @@ class SparkQuery:
     def reads(self) -> list[str]:
         """The tables of the file that it reads. Raises TableError for a query that can never run."""
         require_delta(self._spark, f"table {self.table}: `query`")
-        return inputs_of(self._spark, self._pipeline, self.table)
+        return inputs_of(self._spark._jvm, self._pipeline, self.table)
 
     def over(self, inputs: Sequence[Input], versions: Mapping[str, int]) -> pa.Schema:
         """Take these versions of the tables; the columns that the query makes of them."""
@@ -54,7 +54,8 @@ class SparkQuery:
                 rows = session.read.format("delta").option("versionAsOf", versions[one.name])
                 rows.load(one.path.removeprefix("file://")).createOrReplaceTempView(f"`{one.name}`")
             self._frame = session.sql(self.text)
-            return made_columns(self.table, self._frame.schema)
+            schema = self._frame.schema.jsonValue()
+        return made_columns(self.table, [(one["name"], type_words(one["type"])) for one in schema["fields"]])
 
     def write(self, plan: WritePlan) -> list[WrittenFile]:
         """Run it, and write its rows into files that no version of the table holds yet."""

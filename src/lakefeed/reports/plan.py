@@ -17,7 +17,6 @@ from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
-from lakefeed.handles.inputs import Inputs
 from lakefeed.handles.progress import Expectations
 from lakefeed.handles.sharing import refuse_second_copy
 from lakefeed.handles.tables import Tables
@@ -25,6 +24,7 @@ from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
 from lakefeed.reports.column_words import added_columns, column_words
+from lakefeed.reports.planned_query import plan_query
 from lakefeed.reports.sample import (
     SampleOutcome,
     read_sample,
@@ -41,7 +41,7 @@ from lakefeed.tables.log.vector import PROPERTY
 from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
-from lakefeed.text import counted, listed
+from lakefeed.text import counted
 
 
 @dataclass
@@ -127,7 +127,7 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
         plan = plans[name]
         with _refusing(plan):
             if name in queries:
-                _plan_query(tables, handle, plan, queries[name])
+                plan_query(tables, handle, plan)
             else:
                 _plan_table(handle, plan, samples[name])
         warnings.look_at_sample(handle, samples[name])
@@ -297,35 +297,6 @@ def _plan_reshaped(
     plan.columns, plan.replaces = added_columns(table, lacking), _replaced(handle, table)
     plan.properties = _changed(handle, table)
     plan.action = "alter" if plan.columns or plan.properties else "nothing"
-
-
-def _plan_query(tables: Tables, handle: TableHandle, plan: PlannedTable, names: list[str]) -> None:
-    """Whether the query of a table would be run, and why."""
-    table = handle.look()
-    if table is None:
-        assert handle.spec is not None
-        if not handle.spec.create:
-            plan.refused = f"there is no Delta table at {handle.path} and `create` is false"
-            return
-        plan.action, plan.properties = "create", dict(handle.spec.properties)
-    else:
-        handle.changes(table)
-        plan.properties = _changed(handle, table)
-        plan.action = "alter" if plan.properties else "nothing"
-    standing = Inputs(tables, handle.name, names).stand(table.transactions if table else {})
-    for name in names:
-        seen = standing.seen.get(name)
-        if seen is None:
-            plan.reads[name] = "does not exist yet"
-        elif standing.recorded is None:
-            plan.reads[name] = f"version {seen.version:,}, not read yet"
-        else:
-            since = f"{counted(len(seen.changed), 'version')} with other rows since"
-            plan.reads[name] = f"version {seen.version:,}, read up to {standing.recorded[name]:,}, {since}"
-    if standing.missing:
-        plan.refresh = f"waits for {listed(standing.missing)}"
-    else:
-        plan.refresh = "replaces all rows" if standing.is_due else "is up to date"
 
 
 def _replaced(handle: TableHandle, table: LakeTable) -> str | None:

@@ -8,13 +8,13 @@ from lakefeed.errors import LakefeedError
 from lakefeed.events import Offsets
 from lakefeed.figures import iso
 from lakefeed.handles.handle import TableHandle
-from lakefeed.handles.inputs import Inputs
+from lakefeed.handles.query.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
-from lakefeed.reports.shaped import Shaped, shaped_by
 from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
 from lakefeed.tables.detail.contents import contents_of
+from lakefeed.tables.detail.shaped import Shaped, shaped_by
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import marks_of, positions_of
 from lakefeed.tables.table import LakeTable, commit_info_of

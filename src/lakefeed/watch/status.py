@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefeed.figures import iso
-from lakefeed.reports.shaped import Shaped
 from lakefeed.reports.status import InputStatus, PartitionStatus, PipelineStatus, QueryStatus, TableStatus
+from lakefeed.tables.detail.shaped import Shaped
 from lakefeed.watch.view import RunView, TableView
 
 

@@ -16,8 +16,8 @@ from lakefeed.engine.run_events import (
     RowsShaped,
     UpkeepDone,
 )
-from lakefeed.reports.shaped import merged_counts
 from lakefeed.sources import dense
+from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.watch.series import Rate, Series
 from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
 

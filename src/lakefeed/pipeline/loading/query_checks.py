@@ -31,6 +31,8 @@ _REASONS = {
     "schema": "the query says which columns there are; use CAST in it for other types",
     "select": "the query selects already; say it there",
     "where": "the query filters already; say it there",
+    "expect": "rules judge events on their way in; expect it of a table that the query reads",
+    "python": "a function shapes events on their way in; name it at a table that the query reads",
     "rename": "the query names its columns; use AS in it",
     "drop": "the query names its columns; leave it out there",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -70,6 +71,13 @@ def relations(query: str) -> list[str]:
     A name of several parts keeps its dots.
     """
     return list(dict.fromkeys(_relations(list(_tokens(query)))))
+
+
+def calls(query: str) -> list[str]:
+    """The names in front of parentheses, in their order: functions, and words of SQL."""
+    tokens = list(_tokens(query))
+    called = [text for (kind, text), after in pairwise(tokens) if kind == "word" and after == ("other", "(")]
+    return [name for name in dict.fromkeys(called) if name.upper() not in _BEFORE_QUERY | _NO_NAME]
 
 
 def table_of(relation: str, tables: Sequence[str]) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,35 +13,33 @@ from lakefeed.columns.widening import widen
 from lakefeed.errors import TableError
 from lakefeed.handles.growth import refuse_too_wide
 from lakefeed.handles.handle import TableHandle
-from lakefeed.refresh.spark_words import QueryError
 from lakefeed.tables.schema import additions, missing_columns
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
+def made_columns(table: str, columns: Iterable[tuple[str, str]]) -> pa.Schema:
+    """The columns of a query's result, given as Spark writes their types, all nullable.
 
-def made_columns(table: str, schema: StructType) -> pa.Schema:
-    """The columns of a query's result, all nullable. Raises QueryError for what no table can have."""
-    seen: dict[str, str] = {}
+    Raises TableError for what no table can have.
+    """
+    seen: set[str] = set()
     found = []
-    for each in schema.fields:
-        if problem := column_name_problem(each.name):
-            raise QueryError(
-                f"table {table}: the query has a column '{each.name}', and {problem}.\n"
+    for name, kind in columns:
+        if problem := column_name_problem(name):
+            raise TableError(
+                f"table {table}: the query has a column '{name}', and {problem}.\n"
                 "Give it a name in the query: AS name."
             )
-        if each.name.casefold() in seen:
-            raise QueryError(
-                f"table {table}: the query has two columns '{each.name}'.\n"
+        if name.casefold() in seen:
+            raise TableError(
+                f"table {table}: the query has two columns '{name}'.\n"
                 "Give one of them another name in the query: AS name."
             )
-        seen[each.name.casefold()] = each.name
+        seen.add(name.casefold())
         try:
-            found.append(column(each.name, each.dataType.simpleString()).with_nullable(True))
+            found.append(column(name, kind).with_nullable(True))
         except ValueError as error:
-            raise QueryError(
-                f"table {table}: the query's column {each.name} cannot be stored: {error}.\n"
-                "Use CAST in the query."
+            raise TableError(
+                f"table {table}: the query's column {name} cannot be stored: {error}.\nUse CAST in the query."
             ) from error
     return stored(pa.schema(found))
 
@@ -54,6 +52,15 @@ def conform(handle: TableHandle, made: pa.Schema, commit_info: Mapping[str, Any]
     if not handle.exists:
         handle.create(made, {}, {**commit_info, "kind": "create"})
         return ["created"]
+    lacking = lacking_columns(handle, made)
+    if not lacking:
+        return []
+    before = handle.table.schema
+    return list(additions(before, handle.add(pa.schema(lacking), {**commit_info, "kind": "evolve"})))
+
+
+def lacking_columns(handle: TableHandle, made: pa.Schema) -> list[pa.Field]:
+    """The columns of a query that its table is to get. Raises TableError where it cannot, or may not."""
     assert handle.spec is not None
     table = handle.table
     rule = handle.spec.evolve.new_column
@@ -74,8 +81,7 @@ def conform(handle: TableHandle, made: pa.Schema, commit_info: Mapping[str, Any]
             "Leave them out of the query, or choose another rule."
         )
     refuse_too_wide(handle.name, handle.columns(), pa.schema(lacking))
-    before = table.schema
-    return list(additions(before, handle.add(pa.schema(lacking), {**commit_info, "kind": "evolve"})))
+    return lacking
 
 
 def _widened(made: pa.Schema, have: pa.Schema) -> pa.Schema:

@@ -1,0 +1,65 @@
+"""What a run would do with a table of a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakefeed.engine.spark.analyzer import bare_jvm
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.query.analysis import columns_of, inputs_of
+from lakefeed.handles.query.columns import lacking_columns, made_columns
+from lakefeed.handles.query.inputs import Inputs
+from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.options.partition_by import check_partitioning
+from lakefeed.reports.column_words import added_columns, column_words
+from lakefeed.text import counted, listed
+
+if TYPE_CHECKING:
+    from lakefeed.reports.plan import PlannedTable
+
+
+def _plan_columns(tables: Tables, handle: TableHandle, plan: PlannedTable, names: list[str]) -> None:
+    """The columns that a query would make, where all tables that it reads are there."""
+    schemas = {name: table.schema for name in names if (table := tables.handles[name].look())}
+    made = made_columns(handle.name, columns_of(bare_jvm(), tables.pipeline, handle.name, schemas))
+    if not handle.exists:
+        check_partitioning(handle.partition_fields, made)
+        plan.columns = [column_words(column) for column in handle.table_schema(made)]
+    elif new := lacking_columns(handle, made):
+        plan.columns, plan.action = added_columns(handle.table, new), "alter"
+
+
+def plan_query(tables: Tables, handle: TableHandle, plan: PlannedTable) -> None:
+    """Whether the query of a table would be run, and why."""
+    table = handle.look()
+    if table is None:
+        assert handle.spec is not None
+        if not handle.spec.create:
+            plan.refused = f"there is no Delta table at {handle.path} and `create` is false"
+            return
+        plan.action, plan.properties = "create", dict(handle.spec.properties)
+    else:
+        handle.changes(table)
+        assert handle.spec is not None
+        have = table.properties
+        plan.properties = {
+            key: value for key, value in handle.spec.properties.items() if have.get(key) != value
+        }
+        plan.action = "alter" if plan.properties else "nothing"
+    names = inputs_of(bare_jvm(), tables.pipeline, handle.name)
+    standing = Inputs(tables, handle.name, names).stand(table.transactions if table else {})
+    if not standing.missing:
+        _plan_columns(tables, handle, plan, names)
+    for name in names:
+        seen = standing.seen.get(name)
+        if seen is None:
+            plan.reads[name] = "does not exist yet"
+        elif standing.recorded is None:
+            plan.reads[name] = f"version {seen.version:,}, not read yet"
+        else:
+            since = f"{counted(len(seen.changed), 'version')} with other rows since"
+            plan.reads[name] = f"version {seen.version:,}, read up to {standing.recorded[name]:,}, {since}"
+    if standing.missing:
+        plan.refresh = f"waits for {listed(standing.missing)}"
+    else:
+        plan.refresh = "replaces all rows" if standing.is_due else "is up to date"
