@@ -207,21 +207,22 @@ class Flow:
         if self.launch is None:
             return opened
         for names in self._assignments.strands(client, positions):
-            self._send_apart(dict.fromkeys(names, "reads another snapshot of"))
+            text = f"reads another snapshot of {self.source} than others: catches up in a query of its own"
+            self._send_apart(dict.fromkeys(names, text))
             positions = {name: at for name, at in positions.items() if name not in names}
         far = self._assignments.far(client, positions)
         if far:
-            self._send_apart(
-                {name: f"{events:,} events behind the other tables of" for name, events in far.items()}
-            )
+            self._send_apart({name: self._behind(events) for name, events in far.items()})
         stay = positions.keys() - far.keys()
         return [progress for progress in opened if progress.handle.id.table in stay]
 
+    def _behind(self, events: int) -> str:
+        return f"{events:,} events behind the other tables of {self.source}: catches up in a query of its own"
+
     def _send_apart(self, tables: Mapping[str, str]) -> None:
-        """Let a flow of their own have some tables; for each, how it stands to the source."""
+        """Let a flow of their own have some tables; for each, what is told of it."""
         assert self.launch is not None
-        for name, why in tables.items():
-            text = f"{why} {self.source}: catches up in a query of its own"
+        for name, text in tables.items():
             self._watch(TableMoved(name, self.source, text, apart=True))
         self.launch(self._part(tables))
 

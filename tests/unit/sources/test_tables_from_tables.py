@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from lakefeed import Pipeline, PipelineFileError, SourceError
 from lakefeed.dead_letters.find import DeadLetterFilter
@@ -113,6 +114,19 @@ def test_silver_waits_for_a_bronze_that_is_not_there_yet(tmp_path: Path) -> None
     run_inline(write(tmp_path, 100))
 
     assert sorted(table_ids(tmp_path / "silver")) == sorted(table_ids(tmp_path / "bronze")) != []
+
+
+def test_silver_that_waited_for_long_begins_with_what_is_there(tmp_path: Path) -> None:
+    run_inline(write(tmp_path, 0))
+    bronze_only = FILE.replace("  silver", "# silver").replace("  gold_like", "# gold")
+    run_inline(write(tmp_path, 200, bronze_only))
+    DeltaTable(tmp_path / "bronze").create_checkpoint()
+    for version in (0, 1, 2):
+        (tmp_path / "bronze" / "_delta_log" / f"{version:020d}.json").unlink()
+    run_inline(write(tmp_path, 300))
+
+    assert sorted(table_ids(tmp_path / "silver")) == sorted(table_ids(tmp_path / "bronze")) != []
+    assert not [one for table in verify(write(tmp_path, 300)).tables[:2] for one in table.findings]
 
 
 @pytest.mark.parametrize(

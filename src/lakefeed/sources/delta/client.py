@@ -223,6 +223,10 @@ class DeltaClient(SourceClient):
                 gone, what = [at.version], f"the content of version {at.version}"
         if not gone:
             return at
+        if at == BEGINNING:
+            # The table was waited for and nothing of it was read: whatever is there now is new.
+            history.snapshot(history.newest)
+            return Place(False, history.newest)
         text = (
             f"{self._whose}: {at} comes next, but the log of {self._source.path} no longer has {what}: "
             "it was cleaned up before that was read"

@@ -19,6 +19,7 @@ from lakefeed.tables.log.entry import Entry, read_entry
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.log.write import footprint
+from lakefeed.tables.table import commit_info_of
 
 _LOOK_EVERY = 0.25
 
@@ -225,6 +226,9 @@ class History:
 
 def _restored(entry: Entry) -> int | None:
     """The version that an entry brings back, where it says so."""
+    ours = commit_info_of(entry.info)
+    if ours.get("kind") == "rewind":
+        return int(ours["to"])
     if entry.info.get("operation") != "RESTORE":
         return None
     version = (entry.info.get("operationParameters") or {}).get("version")
