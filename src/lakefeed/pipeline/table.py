@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from lakefeed.columns.column_types import column, declared_schema
 from lakefeed.columns.names import ColumnName
-from lakefeed.pipeline.options.changes import KEYED, ColumnNames, Mode, Updates, Within
+from lakefeed.pipeline.options.changes import INTERVAL, KEYED, ColumnNames, Mode, Updates, Within
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.file_name import FileName, FileNameField
@@ -183,14 +183,15 @@ class Table(Section):
         description="With `history`: columns whose values begin no new interval; the row has the newest.",
         examples=["last_seen"],
     )
-    valid_from: ColumnName = Field(
-        default="valid_from",
-        description="With `history`: the column that says from where in the sequence on a row holds.",
+    valid_from: ColumnName | None = Field(
+        default=None,
+        description="With `history`: the column that says from where in the sequence on a row holds. Left "
+        "out: `valid_from`.",
     )
-    valid_to: ColumnName = Field(
-        default="valid_to",
+    valid_to: ColumnName | None = Field(
+        default=None,
         description="With `history`: the column that says where in the sequence a row ends to hold; null: it "
-        "holds.",
+        "holds. Left out: `valid_to`.",
     )
     is_current: ColumnName | None = Field(
         default=None,
@@ -345,8 +346,8 @@ class Table(Section):
         """The columns that `mode: history` makes, with the option that names each; otherwise none."""
         if self.mode != "history":
             return {}
-        current = {self.is_current: "is_current"} if self.is_current else {}
-        return {self.valid_from: "valid_from", self.valid_to: "valid_to"} | current
+        names = {option: getattr(self, option) or default for option, default in INTERVAL.items()}
+        return {name: option for option, name in names.items() if name}
 
     @property
     def neighbour(self) -> str:

@@ -188,7 +188,7 @@ def _keyed_by(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 def _interval(table: Mapping[str, Any]) -> dict[str, str]:
     if table.get("mode") != "history":
         return {}
-    names = {option: table.get(option, default) for option, default in INTERVAL.items()}
+    names = {option: table.get(option) or default for option, default in INTERVAL.items()}
     return {name: option for option, name in names.items() if isinstance(name, str)}
 
 
