@@ -121,6 +121,7 @@ def test_rows_that_throw_are_dead_letters_with_the_words_of_spark(tmp_path: Path
     - event_id
     - reverse(brand) AS turned
     - cast(if(event_id % 100 = 0, concat('b', event_id), '7') AS int) AS n
+    - cast(if(event_id % 100 = 0, concat('b', event_id), '7') AS int) + 1 AS more
 """,
     )
 

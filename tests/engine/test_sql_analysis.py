@@ -59,6 +59,13 @@ def test_a_cast_without_a_name_has_the_name_of_its_column(spark: SparkSession) -
     assert analyzed(spark, "date(at)", "cast(id AS string)").output.names == ["at", "id"]
 
 
+def test_a_column_is_found_whatever_the_case_of_its_name(spark: SparkSession) -> None:
+    projection = analyzed(spark, "COUNTRY", "Meta.IP AS ip", where="Id > 0")
+
+    assert projection.output.names == ["COUNTRY", "ip"]
+    assert projection.columns() == {"country", "meta", "id"}
+
+
 def test_without_select_every_column_is_taken_as_it_is(spark: SparkSession) -> None:
     projection = analyzed(spark, where="price > 0", cheap="price < 100")
 
@@ -101,6 +108,7 @@ def test_what_only_spark_computes_is_named(spark: SparkSession) -> None:
         "regexp_extract is not to be had in Arrow exactly as Spark means it "
         "(regexp_extract(country, 'a', 0) AS c)"
     )
+    assert str(analyzed(spark, "try_to_binary(country) AS b").needs_spark).startswith("try_to_binary is not")
     assert "cast from string to timestamp" in str(
         analyzed(spark, "cast(country AS timestamp) AS t").needs_spark
     )
@@ -131,6 +139,7 @@ REFUSED = {
     "current_user() AS u": "current_user() depends on who runs it",
     "id + 1": "a column name may not contain '(': '(id + 1)'; give it another with AS",
     "NULL AS nothing": "a null has no type",
+    "array() AS nothing": "a null has no type",
     "map(1, 2) AS m": "the keys of a map must be of type string",
     "interval 1 day AS i": "a table has no column of type interval day",
     "cast(country AS array<int>) AS a": 'cannot cast "STRING" to "ARRAY<INT>"',

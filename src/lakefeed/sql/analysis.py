@@ -132,7 +132,7 @@ class _Analysis:
             Item(
                 one.name(),
                 _named_by_star(one) if starred else text.strip(),
-                self._asked(key, text, partial(Reader(self.catalyst).read, one)),
+                self._asked(key, text, partial(self._reader().read, one)),
             )
             for one in each(plan.projectList())
         ]
@@ -144,8 +144,11 @@ class _Analysis:
             parsed = self._asked(key, text, lambda: self.catalyst.parse(text))
             plan = self._asked(key, text, lambda: self.catalyst.filter(parsed, self._relation(text)))
             self._check(key, plan)
-            read = self._asked(key, text, lambda: Reader(self.catalyst).read(plan.condition()))
+            read = self._asked(key, text, lambda: self._reader().read(plan.condition()))
         return read
+
+    def _reader(self) -> Reader:
+        return Reader(self.catalyst, [BATCH_TIME, *self._schema.names])
 
     def _relation(self, text: str) -> Any:
         return self._timed if BATCH_TIME in text.lower() else self._plain

@@ -17,17 +17,20 @@ FUNCTIONS: dict[str, Function] = {
 
 def unsupported(expression: Expression) -> str | None:
     """The first part of an expression that only Spark evaluates, in a few words; None where Arrow has all."""
-    calls = [part for part in expression.parts() if isinstance(part, Call)]
     # A type says more than the function that Spark has for it, such as timestampaddinterval.
-    calls.sort(key=lambda call: call.option(FOREIGN) is None)
-    found = next((why for call in calls if (why := _unsupported_call(call))), None)
+    foreign = (part.option(FOREIGN) for part in expression.parts() if isinstance(part, Call))
+    kind = next((one for one in foreign if one), None)
+    found = f"the type {kind}" if kind else _unsupported_part(expression, "")
     return f"{found} is not to be had in Arrow exactly as Spark means it" if found else None
 
 
-def _unsupported_call(call: Call) -> str | None:
-    if call.option(FOREIGN):
-        return f"the type {call.option(FOREIGN)}"
-    if call.option(REPLACED):
-        return None
-    known = FUNCTIONS.get(call.function)
-    return known.limits(call) if known else call.name
+def _unsupported_part(expression: Expression, written: str) -> str | None:
+    """`written` is the function that the text has, where Spark runs others in its place."""
+    if isinstance(expression, Call) and expression.option(REPLACED):
+        written = written or expression.name
+    elif isinstance(expression, Call):
+        known = FUNCTIONS.get(expression.function)
+        why = known.limits(expression) if known else expression.name
+        if why:
+            return written or why
+    return next((why for one in expression.arguments if (why := _unsupported_part(one, written))), None)

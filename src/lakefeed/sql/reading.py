@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -17,9 +18,7 @@ FOREIGN = "spark_type"
 REPLACED = "replaced"
 """The option of a call that Spark runs as another expression, which is its only argument."""
 
-_MODES = frozenset(
-    ["Cast", "Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder", "Pmod", "TryEval"]
-)
+_MODES = frozenset(["Cast", "Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder", "Pmod"])
 """Whose `evalMode` says whether they throw (ANSI) or give null (TRY)."""
 
 _FLAGS = {
@@ -56,8 +55,10 @@ _OPERATORS = {
 class Reader:
     """Reads resolved expressions; what is constant is computed by Spark while reading."""
 
-    def __init__(self, catalyst: Catalyst) -> None:
+    def __init__(self, catalyst: Catalyst, columns: Sequence[str]) -> None:
+        """`columns` are the names that rows have; Spark knows a column under whatever case a text uses."""
         self._catalyst = catalyst
+        self._columns = {name.lower(): name for name in columns}
         self._shared: dict[int, Expression] = {}
 
     def read(self, spark: Any) -> Expression:
@@ -74,7 +75,7 @@ class Reader:
         if kind is None:
             return self._call(spark, function, pa.null(), ((FOREIGN, type_in_words(written)),))
         if function == "AttributeReference":
-            return Column(kind, spark.name())
+            return Column(kind, self._columns[spark.name().lower()])
         if not pa.types.is_nested(kind) and spark.foldable():
             replaced = self._catalyst.replacement(spark)
             return (

@@ -72,18 +72,24 @@ def arrow_type(spark: Any) -> pa.DataType | None:
     if spark["type"] == "struct":
         kinds = [arrow_type(field["type"]) for field in spark["fields"]]
         fields = [
-            pa.field(field["name"], kind, field["nullable"])
+            _field(field["name"], kind, field["nullable"])
             for field, kind in zip(spark["fields"], kinds, strict=True)
             if kind is not None
         ]
         return pa.struct(fields) if len(fields) == len(kinds) else None
     if spark["type"] == "array":
         element = arrow_type(spark["elementType"])
-        return pa.list_(pa.field("element", element, spark["containsNull"])) if element else None
+        return None if element is None else pa.list_(_field("element", element, spark["containsNull"]))
     if spark["type"] == "map":
         key, value = arrow_type(spark["keyType"]), arrow_type(spark["valueType"])
-        return pa.map_(key, pa.field("value", value, spark["valueContainsNull"])) if key and value else None
+        if key is not None and value is not None:
+            return pa.map_(key, _field("value", value, spark["valueContainsNull"]))
     return None
+
+
+def _field(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:
+    """A field; Spark says that an array without elements has no nulls, though they are of type void."""
+    return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
 def type_in_words(spark: Any) -> str:

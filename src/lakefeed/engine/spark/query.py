@@ -20,6 +20,8 @@ _SETTINGS = {
     # A text means the same whatever the program that brings the session has set.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    # What two items share would be computed before both, outside of what is tried, and fail the task.
+    "spark.sql.subexpressionElimination.enabled": "false",
     # What a task writes at once; larger batches cost less for each row.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
