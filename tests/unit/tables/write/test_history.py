@@ -170,3 +170,14 @@ def test_a_table_without_the_columns_of_intervals_is_refused(tmp_path: Path) -> 
 
     with pytest.raises(TableError, match="needs the column valid_from of type long, and there is none"):
         table.apply(up(1, "A"))
+
+
+def test_what_was_told_last_of_a_time_counts_after_a_restart(tmp_path: Path) -> None:
+    table = history(tmp_path)
+    table.apply(up(58, "c"), up(60, "c"))
+    table.apply(up(60, "b"), up(61, "c"))
+    table.restart()
+
+    table.apply(up(32, "a"))
+
+    assert spans(table) == "[32,58) a, [58,60) c, [60,61) b, [61,) c"

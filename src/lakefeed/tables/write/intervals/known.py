@@ -18,6 +18,7 @@ from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.fold import ops
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
 from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
+from lakefeed.tables.write.keyed.tombstones import DELETED_AT
 
 _NOBODY = np.iinfo(np.int64).max
 
@@ -42,7 +43,7 @@ class Known:
     changes: pa.Table
     rules: HistoryRules
     remembered: pa.Table
-    """Rows of the table without the columns of the interval, and what each does; the newest last."""
+    """Rows of the table without the columns of the interval, what each does, and when it was told."""
     index: KeyIndex = field(init=False)
     found: Found = field(init=False)
     times: pa.Table = field(init=False)
@@ -131,7 +132,8 @@ class Known:
             REMEMBERED,
             ops(self._known) == DELETE,
             count + place,
-            place,
+            # Of the same key and time, what was told last counts.
+            one_array(self._known.column(DELETED_AT)).to_numpy(zero_copy_only=False),
         )
         (order,) = ranks(self.new.select([PARTITION, OFFSET]))
         deletes = ops(self.new) == DELETE
