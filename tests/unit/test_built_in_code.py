@@ -24,10 +24,7 @@ def test_a_wrong_key_is_told_with_the_one_that_is_meant() -> None:
     assert told(KafkaSource, brokers="here", topic=["a"], format="json") == [
         "KafkaSource: topic: unknown key, did you mean 'topics'?"
     ]
-    assert told(Table, path="lake/a", form="clicks") == [
-        "Table: form: unknown key, did you mean 'from_'?",
-        "Table: from_: required, but missing",
-    ]
+    assert told(Table, path="lake/a", form="clicks") == ["Table: form: unknown key, did you mean 'from_'?"]
 
 
 def test_mistakes_inside_of_parts_that_are_given_as_mappings_are_told_with_their_path() -> None:
