@@ -11,7 +11,6 @@ import pytest
 from lakefeed.engine.inline import run_inline
 from lakefeed.errors import TableError
 from lakefeed.pipeline.loading.load import load
-from lakefeed.sql.compilation import functions_on_arrow
 from lakefeed.testing import check
 from support.lakefeed import run
 
@@ -61,14 +60,3 @@ def test_a_rule_that_fails_says_what_the_page_shows(tmp_path: Path) -> None:
         run_inline(load(file).pipeline)
 
     assert f"error: {stopped.value}\n" == shown
-
-
-def test_the_page_lists_the_functions_that_arrow_has() -> None:
-    page = (DOCS / "shaping.md").read_text()
-    notes: dict[str, list[str]] = {}
-    for names, note in functions_on_arrow():
-        notes.setdefault(note or "all", []).extend(name.strip() for name in names.split(", "))
-
-    for note, names in notes.items():
-        told = ", ".join(f"`{name}`" for name in names).replace("|", "\\|")
-        assert f"| {told} | {note} |" in page
