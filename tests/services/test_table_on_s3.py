@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
@@ -10,7 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakefeed import DataLoss, Pipeline
+from lakefeed.engine.inline import run_inline
 from lakefeed.errors import UsageError
+from lakefeed.reports.verify import verify
 from lakefeed.stores import open_store
 from lakefeed.tables.operations import convert, delete, drop, properties, vacuum
 from lakefeed.tables.operations import restore as restoring
@@ -91,3 +96,34 @@ def test_parquet_files_on_s3_become_a_table_and_get_properties(s3: S3Server, buc
     found = DeltaTable(path, storage_options=storage)
     assert found.to_pyarrow_table()["day"].to_pylist() == [dt.date(2026, 11, 15)] * 2
     assert found.metadata().configuration == {"delta.checkpointInterval": "5"}
+
+
+def test_tables_feed_tables_on_s3_and_a_vacuumed_file_is_told(
+    s3: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    file, storage = tmp_path / "copy.yaml", s3.storage
+    file.write_text(
+        f"""\
+name: copy
+sources: {{theirs: {{type: delta, path: "s3://{bucket}/theirs", storage: {json.dumps(storage)}}}}}
+tables:
+  bronze: {{path: "s3://{bucket}/bronze", from: theirs}}
+  silver: {{path: {tmp_path / "silver"}, from: bronze, storage: {{}}}}
+storage: {json.dumps(storage)}
+dead_letters: {{path: {tmp_path / "letters"}}}
+"""
+    )
+    fill(f"s3://{bucket}/theirs", storage)
+    run_inline(Pipeline.from_file(file))
+    fill(f"s3://{bucket}/theirs", storage)
+    run_inline(Pipeline.from_file(file))
+
+    assert ids(f"s3://{bucket}/bronze", storage) == ids(str(tmp_path / "silver"), {})
+    assert ids(str(tmp_path / "silver"), {}) == sorted([0, 1, 2, 10, 11, 12] * 2)
+    assert verify(Pipeline.from_file(file)).sound
+    fill(f"s3://{bucket}/theirs", storage)
+    theirs = DeltaTable(f"s3://{bucket}/theirs", storage_options=storage)
+    for path in theirs.file_uris()[:]:
+        s3.client.delete_object(Bucket=bucket, Key=path.split(f"{bucket}/", 1)[1])
+    with pytest.raises(DataLoss, match="is gone: a vacuum has removed it"):
+        run_inline(Pipeline.from_file(file))
