@@ -34,7 +34,8 @@ class OriginColumns:
 OF_ROWS = OriginColumns(("_topic", "_partition"), "_offset", "_timestamp")
 OF_LETTERS = OriginColumns(("pipeline", "source", "table", "topic", "partition"), "offset", "timestamp")
 
-_BLOCK_BITS = 20
+_BLOCK_BITS = 16
+"""8 KB: offsets of a table that feeds another begin anew, far away, with each version."""
 _MOST_AT_ONCE = 2_000_000
 """Rows whose timestamps are compared in one pass over the files: 32 MB of them."""
 _NO_TIME = -(2**63)
