@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lakefeed.dead_letters.find import DeadLetterFilter, read_dead_letters
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Source, source_of
@@ -12,19 +13,24 @@ from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.tables.log.checkpoint import read_transactions
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id
+from lakefeed.text import counted
 
 
 def notes_on_fed_tables(pipeline: Pipeline, table: str, to_version: int) -> Iterator[str]:
     """For each table that this one feeds: what a rewind to `to_version` means for it, and what to type."""
     tables, graph = Tables(pipeline), pipeline.graph
     for name in graph.fed_from(table):
-        log = Log.open(tables.handles[name].store) if name in tables.handles else None
+        if name not in tables.handles:
+            yield f"table {name} is fed from {table}: look at each table of its route, and take it back too"
+            continue
+        log = Log.open(tables.handles[name].store)
         if log is None:
             continue
         for source in pipeline.tables[name].from_:
             if graph.table_read_by(source) == table:
                 position = application_id(pipeline.name, source, _partition(source_of(pipeline, source)))
                 yield _note(pipeline, (table, name), position, log, to_version)
+                yield from _note_on_letters(tables, source, name, to_version)
 
 
 def _partition(source: Source) -> str:
@@ -43,6 +49,21 @@ def _note(pipeline: Pipeline, names: tuple[str, str], position: str, log: Log, t
     if target is None:
         return f"{head}drop it, so that it begins anew"
     return f"{head}lakefeed rewind {pipeline.file_argument} --table {fed} --to-version {target} --yes"
+
+
+def _note_on_letters(tables: Tables, source: str, fed: str, to_version: int) -> Iterator[str]:
+    """Dead letters of rows that go: the events come again, in versions of their own."""
+    wanted = DeadLetterFilter(table=fed, source=source)
+    found = sum(
+        Place.of(offset).version > to_version
+        for batch in read_dead_letters(tables, wanted, ["offset"])
+        for offset in batch.column(0).to_pylist()
+    )
+    if found:
+        yield (
+            f"{counted(found, 'dead letter')} of {fed} {'is' if found == 1 else 'are'} of rows that go; "
+            "their events come again: discard these letters instead of replaying them"
+        )
 
 
 def _newest_before(log: Log, position: str, limit: Place) -> int | None:

@@ -24,6 +24,7 @@ from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
+from lakefeed.sources.delta.place import Place
 from lakefeed.testing.landed import run_samples
 from support.delta_tables import age_log
 from support.ledger import dead_letters, table_ids
@@ -236,3 +237,18 @@ def test_a_source_that_reads_a_table_of_the_file_reads_it_in_tests_too(tmp_path:
     landed = run_samples(write(tmp_path, 1, text), {"events": samples}, tmp_path / "landed")
 
     assert [row["event_id"] for row in landed.rows("gold_like")] == [1, 2]
+
+
+def test_a_rewind_of_bronze_tells_of_dead_letters_of_rows_that_go(tmp_path: Path) -> None:
+    narrow = FILE.replace("price: double", "price: int")
+    for rows in (200, 400):
+        run_inline(write(tmp_path, rows, narrow))
+    letters = [one for one in dead_letters(tmp_path / "shop_dead_letters") if one["table"] == "silver"]
+    going = [one for one in letters if Place.of(one["offset"]).version > 4]
+
+    *_, note = rewind(write(tmp_path, 400, narrow), "bronze", to_version=4, dry_run=True).notes
+
+    assert 0 < len(going) < len(letters)
+    assert note.startswith(
+        f"{len(going)} dead letters of silver are of rows that go; their events come again"
+    )
