@@ -7,7 +7,6 @@ import typer
 from lakefeed.commands.options import Overrides, PipelineFile
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.pipeline.loading.load import load
-from lakefeed.reports.sql import check_sql
 from lakefeed.text import counted
 
 
@@ -21,7 +20,11 @@ def validate(file: PipelineFile, overrides: Overrides = None) -> None:
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     UserFunctions(loaded.pipeline).check()
-    for note in check_sql(loaded.pipeline):
-        typer.echo(f"note: {note}", err=True)
+    if any(table.sql for table in loaded.pipeline.tables.values()):
+        # Not for a file without SQL: its check takes less than a second.
+        from lakefeed.reports.sql import check_sql
+
+        for note in check_sql(loaded.pipeline):
+            typer.echo(f"note: {note}", err=True)
     sources, tables = len(loaded.pipeline.sources), len(loaded.pipeline.tables)
     typer.echo(f"{file}: ok ({counted(sources, 'source')}, {counted(tables, 'table')})")

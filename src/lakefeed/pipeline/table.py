@@ -337,6 +337,14 @@ class Table(Section):
         return Route(self.route) if self.route else None
 
     @property
+    def sql(self) -> dict[str, str]:
+        """The texts of Spark SQL, by their keys below the table."""
+        texts = {f"select[{at}]": text for at, text in enumerate(self.select or ())}
+        others = {"where": self.where, "delete_when": self.delete_when, "truncate_when": self.truncate_when}
+        texts |= {key: text for key, text in others.items() if text}
+        return texts | {f"expect.{name}": rule.that for name, rule in self.expect.items()}
+
+    @property
     def reshapes(self) -> bool:
         """Whether the columns of the table are others than those of its events."""
         return self.select is not None or self.python is not None

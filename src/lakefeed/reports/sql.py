@@ -7,15 +7,16 @@ from lakefeed.errors import JavaError, PipelineFileError, Problem, SqlError
 from lakefeed.handles.shaping import CONDITIONS, Shaping, sql_problem
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
+from lakefeed.sql.analysis import check_syntax
 
 
 def check_sql(pipeline: Pipeline) -> list[str]:
     """Check every text of Spark SQL in the tables; answers what could not be checked, and why.
 
     Names and types are checked where `schema` declares the columns that the texts read, the syntax
-    everywhere. Raises PipelineFileError with all problems. Without SQL no JVM is started.
+    everywhere. Raises PipelineFileError with all problems.
     """
-    tables = {name: table for name, table in pipeline.tables.items() if _texts(table)}
+    tables = {name: table for name, table in pipeline.tables.items() if table.sql}
     if not tables:
         return []
     try:
@@ -40,9 +41,7 @@ def _problems(pipeline: Pipeline, name: str, table: Table) -> list[Problem]:
             for option in CONDITIONS:
                 shaping.condition(option, table.declared)
         else:
-            from lakefeed.sql.analysis import check_syntax
-
-            check_syntax(bare_jvm(), _texts(table))
+            check_syntax(bare_jvm(), table.sql)
     except SqlError as error:
         return [sql_problem(pipeline, name, one) for one in (error, *error.others)]
     return []
@@ -51,10 +50,3 @@ def _problems(pipeline: Pipeline, name: str, table: Table) -> list[Problem]:
 def _knows_columns(table: Table) -> bool:
     """Whether the file says which columns the texts read; a function returns what it likes."""
     return table.declared is not None and table.python is None
-
-
-def _texts(table: Table) -> dict[str, str]:
-    """The texts of a table by their keys."""
-    texts = {f"select[{at}]": text for at, text in enumerate(table.select or ())}
-    texts |= {option: text for option in ("where", *CONDITIONS) if (text := getattr(table, option))}
-    return texts | {f"expect.{name}": rule.that for name, rule in table.expect.items()}
