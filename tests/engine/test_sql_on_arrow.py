@@ -165,7 +165,7 @@ def _words(rows: DataFrame, batch: pa.RecordBatch, row: int, text: str) -> tuple
     except Exception as error:
         said = spark_words(error)
         assert said is not None, repr(error)
-        return said.code or "ARITHMETIC_OVERFLOW", said.sentence
+        return said.code, said.sentence
     return None
 
 

@@ -6,6 +6,9 @@ import re
 
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _CLASS = re.compile(r"^\[([A-Z0-9_.]+)\]\s*")
+_PLAN = re.compile(r"\n\s*\n|\n== ")
+_OF_JAVA = frozenset(["long overflow", "integer overflow"])
+"""What Java says where Spark has no words and no class of its own."""
 _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 
 
@@ -19,14 +22,19 @@ class SparkWords:
         self.code = found[1] if found else ""
         self.line, self.column = (int(place[1]), int(place[2]) + 1) if place else (0, 0)
         without = _CLASS.sub("", text)
-        ends = [at.start() for at in (_STATE.search(without), re.search(r"\n\s*\n|\n== ", without)) if at]
-        self.sentence = " ".join(without[: min(ends, default=len(without))].split())
+        # The sentence may quote a value of any kind: what ends it is the last state, else a blank line.
+        ends = [at.start() for at in _STATE.finditer(without)][-1:]
+        ends = ends or [at.start() for at in (_PLAN.search(without),) if at]
+        self.sentence = without[: ends[0] if ends else len(without)].strip()
+        if self.sentence in _OF_JAVA:
+            self.code = "ARITHMETIC_OVERFLOW"
 
     def __str__(self) -> str:
         place = f" at character {self.column}" if self.column else ""
         place += f" of line {self.line}" if self.line > 1 else ""
         hint = ", ".join(each for each in (self.code, place.strip()) if each)
-        return f"{self.sentence} ({hint})" if hint else self.sentence
+        sentence = " ".join(self.sentence.split())
+        return f"{sentence} ({hint})" if hint else sentence
 
 
 def spark_words(error: Exception) -> SparkWords | None:
