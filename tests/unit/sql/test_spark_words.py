@@ -30,7 +30,8 @@ def test_an_error_of_the_parser_is_one_line_with_its_place() -> None:
 
 def test_a_value_in_a_sentence_is_left_as_it_is() -> None:
     said = SparkWords(
-        "[CAST_INVALID_INPUT] The value '\ta\n\n SQLSTATE: 1' of the type \"STRING\" is malformed. SQLSTATE: 22018\n"
+        "[CAST_INVALID_INPUT] The value '\ta\n\n SQLSTATE: 1' of the type \"STRING\" is malformed. "
+        "SQLSTATE: 22018\n"
         "== SQL (line 1, position 1) ==\ncast(s AS int)"
     )
 
