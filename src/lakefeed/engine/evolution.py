@@ -135,5 +135,8 @@ class Evolution:
 
     def _tell_inferred(self, handle: TableHandle, proposal: pa.Schema) -> None:
         assert handle.spec is not None
+        if handle.exists and handle.spec.select and (known := handle.events()) is not None:
+            # Fields that `select` does not read are nobody's concern.
+            proposal = pa.schema([field for field in proposal if field.name in known.names])
         if lines := inferred_lines(proposal, handle.spec.evolve.type_change):
             self._watch(SchemaInferred(handle.name, lines, events_seen(proposal)))

@@ -21,6 +21,7 @@ from lakefeed.formats.json import suspects as json_suspects
 from lakefeed.formats.json.any_value import texts
 from lakefeed.formats.json.columns import CONVERSIONS, holds_decimal, is_unreadable, read_type
 from lakefeed.formats.json.extras import extras_of
+from lakefeed.formats.json.parser import DEEPEST
 from lakefeed.formats.json.patterns import Patterns
 
 # Each payload becomes one object `{"r": payload}` on a line. The text between two payloads, `}\n{`, is legal
@@ -63,6 +64,8 @@ class BlockReader:
         self._decimal = any(holds_decimal(field.type) for field in self._plain)
         self.patterns = Patterns(self.fields)
         self._quiet: list[pa.Field] = []
+        self._has_more = False
+        """Whether payloads have fields that are to be ignored."""
         self._expected = read_type(pa.struct(self._plain))
 
     def learn(self, quiet: list[pa.Field]) -> None:
@@ -82,7 +85,11 @@ class BlockReader:
         Not for schemas with a map or with `json`.
         """
         lenient = self._ignoring or bool(self._dropped)
-        found = self._read(payloads, self._expected, "infer" if lenient else "error")
+        # As long as there is nothing to ignore, it need not be looked at.
+        found = Failed(set()) if self._has_more else self._read(payloads, self._expected, "error")
+        if isinstance(found, Failed) and lenient:
+            found = self._read(payloads, self._expected, "infer")
+            self._has_more = self._has_more or not isinstance(found, Failed)
         if isinstance(found, Failed):
             return found
         return self._block(found, {}) if not lenient or self._is_allowed(found.type) else Failed(set())
@@ -153,12 +160,19 @@ class BlockReader:
 
 def _loose(payloads: Sequence[bytes], text: bytes) -> set[int]:
     """Payloads that may hold what is no JSON, or is too deep, in a field that no column's type guards."""
+    if not payloads:
+        return set()
     odd = (
         {n for n, payload in enumerate(payloads) if b"NaN" in payload or b"Inf" in payload}
         if (b"NaN" in text or b"Inf" in text)
         else set()
     )
-    return odd | json_suspects.deep(payloads)
+    # Few payloads have so many brackets that they could be nested too deep: only those are looked at.
+    brackets = np.flatnonzero((np.frombuffer(text, np.uint8) | 0x20) == ord("{"))
+    ends = np.cumsum([len(payload) + len(_SEAM) for payload in payloads])
+    owners = np.minimum(np.searchsorted(ends, brackets, side="right"), len(payloads) - 1)
+    many = np.flatnonzero(np.bincount(owners) > DEEPEST).tolist()
+    return odd | {many[place] for place in json_suspects.deep([payloads[place] for place in many])}
 
 
 def _read_json(text: bytes, expected: pa.DataType, unexpected: str) -> pa.Table:
