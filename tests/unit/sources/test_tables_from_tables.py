@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline, PipelineFileError, SourceError
 from lakefeed.dead_letters.find import DeadLetterFilter
@@ -25,8 +26,11 @@ from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
 from lakefeed.sources.delta.place import Place
+from lakefeed.tables.operations import delete as deleting
+from lakefeed.tables.operations.operation import operation_info
 from lakefeed.testing.landed import run_samples
-from support.delta_tables import age_log
+from lakefeed.upkeep.rewriter import BY
+from support.delta_tables import age_log, open_any
 from support.ledger import dead_letters, table_ids
 from support.processes import wait_until
 
@@ -252,3 +256,29 @@ def test_a_rewind_of_bronze_tells_of_dead_letters_of_rows_that_go(tmp_path: Path
     assert note.startswith(
         f"{len(going)} dead letters of silver are of rows that go; their events come again"
     )
+
+
+def test_rows_that_upkeep_deletes_for_their_age_stay_in_silver(tmp_path: Path) -> None:
+    run_inline(write(tmp_path, 200))
+    bronze = open_any(tmp_path / "bronze")
+    aged = operation_info("delete", by=BY)
+    deleting.run(bronze, deleting.plan(bronze, "event_id < 90"), aged)
+    run_inline(write(tmp_path, 300))
+
+    assert min(table_ids(tmp_path / "bronze")) >= 90
+    assert len(table_ids(tmp_path / "silver")) == len(table_ids(tmp_path / "gold")) == 294
+    assert not [one for table in verify(write(tmp_path, 300)).tables[:2] for one in table.findings]
+
+
+def test_a_column_that_bronze_gets_later_comes_to_silver_too(tmp_path: Path) -> None:
+    text = """\
+name: shop
+sources: {{orders: {{type: delta, path: orders}}}}
+tables: {{bronze: {{path: bronze, from: orders}}, silver: {{path: silver, from: bronze}}}}
+"""
+    for columns in ({"event_id": [1]}, {"event_id": [2], "note": ["x"]}):
+        write_deltalake(tmp_path / "orders", pa.table(columns), mode="append", schema_mode="merge")
+        run_inline(write(tmp_path, 0, text))
+
+    found = DeltaTable(tmp_path / "silver").to_pyarrow_table().sort_by("event_id").to_pylist()
+    assert found == [{"event_id": 1, "note": None}, {"event_id": 2, "note": "x"}]

@@ -160,8 +160,11 @@ class History:
         return self._snapshots.get(version)
 
     def _news_of(self, entry: Entry) -> News:
-        added = [file for file in entry.adds if file.data_change]
-        removed = [file for file in entry.removes if file.data_change]
+        ours = commit_info_of(entry.info)
+        # `delete_after` takes rows away for their age alone, and writes only what was there before.
+        aged = (ours.get("kind"), ours.get("by")) == ("delete", "upkeep")
+        added = [file for file in entry.adds if file.data_change and not aged]
+        removed = [file for file in entry.removes if file.data_change and not aged]
         pieces = tuple(self._pieces(added, version_start(entry.version)))
         rows = sum(piece.live for piece in pieces)
         stops = str(entry.info.get("operation", "a commit")) if removed else None
