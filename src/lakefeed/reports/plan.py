@@ -15,6 +15,7 @@ from lakefeed.dead_letters.pending import foreseen
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, lowest
+from lakefeed.handles.change_advice import change_warnings
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
@@ -116,6 +117,8 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
         with _refusing(plans[name]):
             if (table := handle.look()) is not None:
                 warnings.look_at_table(handle, table)
+            for text in change_warnings(handle, table):
+                warnings.add(name, text)
     with asking(pipeline) as asked:
         for source in asked.clients:
             try:

@@ -44,6 +44,9 @@ class Metrics:
         self._read = count("records_read", "Events read from a source, each counted once.", _SOURCE)
         self._written = count("records_written", "Rows committed to a table.")
         self._letters = count("dead_letters", "Records that became dead letters.", (*_TABLE, "stage"))
+        self._stale = count(
+            "stale_changes", "Changes that were too old, and rows whose key was there already."
+        )
         self._bytes = count("bytes_written", "Bytes of the files committed to a table.")
         self._files = count("files_written", "Files committed to a table.")
         self._commits = count("commits", "Versions of a table made with rows or positions.")
@@ -129,6 +132,8 @@ class Metrics:
         labels = (self._pipeline, event.source, event.table)
         self._commits.labels(*labels).inc()
         self._written.labels(*labels).inc(event.rows)
+        if event.stale:
+            self._stale.labels(*labels).inc(event.stale)
         self._bytes.labels(*labels).inc(event.size)
         self._files.labels(*labels).inc(event.files)
         self._retries.labels(*labels).inc(event.retries)

@@ -38,6 +38,7 @@ NAMES = {
     "lakefeed_up": FLOW,
 }
 SHAPED = {
+    "lakefeed_stale_changes_total": FLOW,
     "lakefeed_filtered_rows_total": FLOW,
     "lakefeed_expectation_rows_total": {"pipeline", "table", "rule", "result"},
     "lakefeed_refreshes_total": {"pipeline", "table", "result"},
@@ -45,6 +46,15 @@ SHAPED = {
     "lakefeed_query_behind_versions": {"pipeline", "table"},
 }
 """Those of tables with SQL, rules and queries."""
+
+
+def test_stale_changes_are_counted_by_table() -> None:
+    run = WatchedRun()
+    run.trouble_everywhere()
+    run.commit("clicks", "clicks", stale=3)
+    run.commit("clicks", "clicks", stale=2)
+
+    assert value(run, "lakefeed_stale_changes_total", table="clicks") == 5
 
 
 def run_with_everything() -> WatchedRun:

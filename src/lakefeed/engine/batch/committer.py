@@ -338,7 +338,7 @@ class Committer:
                 small_files=sum(file.size < small for file in landed.entry.added),
                 newest=newest,
                 replaces="removed" in landed.entry.commit_info,
-                stale=landed.entry.commit_info.get("stale", 0),
+                stale=_left_out(landed.entry.commit_info),
             )
         )
         if "removed" in landed.entry.commit_info:
@@ -370,6 +370,11 @@ class Committer:
         for table, some in files.items():
             for file in some:
                 self._progress[table].handle.delete(file.path)
+
+
+def _left_out(commit_info: Mapping[str, Any]) -> int:
+    """Changes that were too old, or rows whose key was there already."""
+    return int(commit_info.get("stale", 0)) + int(commit_info.get("duplicates", 0))
 
 
 def _by_name(failures: Mapping[TableId, LakefeedError]) -> dict[str, LakefeedError]:
