@@ -38,7 +38,20 @@ def analyze(
 
     Raises SqlError, which names the key below the table and says why in Spark's own words.
     """
-    analysis = _Analysis(Catalyst(jvm), stored(input))
+    catalyst = Catalyst(jvm)
+    with catalyst.following_rules():
+        return _analyzed(catalyst, input, select, where, expect, table)
+
+
+def _analyzed(
+    catalyst: Catalyst,
+    input: pa.Schema,
+    select: Sequence[str],
+    where: str | None,
+    expect: Mapping[str, tuple[str, Otherwise]],
+    table: pa.Schema | None,
+) -> Projection:
+    analysis = _Analysis(catalyst, stored(input))
     items = analysis.items(select) if select else all_columns(stored(input))
     output = _output(items, stored(input))
     condition = None if where is None else analysis.condition("where", where)

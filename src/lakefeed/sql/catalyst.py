@@ -7,6 +7,7 @@ plain one with Spark's built-in functions, in a session too, so that both answer
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -30,7 +31,7 @@ def each(sequence: Any) -> Iterator[Any]:
 
 
 class Catalyst:
-    """Spark's parser and analyzer in one JVM, with ANSI on and UTC as the zone."""
+    """Spark's parser and analyzer in one JVM."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
@@ -45,21 +46,29 @@ class Catalyst:
         self._named = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.NamedExpression")
         self._nothing = module(jvm.scala.collection.immutable, "Nil")
         self._none = module(jvm.scala, "None")
-        self._set_rules()
 
-    def _set_rules(self) -> None:
-        """Have the analyzer follow ANSI and UTC, whatever the program set in a session of its own."""
+    @contextmanager
+    def following_rules(self) -> Iterator[None]:
+        """Have the analyzer follow ANSI and UTC meanwhile, whatever the program set in its own session."""
         conf = self._jvm.org.apache.spark.sql.internal.SQLConf.get()
         if conf.ansiEnabled() and conf.sessionLocalTimeZone() in ("UTC", "Etc/UTC"):
+            yield
             return
         sessions = self._jvm.org.apache.spark.sql.classic.SparkSession
-        active = sessions.getActiveSession() if sessions.getDefaultSession().isDefined() else self._none
-        if active.isDefined() or sessions.getDefaultSession().isDefined():
-            own = sessions.getDefaultSession().get().newSession()
+        default, before = sessions.getDefaultSession(), sessions.getActiveSession()
+        if default.isDefined():
+            own = default.get().newSession()
             sessions.setActiveSession(own)
             conf = own.sessionState().conf()
         conf.setConfString(_ANSI, "true")
         conf.setConfString(_ZONE, "UTC")
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            elif default.isDefined():
+                sessions.clearActiveSession()
 
     def relation(self, schema: pa.Schema) -> Any:
         """A relation without rows that has these columns."""
