@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakefeed.engine.spark.analyzer import analyze_here, bare_jvm
 from lakefeed.errors import JavaError, PipelineFileError, Problem, SqlError
+from lakefeed.handles.query.analysis import QueryRefused, inputs_of
 from lakefeed.handles.shaping import CONDITIONS, Shaping, sql_problem
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
@@ -16,7 +17,7 @@ def check_sql(pipeline: Pipeline) -> list[str]:
     Names and types are checked where `schema` declares the columns that the texts read, the syntax
     everywhere. Raises PipelineFileError with all problems.
     """
-    tables = {name: table for name, table in pipeline.tables.items() if table.sql}
+    tables = {name: table for name, table in pipeline.tables.items() if table.sql or table.query}
     if not tables:
         return []
     try:
@@ -26,7 +27,7 @@ def check_sql(pipeline: Pipeline) -> list[str]:
     problems = [one for name, table in tables.items() for one in _problems(pipeline, name, table)]
     if problems:
         raise PipelineFileError(problems)
-    unknown = [name for name, table in tables.items() if not _knows_columns(table)]
+    unknown = [name for name, table in tables.items() if not _knows_columns(table) and not table.query]
     return [
         f"table {name}: only the syntax of its SQL was checked, as its columns are not in the file"
         for name in unknown
@@ -35,13 +36,18 @@ def check_sql(pipeline: Pipeline) -> list[str]:
 
 def _problems(pipeline: Pipeline, name: str, table: Table) -> list[Problem]:
     try:
-        if _knows_columns(table):
+        if table.query:
+            # Which columns the tables have that it reads, `plan` knows.
+            inputs_of(bare_jvm(), pipeline, name)
+        elif _knows_columns(table):
             shaping = Shaping(table, analyze_here)
             shaping.projection(table.declared)
             for option in CONDITIONS:
                 shaping.condition(option, table.declared)
         else:
             check_syntax(bare_jvm(), table.sql)
+    except QueryRefused as error:
+        return [error.problem]
     except SqlError as error:
         return [sql_problem(pipeline, name, one) for one in (error, *error.others)]
     return []

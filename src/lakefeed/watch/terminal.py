@@ -16,6 +16,7 @@ from lakefeed.engine.run_events import (
     RunEvent,
     SchemaInferred,
     SourceStopped,
+    Starting,
     TableChanged,
     TableMoved,
     TableStopped,
@@ -85,6 +86,8 @@ class LiveProgress:
     def watch(self, event: RunEvent) -> None:
         """Print above the table what should be read later as well."""
         match event:
+            case Starting(fetching=True):
+                self._print("fetching Delta for Spark, once for this machine (14 MB)", "dim")
             case SourceStopped(source=name, text=text):
                 self._print(f"source {name} stopped: {text.removeprefix(f'source {name}: ')}", "red")
             case TableStopped(table=name, text=text):

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from lakefeed.errors import TableError
+from lakefeed.errors import Problem, TableError
 from lakefeed.pipeline.options.query import calls, table_of
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sql.catalyst import Catalyst, each, module
@@ -22,6 +22,14 @@ from lakefeed.text import did_you_mean, suggestion
 _WITH = "UnresolvedWith"
 _RELATION = "UnresolvedRelation"
 _LINES_BEFORE = 2
+
+
+class QueryRefused(TableError):
+    """A query that cannot be run as it is; `problem` has its line."""
+
+    def __init__(self, table: str, problem: Problem) -> None:
+        super().__init__(f"table {table}: {problem}")
+        self.problem = problem
 
 
 def inputs_of(jvm: Any, pipeline: Pipeline, name: str) -> list[str]:
@@ -122,8 +130,8 @@ def _moved(said: SparkWords, before: int) -> SparkWords:
     return said
 
 
-def _problem(pipeline: Pipeline, name: str, message: str) -> TableError:
-    return TableError(f"table {name}: {pipeline.problem(('tables', name, 'query'), message)}")
+def _problem(pipeline: Pipeline, name: str, message: str) -> QueryRefused:
+    return QueryRefused(name, pipeline.problem(("tables", name, "query"), message))
 
 
 def _relations(plan: Any, common: frozenset[str]) -> Iterator[str]:

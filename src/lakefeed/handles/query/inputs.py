@@ -32,7 +32,8 @@ class Input:
     def __init__(self, name: str, path: str, storage: Mapping[str, str]) -> None:
         self.name = name
         self.path = path
-        self._store = open_store(path, dict(storage))
+        self.storage = dict(storage)
+        self.store = open_store(path, self.storage)
         self._seen: Seen | None = None
 
     def look(self, since: int) -> Seen | None:
@@ -40,7 +41,7 @@ class Input:
 
         Versions whose entries are gone count as changes.
         """
-        log = Log.open(self._store)
+        log = Log.open(self.store)
         if log is None:
             self._seen = None
             return None
