@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from faults.medallion import Medallion
 from faults.meddling import MEDDLING
 from faults.model import walk
 from faults.quiet import QuietDays
@@ -30,7 +31,8 @@ SOAK_SECONDS = 120.0
 QUIET_SECONDS = 90.0
 OTHERS_STEPS = 6
 LARGEST_EVENT = 6_000_000
-KINDS = ("walk", "soak", "others", "quiet")
+MEDALLION_KILLS, MEDALLION_ROWS = 20, 40_000
+KINDS = ("walk", "soak", "others", "quiet", "medallion")
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Report:
     soaks: int = 0
     quiet: int = 0
     others: int = 0
+    medallions: int = 0
     events: int = 0
     restarts: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -73,6 +76,7 @@ class Report:
             f"{self.walks} random walks of {STEPS} steps, {self.soaks} soaks of {SOAK_SECONDS:.0f} s, "
             f"{self.others} times {OTHERS_STEPS} steps of others, "
             f"{self.quiet} times {QUIET_SECONDS:.0f} s of quiet days, "
+            f"{self.medallions} medallions killed {MEDALLION_KILLS} times each, "
             f"{self.events:,} events into two tables each, {self.restarts} restarts of the command line, "
             f"{self.faults.total()} faults, {doubled} duplicates, {lost} losses, "
             f"{len(self.findings)} findings.",
@@ -94,7 +98,8 @@ class Laboratory:
 
     def run(self) -> None:
         """Go on until the time is over; the last experiment is let come to its end."""
-        kinds = dict(zip(KINDS, (self._walk, self._soak, self._others, self._quiet), strict=True))
+        trials = (self._walk, self._soak, self._others, self._quiet, self._medallion)
+        kinds = dict(zip(KINDS, trials, strict=True))
         turns = itertools.cycle([self._report.only] if self._report.only else KINDS)
         until = self._report.began + self._report.minutes * 60
         for number, name in enumerate(turns, self._report.seed):
@@ -157,6 +162,15 @@ class Laboratory:
         QuietDays(world, random.Random(number), self._report.note).run(QUIET_SECONDS)
         self._report.quiet += 1
         self._report.close(world)
+
+    def _medallion(self, number: int) -> None:
+        """Bronze, silver and gold, killed again and again; then what silver refused is mended."""
+        folder = Path(tempfile.mkdtemp(dir=self._folder)) / "shop"
+        shop = Medallion(folder, MEDALLION_ROWS, self._report.note)
+        shop.survive(MEDALLION_KILLS, random.Random(number))
+        shop.mend()
+        self._report.medallions += 1
+        shutil.rmtree(folder.parent)
 
     def _world(self) -> World:
         return World(self._broker, Path(tempfile.mkdtemp(dir=self._folder)), note=self._report.note)

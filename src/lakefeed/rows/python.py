@@ -72,7 +72,8 @@ class RunPython:
             refused += [replace(one, index=int(own[one.index])) for one in fitted.refused]
             made.append(fitted.rows)
             indexes.append(_kept(own, gone))
-            places.append(_kept(piece.indexes(range(rows.batch.num_rows)), gone))
+            if rows.ops is not None or rows.unchanged is not None:
+                places.append(_kept(piece.indexes(range(rows.batch.num_rows)), gone))
             if fitted.unknown is not None:
                 unknown = merge_proposals(unknown, fitted.unknown) if unknown else fitted.unknown
         refused += [
@@ -127,8 +128,12 @@ class _Piece:
         """For each row the index of its event; `given` are those of the rows before the function."""
         if self.events is not None:
             whole = len(self.events) == len(given) and np.array_equal(self.events, np.arange(len(given)))
-            found: list[int] = [] if whole else np.asarray(given)[self.events].tolist()
-            return given if whole else found
+            if whole:
+                return given
+            # A range of all of them, which is the rule, would be made an array for each of many pieces.
+            same = isinstance(given, range) and given.start == 0
+            found: list[int] = (self.events if same else np.asarray(given)[self.events]).tolist()
+            return found
         rows, after = self.batch.num_rows, self.first + self.called_with
         if rows == self.called_with:
             return given[self.first : after]
