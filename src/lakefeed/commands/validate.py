@@ -20,7 +20,7 @@ def validate(file: PipelineFile, overrides: Overrides = None) -> None:
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     UserFunctions(loaded.pipeline).check()
-    if any(table.sql for table in loaded.pipeline.tables.values()):
+    if any(table.sql or table.query for table in loaded.pipeline.tables.values()):
         # Not for a file without SQL: its check takes less than a second.
         from lakefeed.reports.sql import check_sql
 
