@@ -45,7 +45,7 @@ def test_every_engine_reads_the_same_rows(tmp_path: Path) -> None:
     import_extension("delta")
     with duckdb.connect() as connection:
         connection.execute("LOAD delta")
-        duck = connection.execute(f"SELECT id, at, day, place FROM delta_scan('{table.path}')").fetchall()
+        duck = connection.execute(f"SELECT id, \"at\", day, place FROM delta_scan('{table.path}')").fetchall()
     polar = pl.read_delta(table.path).select("id", "at", "day", "place").rows()
     with DeltaSpark() as spark:
         sparks = spark.read(table.path).select(["id", "at", "day", "place"]).to_pylist()
