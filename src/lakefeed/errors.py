@@ -109,16 +109,25 @@ class SqlError(TableError):
     """A text of `select`, `where` or `expect` cannot be used.
 
     `key` is where it stands, below the table (`select[1]`, `where`, `expect.positive`); `reason` says why, in
-    Spark's own words where they are Spark's. `others` are those of further texts of the table.
+    Spark's own words where they are Spark's. `others` are those of further texts of the table. With
+    `lacks_column`, the text names a column that nobody has.
     """
 
     exit_code = 2
 
-    def __init__(self, key: str, reason: str, others: tuple[SqlError, ...] = ()) -> None:
+    def __init__(
+        self, key: str, reason: str, others: tuple[SqlError, ...] = (), *, lacks_column: bool = False
+    ) -> None:
         super().__init__(f"{key}: {reason}")
         self.key = key
         self.reason = reason
         self.others = others
+        self.lacks_column = lacks_column
+
+    @property
+    def may_come(self) -> bool:
+        """Whether all that is wrong are columns that events may still bring."""
+        return self.lacks_column and all(one.lacks_column for one in self.others)
 
 
 class Conflict(TableError):

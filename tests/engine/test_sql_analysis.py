@@ -261,3 +261,34 @@ def test_sql_over_columns_that_the_file_does_not_name_is_only_parsed(
     assert notes == [
         "table bronze: only the syntax of its SQL was checked, as its columns are not in the file"
     ]
+
+
+def test_sql_over_the_columns_of_a_table_of_the_file_is_checked_with_them(
+    spark: SparkSession, pipeline_file: Callable[[str], Path]
+) -> None:
+    text = """\
+        name: shop
+        sources:
+          orders: {{type: generate}}
+        tables:
+          bronze: {{path: bronze, from: orders, schema: {{id: long, brand: string}}{evolve}}}
+          silver: {{path: silver, from: bronze, select: [id, upper(brand) AS brand]}}
+          clean:
+            path: clean
+            from: silver
+            where: {where}
+        """
+
+    closed = ", evolve: ignore"
+    for evolve, where, wrong in (
+        (closed, "brand > 'A'", None),
+        (closed, "lowr(brand) = 'a'", "lowr"),
+        (closed, "price > 1", "price"),
+        ("", "lowr(brand) = 'a'", "lowr"),
+    ):
+        pipeline = load(pipeline_file(text.format(evolve=evolve, where=where))).pipeline
+        if wrong is None:
+            assert check_sql(pipeline) == []
+            continue
+        with pytest.raises(PipelineFileError, match=rf":10: tables.clean.where: .*{wrong}"):
+            check_sql(pipeline)

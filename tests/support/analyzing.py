@@ -45,7 +45,7 @@ def _item(key: str, text: str, input: pa.Schema) -> Item:
 
 def _named(key: str, name: str, input: pa.Schema) -> Column:
     if name not in input.names:
-        raise SqlError(key, f"a column with name `{name}` cannot be resolved")
+        raise SqlError(key, f"a column with name `{name}` cannot be resolved", lacks_column=True)
     return Column(input.field(name).type, name)
 
 

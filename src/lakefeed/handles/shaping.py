@@ -154,8 +154,8 @@ class Shaping:
         """
         try:
             return self.projection(rows, table)
-        except SqlError:
-            if self.spec.declared is not None or self.grows or not self.reshapes:
+        except SqlError as error:
+            if self.spec.declared is not None or self.grows or not self.reshapes or not error.may_come:
                 raise
             return None
 
@@ -249,7 +249,7 @@ class Shaping:
 
 def located(pipeline: Pipeline, table: str, error: SqlError) -> SqlError:
     """The same error with its place: `shop.yaml:12: tables.clicks.select.1: ...`."""
-    found = SqlError(error.key, error.reason, error.others)
+    found = SqlError(error.key, error.reason, error.others, lacks_column=error.lacks_column)
     found.args = (str(sql_problem(pipeline, table, error)),)
     return found
 

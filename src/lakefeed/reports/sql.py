@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import pyarrow as pa
+
 from lakefeed.engine.spark.analyzer import analyze_here, bare_jvm
 from lakefeed.errors import JavaError, PipelineFileError, Problem, SqlError
 from lakefeed.handles.query.analysis import QueryRefused, inputs_of
@@ -14,8 +18,8 @@ from lakefeed.sql.analysis import check_syntax
 def check_sql(pipeline: Pipeline) -> list[str]:
     """Check every text of Spark SQL in the tables; answers what could not be checked, and why.
 
-    Names and types are checked where `schema` declares the columns that the texts read, the syntax
-    everywhere. Raises PipelineFileError with all problems.
+    Names and types are checked where the file says which columns the texts read, by `schema` or by a table
+    that feeds the table; the syntax everywhere. Raises PipelineFileError with all problems.
     """
     tables = {name: table for name, table in pipeline.tables.items() if table.sql or table.query}
     if not tables:
@@ -24,35 +28,79 @@ def check_sql(pipeline: Pipeline) -> list[str]:
         bare_jvm()
     except JavaError as error:
         return [f"the SQL of {', '.join(tables)} was not checked: {error}"]
-    problems = [one for name, table in tables.items() for one in _problems(pipeline, name, table)]
+    columns = _Columns(pipeline)
+    found = {name: columns.read_by(table) for name, table in tables.items()}
+    problems = [one for name, known in found.items() for one in _problems(pipeline, name, known)]
     if problems:
         raise PipelineFileError(problems)
-    unknown = [name for name, table in tables.items() if not _knows_columns(table) and not table.query]
     return [
         f"table {name}: only the syntax of its SQL was checked, as its columns are not in the file"
-        for name in unknown
+        for name, known in found.items()
+        if known is None and not tables[name].query
     ]
 
 
-def _problems(pipeline: Pipeline, name: str, table: Table) -> list[Problem]:
+@dataclass(frozen=True)
+class _Known:
+    """The columns that the texts of a table read; there may be others where they are not `complete`."""
+
+    columns: pa.Schema
+    complete: bool
+
+
+def _problems(pipeline: Pipeline, name: str, known: _Known | None) -> list[Problem]:
+    table = pipeline.tables[name]
     try:
         if table.query:
             # Which columns the tables have that it reads, `plan` knows.
             inputs_of(bare_jvm(), pipeline, name)
-        elif _knows_columns(table):
-            shaping = Shaping(table, analyze_here)
-            shaping.projection(table.declared)
-            for option in CONDITIONS:
-                shaping.condition(option, table.declared)
-        else:
+        elif known is None:
             check_syntax(bare_jvm(), table.sql)
+        else:
+            shaping = Shaping(table, analyze_here)
+            shaping.projection(known.columns)
+            for option in CONDITIONS:
+                shaping.condition(option, known.columns)
     except QueryRefused as error:
         return [error.problem]
     except SqlError as error:
-        return [sql_problem(pipeline, name, one) for one in (error, *error.others)]
+        wrong = [
+            one for one in (error, *error.others) if not one.lacks_column or known is None or known.complete
+        ]
+        return [sql_problem(pipeline, name, one) for one in wrong]
     return []
 
 
-def _knows_columns(table: Table) -> bool:
-    """Whether the file says which columns the texts read; a function returns what it likes."""
-    return table.declared is not None and table.python is None
+class _Columns:
+    """What the file says about columns. A function returns what it likes, and events bring what they like."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def read_by(self, table: Table) -> _Known | None:
+        """The columns that the texts of a table read: those declared, or those of the table that feeds it."""
+        if table.python is not None:
+            return None
+        if table.declared is not None:
+            return _Known(table.declared, complete=True)
+        feeding = self._feeding(table)
+        return self._made_by(feeding) if feeding else None
+
+    def _feeding(self, table: Table) -> Table | None:
+        names = [name for name in table.from_ or () if name not in self._pipeline.sources]
+        return self._pipeline.tables.get(names[0]) if len(names) == len(table.from_ or ()) == 1 else None
+
+    def _made_by(self, table: Table) -> _Known | None:
+        read = None if table.query or table.route else self.read_by(table)
+        if read is None:
+            return None
+        more = table.rename or table.drop or table.partition_by or table.interval or table.metadata
+        complete = read.complete and not more and table.evolve.new_column == "ignore"
+        if table.select is None:
+            return _Known(read.columns, complete)
+        try:
+            made = Shaping(table, analyze_here).projection(read.columns)
+        except SqlError:
+            return None
+        assert made is not None
+        return _Known(made.output, read.complete and not table.partition_by and not table.interval)

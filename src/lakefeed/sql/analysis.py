@@ -122,7 +122,7 @@ class _Analysis:
         """Raise SqlError if a text cannot be used; it holds all of them."""
         if self._problems:
             first, *others = self._problems
-            raise SqlError(first.key, first.reason, tuple(others))
+            raise SqlError(first.key, first.reason, tuple(others), lacks_column=first.lacks_column)
 
     @contextmanager
     def _collecting(self) -> Iterator[None]:
@@ -177,7 +177,8 @@ class _Analysis:
             said = spark_words(error)
             if said is None:
                 raise
-            raise SqlError(key, self._reason(said, text)) from None
+            lacks_column = said.code.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND"))
+            raise SqlError(key, self._reason(said, text), lacks_column=lacks_column) from None
 
     def _reason(self, said: SparkWords, text: str) -> str:
         if said.code.startswith("UNSUPPORTED_CALL"):
