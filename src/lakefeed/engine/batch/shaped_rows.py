@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lakefeed.engine.batch.carried import KEPT, REASON, CarriedEvents, verdict
 from lakefeed.rows import Rows, StepResult
+from lakefeed.rows.conform import conformed
 from lakefeed.rows.evaluator import Thrown
 from lakefeed.rows.select import refused
 from lakefeed.sql.expression import Expression
@@ -25,11 +26,13 @@ class RefuseThrown:
 
     def __init__(self, projection: Projection) -> None:
         self._names = [item.name for item in projection.items]
+        self._columns = projection.output
         self._texts = ", ".join(item.text for item in projection.items)
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows for which it did not throw."""
-        made = rows.of(rows.batch.select(self._names))
+        # Spark takes fields inside of columns for nullable that the table does not.
+        made = rows.of(conformed(rows.batch.select(self._names), self._columns))
         threw = rows.batch.column(KEPT).is_null()
         if not threw.true_count:
             return StepResult(made)

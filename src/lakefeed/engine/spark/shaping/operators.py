@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakefeed.engine.batch.carried import KEPT, NOTE, PAYLOAD, PLACE, REASON, beside, event_columns, verdict
 from lakefeed.engine.spark.shaping.attempt import Attempt, quoted
-from lakefeed.sql.projection import Projection
+from lakefeed.sql.projection import BATCH_TIME, Projection
 from lakefeed.sql.spark_types import spark_schema
 
 if TYPE_CHECKING:
@@ -25,10 +25,15 @@ _MADE = "(made)"
 
 
 def columns_read(session: SparkSession, projection: Projection) -> list[str]:
-    """The columns of the events that `where` and `select` read, by Spark's own account."""
+    """The columns of the events that SQL reads, by Spark's own account.
+
+    Rules read what `select` makes, and beside it only the time of the batch.
+    """
     types = _types(event_columns(projection))
     frame = session.range(0).select(*(F.lit(None).cast(one.dataType).alias(one.name) for one in types))
     read = Attempt(frame, _wanted(projection)).columns()
+    if any(BATCH_TIME in rule.expression.columns() for rule in projection.rules):
+        read.add(BATCH_TIME)
     return [name for name in types.names if name.lower() in read]
 
 
@@ -53,11 +58,13 @@ def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
     tried = frame.select(attempt.value().alias(_TRIED), *map(_named, [*columns, *beside(table).names]))
     threw = _named(_TRIED).isNull()
     made = _named(_TRIED).getField(_MADE)
+    items = [item.name for item in projection.items]
+    moment = [BATCH_TIME] if BATCH_TIME in columns and BATCH_TIME not in items else []
     rows = tried.select(
-        *(made.getField(item.name).alias(item.name) for item in projection.items),
+        *(made.getField(name).alias(name) for name in items),
         F.when(threw, F.lit(None)).otherwise(made.isNotNull()).alias(KEPT),
         F.when(threw & _named(NOTE).isNull(), attempt.reason()).alias(REASON),
-        *map(_named, beside(table).names),
+        *map(_named, [*beside(table).names, *moment]),
     )
     return _judged(rows, table, projection)
 
@@ -80,10 +87,7 @@ def _judged(rows: DataFrame, table: TablePlan, projection: Projection) -> DataFr
     known = {one.name: one.dataType for one in _types(table.columns)}
     if projection.rules:
         # Rules read what the table has: wider types, and columns that `select` does not make.
-        seen = [
-            (_named(items[name.lower()]) if name.lower() in items else F.lit(None)).cast(kind).alias(name)
-            for name, kind in known.items()
-        ]
+        seen = [_as_in_table(items.get(name.lower()), kind).alias(name) for name, kind in known.items()]
         others = [one for one in rows.columns if one.lower() not in {name.lower() for name in known}]
         rows = rows.select(*seen, *map(_named, others))
         rows = rows.withColumns(
@@ -102,6 +106,13 @@ def _judged(rows: DataFrame, table: TablePlan, projection: Projection) -> DataFr
     counted = asked | ~kept
     carries = {PAYLOAD: F.when(asked, _named(PAYLOAD)), PLACE: F.when(counted, _named(PLACE))}
     return rows.withColumns(carries)
+
+
+def _as_in_table(item: str | None, kind: DataType) -> Column:
+    """An item as the table has it; a struct as it was made, as the table may have more fields."""
+    made = F.lit(None) if item is None else _named(item)
+    nested = isinstance(kind, ArrayType | MapType | StructType)
+    return made if nested and item is not None else made.cast(kind)
 
 
 def _placed(table: TablePlan) -> list[pa.Field]:
