@@ -16,6 +16,7 @@ from lakefeed.handles.query.columns import made_columns
 from lakefeed.handles.query.inputs import Input
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.refresh.spark_words import QueryError, spark_words
+from lakefeed.refresh.stored_rows import needs_own_reader, stored_rows
 from lakefeed.refresh.write import MANIFEST, WritePlan, files_of, writing
 
 if TYPE_CHECKING:
@@ -51,11 +52,20 @@ class SparkQuery:
         with spark_words(self.table):
             session = self._opened()
             for one in inputs:
-                rows = session.read.format("delta").option("versionAsOf", versions[one.name])
-                rows.load(one.path.removeprefix("file://")).createOrReplaceTempView(f"`{one.name}`")
+                self._rows(session, one, versions[one.name]).createOrReplaceTempView(f"`{one.name}`")
             self._frame = session.sql(self.text)
             schema = self._frame.schema.jsonValue()
         return made_columns(self.table, [(one["name"], type_words(one["type"])) for one in schema["fields"]])
+
+    def _rows(self, session: SparkSession, one: Input, version: int) -> DataFrame:
+        """One version of a table that the query reads."""
+        if needs_own_reader(one.path, self._pipeline.spark.conf):
+            cores = int(self._spark.sparkContext.defaultParallelism)
+            return stored_rows(session, one, version, 4 * max(2, cores))
+        path = one.path.removeprefix("file://")
+        if path.startswith("s3://"):
+            path = f"s3a{path[2:]}"
+        return session.read.format("delta").option("versionAsOf", version).load(path)
 
     def write(self, plan: WritePlan) -> list[WrittenFile]:
         """Run it, and write its rows into files that no version of the table holds yet."""
