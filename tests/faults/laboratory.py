@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from faults.keyed_world import KeyedWorld
 from faults.medallion import Medallion
 from faults.meddling import MEDDLING
 from faults.model import walk
@@ -32,7 +33,7 @@ QUIET_SECONDS = 90.0
 OTHERS_STEPS = 6
 LARGEST_EVENT = 6_000_000
 MEDALLION_KILLS, MEDALLION_ROWS = 20, 40_000
-KINDS = ("walk", "soak", "others", "quiet", "medallion")
+KINDS = ("walk", "soak", "others", "changes", "quiet", "medallion")
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Report:
     quiet: int = 0
     others: int = 0
     medallions: int = 0
+    changes: int = 0
     events: int = 0
     restarts: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -75,6 +77,7 @@ class Report:
             f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, seed {self.seed}, {took:.0f} minutes: "
             f"{self.walks} random walks of {STEPS} steps, {self.soaks} soaks of {SOAK_SECONDS:.0f} s, "
             f"{self.others} times {OTHERS_STEPS} steps of others, "
+            f"{self.changes} walks with tables of changes, "
             f"{self.quiet} times {QUIET_SECONDS:.0f} s of quiet days, "
             f"{self.medallions} medallions killed {MEDALLION_KILLS} times each, "
             f"{self.events:,} events into two tables each, {self.restarts} restarts of the command line, "
@@ -98,7 +101,7 @@ class Laboratory:
 
     def run(self) -> None:
         """Go on until the time is over; the last experiment is let come to its end."""
-        trials = (self._walk, self._soak, self._others, self._quiet, self._medallion)
+        trials = (self._walk, self._soak, self._others, self._changes, self._quiet, self._medallion)
         kinds = dict(zip(KINDS, trials, strict=True))
         turns = itertools.cycle([self._report.only] if self._report.only else KINDS)
         until = self._report.began + self._report.minutes * 60
@@ -155,6 +158,20 @@ class Laboratory:
                 world.run()
             world.check()
         self._report.others += 1
+        self._report.close(world)
+
+    def _changes(self, number: int) -> None:
+        """A walk with an upsert and a history table."""
+        folder, chance = Path(tempfile.mkdtemp(dir=self._folder)), random.Random(number)
+        world = KeyedWorld(self._broker, folder, partitions=3, note=self._report.note)
+        world.produce(100)
+        world.run()
+        for _ in range(STEPS):
+            world.step(chance, self._drivers)
+            world.check()
+        world.run()
+        world.check()
+        self._report.changes += 1
         self._report.close(world)
 
     def _quiet(self, number: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from faults.keyed_world import KeyedWorld
 from faults.laboratory import Laboratory, Report
 from faults.model import Model, walk
 from faults.world import World
@@ -43,6 +44,23 @@ def test_walk_through_every_fault_keeps_the_ledger(broker: Broker, spark: Any, t
     assert report.faults.total() == 13
     assert "| second instance | 1 |" in report.markdown()
     assert "13 faults, 0 duplicates, 0 losses, 0 findings." in report.markdown()
+
+
+def test_walk_with_tables_of_changes_keeps_the_ledger(broker: Broker, spark: Any, tmp_path: Path) -> None:
+    world, drivers = KeyedWorld(broker, tmp_path, partitions=2), Drivers(spark)
+    world.produce(150)
+    world.crash(drivers, "table_committed", 1)
+    world.check()
+    world.produce(100)
+    world.run()
+    world.compact("one")
+    world.vacuum("one")
+    world.check()
+    world.produce(50)
+    world.run()
+
+    world.check()
+    assert world.landed()["one"] == world.landed()["two"] == 290
 
 
 def test_random_walk_keeps_the_ledger(broker: Broker, spark: Any, tmp_path: Path) -> None:

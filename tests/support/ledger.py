@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 from deltalake import DeltaTable
 from duckdb_extensions import import_extension
 
@@ -20,7 +21,12 @@ def table_ids(
 ) -> list[Any]:
     """One column of a Delta table, in no order; empty when there is no table."""
     table = _table(path, storage)
-    return [] if table is None else table.to_pyarrow_table(columns=[column]).column(column).to_pylist()
+    if table is None:
+        return []
+    found: list[Any] = (
+        pa.RecordBatchReader.from_stream(table.scan(columns=[column])).read_all()[column].to_pylist()
+    )
+    return found
 
 
 def dead_letters(path: str | Path, storage: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
