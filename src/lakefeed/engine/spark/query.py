@@ -22,6 +22,8 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # What two items share would be computed before both, outside of what is tried, and fail the task.
     "spark.sql.subexpressionElimination.enabled": "false",
+    # With a limit, Spark asks after each row how many bytes it has: with lists, all rows are looked at then.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     # What a task writes at once; larger batches cost less for each row.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
