@@ -250,7 +250,8 @@ class TableHandle(TableColumns):
         if self.spec is None or self.spec.mode not in KEYED:
             return None
         names = {field.name for field in self.partition_fields}
-        required = [field for field in columns or () if not field.nullable]
+        # With `ignore_nulls`, a null says nothing: whether a row lacks something shows when it is complete.
+        required = [field for field in columns or () if not field.nullable and not self.spec.ignore_nulls]
         return ChangePlan(
             self.spec.keys,
             self.spec.sequence_by,

@@ -43,7 +43,14 @@ def history_rules(spec: Table) -> HistoryRules:
     """The same of a table with the history of its rows."""
     # Where an event came from is not what it says, and where a row lies neither.
     derived = (field.name for field in spec.partition_fields if field.derived)
-    untracked = (*spec.track_except, *spec.metadata_columns.schema.names, *derived, *ENVELOPE)
+    untracked = (
+        *spec.track_except,
+        *spec.metadata_columns.schema.names,
+        *derived,
+        *ENVELOPE,
+        "__deleted",
+        "__ts_ms",
+    )
     return HistoryRules(
         spec.keys,
         spec.sequence_by,

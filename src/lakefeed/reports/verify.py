@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.handle import TableHandle
@@ -23,6 +23,7 @@ from lakefeed.tables.verify.duplicates import OF_LETTERS, OF_ROWS, Origin, Repea
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.intervals import interval_problems
 from lakefeed.tables.verify.verify import VerifiedLog, verify_log
+from lakefeed.tables.write.keyed.staged import logged_keys
 from lakefeed.text import counted
 
 
@@ -225,6 +226,9 @@ def _look_deep(
         chain = owner(origin)
         if chain is None:
             verified.unchecked.append(f"partition {_shown(origin)} has no pipeline that is known to feed it")
+        elif handle.spec and handle.spec.python:
+            # A function may make several rows of an event.
+            verified.unchecked.append(f"{chain.partition}: whether events are there twice, as of `python`")
         elif chain.partition.partition("/")[2] not in shared:
             text = f"{chain.partition}: {_there_twice('event', repeated)}"
             span = (repeated.first, repeated.last + 1)
@@ -250,10 +254,14 @@ def _keys_once(handle: TableHandle, proof: VerifiedLog) -> list[Finding]:
     table = handle.look() if spec and spec.mode in KEYED and not spec.within else None
     if table is None or spec is None:
         return []
+    keys = spec.keys or logged_keys(table)
+    if not keys:
+        # Events bring them, and none has come yet.
+        return []
     if spec.mode == "history":
-        problems = interval_problems(table, proof.present, history_rules(spec))
+        problems = interval_problems(table, proof.present, replace(history_rules(spec), keys=keys))
         return [Finding("duplicate", text, proof.version) for text in problems]
-    surplus, example = repeated_keys(table, proof.present, spec.keys)
+    surplus, example = repeated_keys(table, proof.present, keys)
     if not surplus:
         return []
     text = f"{counted(surplus, 'row')} whose key another row has, such as {example}"

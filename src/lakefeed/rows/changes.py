@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.staged import DELETE, STAGED, TRUNCATE, UPSERT
+from lakefeed.errors import TableError
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.envelope import key_columns, opened
@@ -93,10 +94,16 @@ class MakeChanges:
         ops = np.zeros(batch.num_rows, np.int8) if rows.ops is None else rows.ops.to_numpy()
         reasons: dict[int, tuple[str, str, str]] = {}
         required = [] if plan.required is None else plan.required.names
-        _note(reasons, batch, required, ops == UPSERT, "schema", "missing_value")
+        for name in required:
+            # What a change says nothing about, the row of the table has.
+            asked = (ops == UPSERT) & ~_silent(rows, name)
+            _note(reasons, batch, [name], asked, "schema", "missing_value")
         _note(reasons, batch, plan.sequence_by, np.ones(len(ops), np.bool_), "write", "null_sequence")
-        keys = plan.keys or key_columns(rows)
-        _note(reasons, self._with_empty_as_null(batch), keys, ops != TRUNCATE, "write", "null_key")
+        keyed = ops != TRUNCATE
+        # A truncation is of no key, and rows that were all refused before have none either.
+        keys = plan.keys or (key_columns(rows.where(keyed)) if keyed.any() else ())
+        _refuse_other_columns(batch, keys)
+        _note(reasons, self._with_empty_as_null(batch), keys, keyed, "write", "null_key")
         changes = rows.of(self._staged(rows, ops, keys))
         if not reasons:
             return StepResult(changes)
@@ -120,11 +127,30 @@ class MakeChanges:
         if unchanged is None:
             unchanged = pa.nulls(len(ops), pa.list_(pa.string()))
         names = pa.nulls(len(ops), pa.list_(pa.string()))
-        if not plan.keys:
+        if not plan.keys and keys:
             names = pa.repeat(pa.scalar(list(keys), pa.list_(pa.string())), len(ops))
         own = [pa.array(ops, pa.int8()), place, origin.column("offset"), unchanged, names]
         schema = pa.schema([*rows.batch.schema, *STAGED])
         return pa.RecordBatch.from_arrays([*rows.batch.columns, *own], schema=schema)
+
+
+def _silent(rows: Rows, name: str) -> Mask:
+    """Which rows say nothing about a column."""
+    found = np.zeros(len(rows.indexes), np.bool_)
+    if rows.unchanged is not None:
+        parents = pc.list_parent_indices(rows.unchanged).to_numpy(zero_copy_only=False)
+        found[parents[pc.equal(rows.unchanged.flatten(), name).to_numpy(zero_copy_only=False)]] = True
+    return found
+
+
+def _refuse_other_columns(batch: pa.RecordBatch, keys: Sequence[str]) -> None:
+    """Raise TableError where the key that events bring has columns that the table does not have."""
+    missing = next((name for name in keys if name not in batch.schema.names), None)
+    if missing is not None:
+        raise TableError(
+            f"the key of the events has the column {missing}, and the table has none of this name.\n"
+            "Name the columns of the key with `keys`, as the table calls them."
+        )
 
 
 def _note(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +45,7 @@ class Select:
         """`table` are the columns that the table has, but for those that are derived behind this."""
         self._expressions = [item.expression for item in projection.items]
         self._names = [item.name for item in projection.items]
+        self._reads = {item.name: item.expression.columns() for item in projection.items}
         self._evaluate = evaluate
         self._table = table
         self._needed = [one for one in table if not one.nullable]
@@ -57,8 +60,18 @@ class Select:
                 text = f"{one.name}: expected {type_text(one.type)} not null, got null"
                 for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
                     thrown.setdefault(at, ("missing_value", text))
-        done = rows.of(batch)
+        done = self._with_silences(rows.of(batch))
         return StepResult(done.without(list(thrown)), refused(rows, thrown)) if thrown else StepResult(done)
+
+    def _with_silences(self, rows: Rows) -> Rows:
+        """A change says nothing of a column that is made of one which it says nothing of."""
+        if rows.unchanged is None or rows.unchanged.null_count == len(rows.unchanged):
+            return rows
+        told = [
+            silent and [name for name, reads in self._reads.items() if not reads.isdisjoint(silent)]
+            for silent in rows.unchanged.to_pylist()
+        ]
+        return replace(rows, unchanged=pa.array(told, pa.list_(pa.string())))
 
 
 def refused(rows: Rows, thrown: dict[int, tuple[str, str]]) -> list[Refused]:

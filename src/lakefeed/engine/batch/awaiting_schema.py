@@ -19,6 +19,8 @@ class AwaitingSchema:
         self._watch = watch
         self._events: dict[str, int] = {}
         self._handles: dict[str, TableHandle] = {}
+        self._there: set[str] = set()
+        """Tables that are there, and whose columns are asked for anew."""
 
     def add(self, handle: TableHandle, events: int) -> None:
         """Note events without a column; the first of them are told."""
@@ -31,6 +33,8 @@ class AwaitingSchema:
             )
         if events:
             self._handles[handle.name] = handle
+            if handle.name not in self._events and handle.exists:
+                self._there.add(handle.name)
             self._events[handle.name] = self._events.get(handle.name, 0) + events
 
     def _why(self, name: str) -> str:
@@ -41,7 +45,11 @@ class AwaitingSchema:
     @property
     def is_made(self) -> bool:
         """Whether one of the tables has been made meanwhile, for the events of another source."""
-        return any(handle.exists for handle in self._handles.values())
+        return any(handle.exists for name, handle in self._handles.items() if name not in self._there)
+
+    def waits(self, name: str) -> bool:
+        """Whether events of a table have been read that will be read again."""
+        return name in self._events
 
     def failures(self) -> dict[str, LakefeedError]:
         """What to say of tables that are not made when there is nothing more to read."""

@@ -172,7 +172,12 @@ class Committer:
 
     def _record(self, due: Iterable[TableProgress]) -> dict[str, LakefeedError]:
         # A table that another source has made since the plan holds none of what was read without it.
-        idle = [TableManifest(one.handle.id) for one in due if one.open and one.shape]
+        waits = self.awaiting_schema.waits
+        idle = [
+            TableManifest(one.handle.id)
+            for one in due
+            if one.open and one.shape and not waits(one.handle.name)
+        ]
         return _by_name(self._commit_tables(idle))
 
     def close(self) -> None:

@@ -174,10 +174,11 @@ class TableTask:
         if not self.table.python:
             # Whatever columns there are: the driver says what `select` lacks among them.
             return self._propose(_NO_COLUMNS)
+        self._result.taken += rows.batch.num_rows
         for step in event_steps(self.table, self._dropped):
             done = step(rows)
             self._return(done.unknown)
-            rows = done.rows
+            rows = self._refused(done)
         if rows.batch.num_rows or self.table.returned is not None:
             self._propose(_NO_COLUMNS)
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -69,7 +70,7 @@ class TasksHere:
         assert table.projection is not None
         columns = columns_read(session, table.projection)
         events = source_schema(table, columns)
-        batches = list(read_half(plan, events.names, ranges, serial or Serial(), given))
+        batches = list(read_half(plan, events.names, ranges, serial or Serial(planned=_now()), given))
         frame = session.createDataFrame(pa.Table.from_batches(batches), events)
         manifest = write_half(plan, shaped(frame, table, columns).toArrow().to_batches())
         assert manifest is not None
@@ -100,3 +101,7 @@ class TasksHere:
             gateway: Any = bare_gateway()
             self._own = SparkSession(SparkContext(conf=conf, gateway=gateway))
             return self._own
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000

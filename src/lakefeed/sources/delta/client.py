@@ -99,8 +99,7 @@ class DeltaClient(SourceClient):
     def marks(self) -> dict[str, int]:
         """The id of the table as a number, cut to 63 bits."""
         with self._errors():
-            found = self._history.id
-        return {} if found is None else {_MARK: _number(found)}
+            return {} if self._history.id is None else {_MARK: _number(self._history.id)}
 
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """By the log; of versions that nobody has looked into yet, a guess."""
@@ -127,6 +126,8 @@ class DeltaClient(SourceClient):
         Raises SourceError at a version that deletes or changes rows.
         """
         start, end = Place.of(position[PARTITION]), Place.of(ends[PARTITION])
+        # A snapshot has all versions up to its own: none of them comes behind it.
+        end = max(end, version_start(start.version + 1)) if end.past > start.past else end
         with self._errors():
             self._history.forget(start.version)
             return {PARTITION: self._fitting_end(start, end, allowed).offset}

@@ -90,8 +90,9 @@ class _Effort:
             failure = _try(self.table, entry, self.change.token)
             if isinstance(failure, FileExistsError):
                 self.unsure = before
-                _delete(self.table, entry.made)
             version = self.find(entry)
+            if isinstance(failure, FileExistsError) and version is None:
+                _delete(self.table, entry.made)
             if version is not None:
                 checkpoint_when_due(self.table, version)
                 return Landed(version, entry)

@@ -22,7 +22,7 @@ from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
 from lakefeed.tables.write.keyed.layout import Laid, Layout
-from lakefeed.tables.write.keyed.staged import read_staged, staged_keys
+from lakefeed.tables.write.keyed.staged import logged_keys, read_staged, staged_keys
 from lakefeed.tables.write.keyed.tombstones import Tombstones
 from lakefeed.tables.write.mode import Change, NewEntry
 
@@ -97,7 +97,12 @@ class UpsertMode:
 
     def _learn_keys(self, table: LakeTable, change: Change) -> None:
         """Take the names of the key columns from the changes, where the pipeline file names none."""
-        keys = staged_keys(table, change.files)
+        keys = staged_keys(table, change.files) or self._rules.keys or logged_keys(table)
+        if not keys:
+            raise TableError(
+                f"{table.path}: the first changes of the table truncate it, and nothing has said yet which "
+                "columns are the key.\nName them with `keys`."
+            )
         if self._rules.keys and self._rules.keys != keys:
             raise TableError(
                 f"{table.path}: the key of the events is {', '.join(keys)} by now, and was "

@@ -53,6 +53,9 @@ class Tombstones:
     def load(self, table: LakeTable) -> pa.Table:
         """All that count at the version of the table; those that have expired are left out."""
         heads = tombstone_heads(table.transactions)
+        if self._known and not self._known[1].schema.equals(self.schema(table)):
+            # The table has got a column since, or another type.
+            self._known = self._written = None
         if self._known is None or self._known[0] != heads:
             written = self._written
             if self._known and written and {written[0]} == {*heads} - {*self._known[0]}:
@@ -104,16 +107,26 @@ class Tombstones:
                     ) from None
                 # All that it held has expired.
                 return schema.empty_table(), []
+        older = json.loads((rows.schema.metadata or {}).get(_OLDER, b"[]"))
+        if any(_fitting(rows, schema.field(name)) is None for name in self._rules.keys):
+            # They are of another key than the table has now: without it, each would stand for all rows.
+            return schema.empty_table(), older
         # Of a sequence that was added since, it knows nothing.
         columns = [
-            rows.column(field.name).cast(field.type)
-            if field.name in rows.schema.names
-            else pa.nulls(rows.num_rows, field.type)
-            for field in schema
+            pa.nulls(rows.num_rows, field.type) if found is None else found
+            for field, found in ((field, _fitting(rows, field)) for field in schema)
         ]
-        return pa.Table.from_arrays(columns, schema=schema), json.loads(
-            (rows.schema.metadata or {}).get(_OLDER, b"[]")
-        )
+        return pa.Table.from_arrays(columns, schema=schema), older
+
+
+def _fitting(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | None:
+    """A column in the type that it has by now; None where there is none, or one that does not become it."""
+    if field.name not in rows.schema.names:
+        return None
+    try:
+        return rows.column(field.name).cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
 
 
 def referenced(store: pafs.FileSystem, heads: tuple[int, ...]) -> set[str]:
