@@ -22,8 +22,11 @@ class AwaitingSchema:
         self._there: set[str] = set()
         """Tables that are there, and whose columns are asked for anew."""
 
-    def add(self, handle: TableHandle, events: int) -> None:
-        """Note events without a column; the first of them are told."""
+    def add(self, handle: TableHandle, events: int, *, was_there: bool = False) -> None:
+        """Note events without a column; the first of them are told.
+
+        `was_there`: the table was there when the batch was planned.
+        """
         if events and handle.name not in self._events:
             self._watch(
                 TableChanged(
@@ -33,7 +36,7 @@ class AwaitingSchema:
             )
         if events:
             self._handles[handle.name] = handle
-            if handle.name not in self._events and handle.exists:
+            if was_there:
                 self._there.add(handle.name)
             self._events[handle.name] = self._events.get(handle.name, 0) + events
 

@@ -136,7 +136,8 @@ class Committer:
                 self._extend(progress, spans, read, own)
                 progress.expected(own.expectations, own.taken)
                 progress.refused += sum(own.refusals.values())
-                self.awaiting_schema.add(progress.handle, own.without_columns)
+                was_there = progress.shape is not None
+                self.awaiting_schema.add(progress.handle, own.without_columns, was_there=was_there)
         for table, result in accepted.items():
             handle = self._progress[table].handle
             if handle.spec and handle.spec.route and not table.key:
