@@ -176,7 +176,7 @@ def test_a_program_with_a_session_of_its_own_rules_gets_the_same_meaning(spark: 
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         assert analyzed(spark, "cast(country AS int) AS n", where="at > '2024-01-01 00:00:00'") == before
-        assert SparkSession.active().conf.get("spark.sql.session.timeZone") == "America/New_York"
+        assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
         spark.conf.set("spark.sql.session.timeZone", "UTC")
