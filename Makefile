@@ -9,7 +9,7 @@ help:
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
 	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT, ONLY)"
-	@echo "make bench   throughput, freshness, growth, start, watching, compaction (PARTS, SCALE): an hour in full"
+	@echo "make bench   throughput, freshness, growth, start, watching, compaction, upserts, stores, files (PARTS, SCALE): an hour in full"
 	@echo "make bench-upkeep   a table of many small commits with upkeep and without"
 	@echo "make docs    the documentation as a site in site/, its reference from the code"
 	@echo "make clean   remove everything that make has made"
@@ -21,7 +21,7 @@ test: java $(READY) jars programs
 	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Random faults from a seed, for a while: make faults SEED=7 MINUTES=5 REPORT=report.md
-faults: java $(READY) jars
+faults: java $(READY) jars programs
 	@PYTHONPATH=tests $(PYTHON) -m faults.laboratory $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
 	  $(if $(REPORT),--report $(REPORT)) $(if $(ONLY),--only $(ONLY))
 
@@ -44,9 +44,10 @@ docs: $(READY)
 jars: java $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m support.jars
 
-# Chromium and promtool, unpacked from Debian's packages into the cache.
+# Chromium, promtool and Postgres, unpacked from Debian's packages into the cache; emulators of clouds from npm and Go.
 programs: $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m support.debian
+	@PYTHONPATH=tests $(PYTHON) -m support.programs
 
 screenshots: java $(READY) jars programs
 	@$(PYTHON) docs/screenshots.py

@@ -18,7 +18,21 @@ os.environ |= {"PYTHONPATH": f"{HERE}:{HERE.parent / 'tests'}", "TZ": "UTC"}
 
 from figure import Asked, Figure, as_json, say, table  # noqa: E402
 
-PARTS = ["throughput", "freshness", "growth", "start", "watching", "compaction"]
+PARTS = [
+    "throughput",
+    "freshness",
+    "growth",
+    "start",
+    "watching",
+    "compaction",
+    "upserts",
+    "copying",
+    "lasting",
+    "stores",
+    "receiving",
+    "files",
+    "postgres",
+]
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
-"""`python bench/upserts.py`: 20,000 changes into a table of millions of rows, beside Spark's own MERGE.
+"""20,000 changes into a table of millions of rows, beside Spark's own MERGE; upsert and history.
 
 Recent keys: half of the changes are new keys, the others are among the last 2%. Random keys: anywhere. Each
 run begins with a fresh copy of the same table, whose files have 250,000 rows each. Spark's numbers are those
-of the second run in a warm JVM.
+of the second run in a warm JVM. Call `python upserts.py MODE LAYOUT TABLE KEYS` to measure one of ours in a
+process of its own; it prints one line of JSON.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import shutil
@@ -15,45 +15,69 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "tests")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+
+from figure import Asked, Figure, say  # noqa: E402
+
+ROWS = (3_000_000, 10_000_000)
 CHANGES, PER_FILE = 20_000, 250_000
+MOST_MEMORY = 500
+COPYING = {"random": 4, "recent": 10}
+"""How many times as fast as Spark it is to be, in copy-on-write."""
+MARKING = 20
+"""The same in merge-on-read, with random keys."""
+HISTORY = 1.3
+"""How many times as much an upsert a history may cost."""
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rows", type=int, nargs="*", default=[3_000_000])
-    options.add_argument("--layouts", nargs="*", default=["copy_on_write", "merge_on_read"])
-    options.add_argument("--spark", action=argparse.BooleanOptionalAction, default=True)
-    options.add_argument("--child", nargs=3, default=None, help=argparse.SUPPRESS)
-    asked = options.parse_args()
-    if asked.child:
-        print(json.dumps(ours(Path(asked.child[0]), asked.child[1], asked.child[2])))
-        return
+def measure(asked: Asked) -> Iterator[Figure]:
+    """Every table, kind of keys and layout; peak memory is that of our process."""
     with tempfile.TemporaryDirectory(prefix="lakefeed-upserts-") as folder:
-        for rows in asked.rows:
+        for size in ROWS:
+            rows = asked.of(size, 10 * CHANGES)
             base = Path(folder) / f"rows-{rows}"
             make(base, rows)
+            if size == ROWS[0]:
+                make(_with_history(base), rows, history=True)
             for keys in ("recent", "random"):
-                for layout in asked.layouts:
-                    tell(rows, keys, layout, own_process(base, layout, keys))
-                if asked.spark:
-                    for vectors in (False, True):
-                        told = "spark merge, vectors" if vectors else "spark merge"
-                        tell(rows, keys, told, sparks(base, keys, vectors))
+                if asked.wants(f"{size} {keys}"):
+                    yield from _beside_spark(base, f"{rows:,} rows, {keys} keys", keys)
+            shutil.rmtree(base)
 
 
-def tell(rows: int, keys: str, who: str, found: dict[str, Any]) -> None:
-    print(
-        f"{rows:>12,} rows  {keys:7} {who:22} " + "  ".join(f"{k} {v}" for k, v in found.items()), flush=True
-    )
+def _with_history(base: Path) -> Path:
+    """The same rows as a history: each in an open interval."""
+    return base.parent / f"history{base.name}"
+
+
+def _beside_spark(base: Path, what: str, keys: str) -> Iterator[Figure]:
+    for layout, vectors in (("copy_on_write", False), ("merge_on_read", True)):
+        ours, spark = own_process("upsert", layout, base, keys), sparks(base, keys, vectors)
+        say(f"{what}, {layout}: {ours}, Spark {spark}")
+        times = MARKING if vectors and keys == "random" else 0 if vectors else COPYING[keys]
+        ratio = spark["s"] / ours["s"]
+        goal = (f"at least {times} times", ratio >= times) if times else ("", None)
+        beside = "Spark's MERGE with vectors" if vectors else "Spark's MERGE"
+        yield Figure(f"{what}, {layout}", ours["s"], "s", ratio, f"as fast as {beside}", *goal)
+        ratio = spark["cpu"] / max(0.01, ours["cpu"])
+        yield Figure(f"{what}, {layout}, CPU", ours["cpu"], "s", ratio, f"less than {beside}")
+        small = ours["peak_mb"] < MOST_MEMORY
+        yield Figure(f"{what}, {layout}, memory", ours["peak_mb"], "MB", goal="under 500 MB", reached=small)
+        if not vectors and _with_history(base).exists():
+            history = own_process("history", layout, _with_history(base), keys)
+            ratio = history["cpu"] / max(0.01, ours["cpu"])
+            told = f"at most {HISTORY} times", ratio <= HISTORY
+            yield Figure(f"{what}, history, CPU", history["cpu"], "s", ratio, "an upsert", *told)
 
 
 def columns(keys: Any, moment: int) -> pa.Table:
@@ -74,7 +98,7 @@ def columns(keys: Any, moment: int) -> pa.Table:
     )
 
 
-def make(base: Path, rows: int) -> None:
+def make(base: Path, rows: int, *, history: bool = False) -> None:
     """A table that is sorted by its key."""
     from lakefeed.files.parquet import TableWriter
     from lakefeed.tables.write.append import append
@@ -82,13 +106,21 @@ def make(base: Path, rows: int) -> None:
     from lakefeed.tables.write.mode import Change
     from support.keyed_table import KeyedTable
 
-    table = KeyedTable(base, columns(np.arange(1), 1).schema, KeyRules(("id",), ("seq",)), max_rows=PER_FILE)
+    schema = _as_history(columns(np.arange(1), 1), history).schema
+    table = KeyedTable(base, schema, KeyRules(("id",), ("seq",)), max_rows=PER_FILE)
     writer = TableWriter(table.table.store, table.target(table.table.shape))
     for start in range(0, rows, PER_FILE):
-        part = columns(np.arange(start, min(rows, start + PER_FILE)), 1)
+        part = _as_history(columns(np.arange(start, min(rows, start + PER_FILE)), 1), history)
         for batch in part.combine_chunks().to_batches():
             writer.write(batch)
     append(table.table, Change(writer.close(), {"shop/clicks/0": 0}, {"shop/clicks/0": None}, {}), retries=0)
+
+
+def _as_history(rows: pa.Table, history: bool) -> pa.Table:
+    if not history:
+        return rows
+    ends = pa.nulls(rows.num_rows, pa.int64())
+    return rows.append_column("valid_from", rows.column("seq")).append_column("valid_to", ends)
 
 
 def changed_keys(rows: int, keys: str) -> Any:
@@ -99,57 +131,30 @@ def changed_keys(rows: int, keys: str) -> Any:
     return np.concatenate([recent, np.arange(rows, rows + CHANGES // 2)])
 
 
-def own_process(base: Path, layout: str, keys: str) -> dict[str, Any]:
+def own_process(mode: str, layout: str, base: Path, keys: str) -> dict[str, Any]:
     """In a process of its own, whose memory is its own."""
-    command = [sys.executable, __file__, "--child", str(base), layout, keys]
+    command = [sys.executable, __file__, mode, layout, str(base), keys]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def ours(base: Path, layout: str, keys: str) -> dict[str, Any]:
-    from lakefeed.columns.staged import STAGED, staged_schema
-    from lakefeed.files.parquet import TableWriter, staged_target
-    from lakefeed.tables.allow_vectors import allow_vectors
-    from lakefeed.tables.write.commit import commit
-    from lakefeed.tables.write.keyed import KeyRules
-    from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
-    from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
-    from lakefeed.tables.write.mode import Change
-    from lakefeed.tables.write.upsert import UpsertMode
-    from support.keyed_table import KeyedTable
+def ours(mode: str, layout: str, base: Path, keys: str) -> dict[str, Any]:
+    """One batch into a fresh copy of the table."""
+    from keyed import Keyed
 
     rows = int(base.name.partition("-")[2])
     copy = base.parent / f"copy-{layout}"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(base, copy)
-    table = KeyedTable.__new__(KeyedTable)
-    table.path, table._max_rows = str(copy), PER_FILE
-    opened = table.open()
-    if layout == "merge_on_read":
-        allow_vectors(opened, {"kind": "alter"})
-    chosen = {"copy_on_write": CopyOnWrite, "merge_on_read": MergeOnRead}[layout]()
-    mode = UpsertMode("shop", KeyRules(("id",), ("seq",)), table.target, chosen, 3600.0)
-    part = columns(changed_keys(rows, keys), 2)
-    count = part.num_rows
-    staged = [
-        pa.array(np.zeros(count), pa.int8()),
-        pa.array(["0"] * count),
-        pa.array(np.arange(count)),
-        *(pa.nulls(count, field.type) for field in list(STAGED)[3:]),
-    ]
-    whole = pa.Table.from_arrays([*part.columns, *staged], schema=staged_schema(part.schema))
-    writer = TableWriter(opened.store, staged_target(table.target(opened.shape)))
-    for batch in whole.combine_chunks().to_batches():
-        writer.write(batch)
-    told = {"pipeline": "shop", "source": "clicks", "ranges": {}}
-    change = Change(writer.close(), {"shop/clicks/0": count}, {"shop/clicks/0": 0}, told)
+    table = Keyed(copy, mode, layout, PER_FILE)
+    change = table.staged(columns(changed_keys(rows, keys), 2))
     began, cpu = time.monotonic(), time.process_time()
-    entry = commit(opened, change, mode, retries=0).entry
+    info = table.apply(change)
     took, spent = time.monotonic() - began, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     shutil.rmtree(copy)
-    told = {name: entry.commit_info[name] for name in ("looked_at", "rewritten", "copied")}
+    told = {name: info[name] for name in ("looked_at", "rewritten", "copied")}
     return {"s": round(took, 2), "cpu": round(spent, 2), "peak_mb": peak, **told}
 
 
@@ -176,7 +181,9 @@ def sparks(base: Path, keys: str, vectors: bool) -> dict[str, Any]:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     rows = int(base.name.partition("-")[2])
-    took: list[float] = []
+    took: list[tuple[float, float]] = []
+    context: Any = session.sparkContext
+    java = psutil.Process(context._gateway.proc.pid)
     for turn in range(2):
         copy = base.parent / f"spark-{turn}"
         shutil.rmtree(copy, ignore_errors=True)
@@ -192,12 +199,19 @@ def sparks(base: Path, keys: str, vectors: bool) -> dict[str, Any]:
             f"MERGE INTO delta.`{copy}` t USING changes s ON t.id = s.id "
             "WHEN MATCHED AND s.seq > t.seq THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
-        began = time.monotonic()
+        began, cpu = time.monotonic(), _spent(java)
         session.sql(merge).collect()
-        took.append(time.monotonic() - began)
+        took.append((time.monotonic() - began, _spent(java) - cpu))
         shutil.rmtree(copy)
-    return {"s": round(took[-1], 2)}
+    return {"s": round(took[-1][0], 2), "cpu": round(took[-1][1], 2)}
+
+
+def _spent(process: psutil.Process) -> float:
+    """CPU seconds of a process and of those that it has started."""
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    return float(sum(one.user + one.system for one in times))
 
 
 if __name__ == "__main__":
-    main()
+    mode, layout, base, keys = sys.argv[1:]
+    print(json.dumps(ours(mode, layout, Path(base), keys)))

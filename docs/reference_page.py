@@ -15,11 +15,14 @@ from lakefeed.pipeline.options.evolve import Evolve
 from lakefeed.pipeline.options.file_name import FileName
 from lakefeed.pipeline.options.registry import Registry
 from lakefeed.pipeline.options.shaping import Expectation
+from lakefeed.pipeline.options.statsd import Statsd
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline, Spark
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.pipeline.test_file import Case, ExpectedLetter, ExpectedTable, Sample
 from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Log, Upkeep, Vacuum
+from lakefeed.sources.http.access import Hmac, Tls
+from lakefeed.sources.http.source import Idempotency
 
 _OPENING = """\
 # Reference of the pipeline file
@@ -58,7 +61,11 @@ def reference_markdown() -> str:
         _section("Flush", Flush),
         _section("Dead letters", DeadLetters),
         _section("Http", Http),
+        _section("Hmac", Hmac),
+        _section("Tls", Tls),
+        _section("Idempotency", Idempotency),
         _section("Ready", Ready),
+        _section("Statsd", Statsd),
         _section("Registry", Registry),
         _section("Upkeep", Upkeep),
         _section("Compact", Compact),

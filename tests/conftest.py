@@ -9,8 +9,12 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Browser
 
+from support.azurite import AzuriteServer
 from support.browser import browsing
+from support.gcs import GcsServer
 from support.kafka import Broker
+from support.object_server import ObjectServer
+from support.postgres import PostgresServer
 from support.registry import SchemaRegistry
 from support.s3 import S3Server
 from support.spark import local_session
@@ -41,9 +45,42 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests; a test that stops or kills it, or sets it otherwise, uses one of its own."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[str]:
+    """The name of a fresh database of that server, which goes with the test, and so do its slots."""
+    with postgres.database() as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
     with S3Server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzuriteServer]:
+    with AzuriteServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    with GcsServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["s3", "gcs", "azure"])
+def cloud(request: pytest.FixtureRequest) -> ObjectServer:
+    """Each of the object stores."""
+    server: ObjectServer = request.getfixturevalue(request.param)
+    return server
 
 
 @pytest.fixture(scope="module")

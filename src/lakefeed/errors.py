@@ -14,6 +14,7 @@ LakefeedError                    the root; `exit_code` is what the command line 
 │   ├── Conflict                 another writer was faster; nothing of the operation is there   retryable
 │   └── StoreUnavailable         the object store or disk does not answer                      retryable
 ├── Fenced                       another instance of this pipeline has written; this one stops
+├── Reassigned                   other processes read the partitions now; the flow starts anew  retryable
 ├── Defect                       Lakefeed itself is wrong; tried a few times more               retryable
 ├── BatchFailed                  Spark lost the batch (a worker died, a task was killed)       retryable
 └── GaveUp                       a retryable error lasted longer than `give_up_after`
@@ -144,6 +145,12 @@ class StoreUnavailable(TableError):
 
 class Fenced(LakefeedError):
     """Another instance of this pipeline has written to the table; this one must stop."""
+
+
+class Reassigned(LakefeedError):
+    """Processes that share a source have got other partitions while a batch was read; nothing was written."""
+
+    retryable = True
 
 
 class Defect(LakefeedError):

@@ -9,8 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 Offsets = dict[str, int]
@@ -61,6 +63,18 @@ Split = tuple[OffsetRange, ...]
 """What one task reads."""
 
 
+@dataclass(frozen=True)
+class Outstanding:
+    """What waits in a source that knows it in files or bytes; None for what it has not."""
+
+    files: int | None = 0
+    bytes: int = 0
+    retained: int | None = None
+    """Bytes of its log that a source keeps until they are read."""
+    headroom: int | None = None
+    """Bytes that may come until it keeps them no longer."""
+
+
 def lowest(positions: Iterable[Offsets]) -> Offsets:
     """The lowest next offset of each partition over several tables."""
     merged: Offsets = {}
@@ -80,6 +94,28 @@ class Refused:
     error: str
 
 
+@dataclass(frozen=True)
+class Unfit:
+    """Values of a column that its type cannot hold, such as an infinite date: the column is null there."""
+
+    where: np.ndarray[Any, np.dtype[np.bool_]]
+    texts: pa.StringArray
+    """The column as the source writes it, all of it."""
+
+
+@dataclass(frozen=True)
+class PartRead:
+    """What was read of a part of a source that it keeps account of, such as a file."""
+
+    records: int = 0
+    dead_letters: int = 0
+    """Over all tables."""
+    version: int | None = None
+    """The version of the first table that has it; None where no table has got rows."""
+    error: str | None = None
+    """Why it could not be read, or not all of it."""
+
+
 class Events(ABC):
     """Some events of a task, in memory on a worker: their payloads, or their columns.
 
@@ -90,9 +126,17 @@ class Events(ABC):
     """The bytes of each event, which the format of the source decodes."""
     columns: pa.RecordBatch | None = None
     """Instead of payloads: a row for each event, of a source that has columns; no format is needed."""
+    unfit: Mapping[str, Unfit] = MappingProxyType({})
+    """By column, values that it cannot hold; what becomes of them is for the table's `evolve` to say."""
+    refused: Sequence[Refused] = ()
+    """Instead of both: why none of them can be read, one refusal for each, such as a damaged file."""
+    key_columns: tuple[str, ...] | None = None
+    """Of changes of rows: the columns that tell rows apart, none where the source says that nothing does."""
 
     def __len__(self) -> int:
         """How many events there are."""
+        if self.refused:
+            return len(self.refused)
         return len(self.payloads) if self.columns is None else int(self.columns.num_rows)
 
     def size(self) -> tuple[int, int]:
@@ -106,9 +150,29 @@ class Events(ABC):
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """`ORIGIN` columns of all events, or of those at the given indexes."""
 
+    def timestamp_types(self, rows: Sequence[int] | None = None) -> Sequence[int]:
+        """What each event's time is, in Kafka's numbers: -1 for none, 0 given by its producer, 1 by a broker.
+
+        For a source that does not know, every time there is was given by the producer.
+        """
+        moments = self.origin(rows).column("timestamp")
+        return [-1 if moment is None else 0 for moment in moments.cast(pa.int64()).to_pylist()]
+
     @abstractmethod
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are, among all or among those at the given indexes."""
+
+    def parts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many events of each part there are whose events the source counts, such as a file."""
+        return {}
+
+    def part_errors(self) -> Mapping[str, str]:
+        """Why parts could not be read, or not all of them."""
+        return {}
+
+    def shown(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """`ORIGIN` as metadata columns have it: with the places of a stream, where it has some of its own."""
+        return self.origin(rows)
 
     def newest(self) -> float | None:
         """The time of the last event, in seconds since 1970; None where it has none.
@@ -119,3 +183,26 @@ class Events(ABC):
             return None
         moment = self.origin([len(self) - 1]).column("timestamp").cast(pa.int64())[0].as_py()
         return None if moment is None else moment / 1_000_000
+
+
+class SomeEvents(Events):
+    """Those among some events that are at the given indexes; they have payloads."""
+
+    def __init__(self, events: Events, rows: Sequence[int]) -> None:
+        self._events, self._rows = events, rows
+        self.payloads = [events.payloads[row] for row in rows]
+
+    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """Where they came from."""
+        return self._events.origin(self._among(rows))
+
+    def timestamp_types(self, rows: Sequence[int] | None = None) -> Sequence[int]:
+        """What their times are."""
+        return self._events.timestamp_types(self._among(rows))
+
+    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many of each partition there are."""
+        return self._events.counts(self._among(rows))
+
+    def _among(self, rows: Sequence[int] | None) -> Sequence[int]:
+        return self._rows if rows is None else [self._rows[row] for row in rows]

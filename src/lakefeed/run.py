@@ -5,19 +5,29 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakefeed.engine.flow import Flow
-from lakefeed.engine.instance import only_instance
-from lakefeed.engine.run_events import Started, Starting, Watcher, all_of, unwatched
+from lakefeed.engine.instance import one_of_many, only_instance
+from lakefeed.engine.run_events import (
+    RunEvent,
+    SourceDescribed,
+    Started,
+    Starting,
+    TableReached,
+    Watcher,
+    all_of,
+    unwatched,
+)
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.engine.spark.delta import delta_settings, is_fetched, needs_delta
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.engine.spark.session import spark_session
+from lakefeed.engine.start_positions import confirm_positions
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
@@ -31,6 +41,8 @@ from lakefeed.watch.state import RunState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakefeed.sources.http.receiver.server import Received
 
 _log = logging.getLogger("lakefeed")
 
@@ -49,15 +61,16 @@ def run(
     The page is served if the file has `http`. `state` is one that somebody else reads as well. Raises the
     first error that ended a source or a table, after the others have come to their end.
     """
-    folder = Path(pipeline.state) / pipeline.name
     stop = stop or threading.Event()
     refuse_unshared_disks(pipeline, master or pipeline.spark.master)
     tables = Tables(pipeline, analyze_here)
     tables.functions.check()
     # The lock comes first: a second instance must not hear that its port is taken.
+    alone = not any(source.shares_partitions for source in pipeline.sources.values())
     with (
-        only_instance(pipeline),
-        _watched(pipeline, state or RunState(pipeline), watch) as tell,
+        only_instance(pipeline) if alone else one_of_many(pipeline) as folder,
+        _receiving(tables, listen=not once) as received,
+        _watched(pipeline, state or RunState(pipeline), all_of(_reaching(received), watch), received) as tell,
         _spark(pipeline, once, master, folder / "spark.log", tell) as session,
     ):
         # Positions come from the tables, so checkpoints that an earlier run left are of no use.
@@ -75,18 +88,73 @@ def run(
 
 
 @contextmanager
-def _watched(pipeline: Pipeline, state: RunState, watch: Watcher) -> Iterator[Watcher]:
+def _receiving(tables: Tables, *, listen: bool) -> Iterator[Mapping[str, Received]]:
+    """Take events over HTTP meanwhile; a run that ends by itself takes none, and reads what it finds."""
+    sources = {name: one for name, one in tables.pipeline.sources.items() if one.type == "http"}
+    if not sources:
+        yield {}
+        return
+    from lakefeed.engine.batch.judge import Judge
+    from lakefeed.sources.http.receiver.server import receiving
+
+    judges = {
+        name: Judge(tables, name) for name, one in sources.items() if getattr(one, "on_bad", "") == "reject"
+    }
+    confirm = partial(confirm_positions, tables)
+    with receiving(tables.pipeline, judges, listen=listen, confirm=confirm) as received:
+        yield received
+
+
+def _reaching(received: Mapping[str, Received]) -> Watcher:
+    """Tells requests that wait for tables how far these are."""
+
+    def watch(event: RunEvent) -> None:
+        if isinstance(event, TableReached) and event.source in received:
+            received[event.source].waiters.reach(event.table, event.positions)
+
+    return watch
+
+
+@contextmanager
+def _watched(
+    pipeline: Pipeline, state: RunState, watch: Watcher, received: Mapping[str, Received]
+) -> Iterator[Watcher]:
     """All who watch as one, for the length of a run; the page is served meanwhile."""
+    for name, one in received.items():
+        state.watch(SourceDescribed(name, one.describe))
+    with _statsd(pipeline) as sent, _served(pipeline, state, received) as metrics:
+        yield all_of(state.watch, *metrics, *sent, watch)
+
+
+@contextmanager
+def _statsd(pipeline: Pipeline) -> Iterator[list[Watcher]]:
+    """Who sends metrics to statsd, if the file has it."""
+    if pipeline.statsd is None:
+        yield []
+        return
+    from lakefeed.watch.statsd import StatsdSender
+
+    with closing(StatsdSender(pipeline.statsd)) as sender:
+        yield [sender.watch]
+
+
+@contextmanager
+def _served(pipeline: Pipeline, state: RunState, received: Mapping[str, Received]) -> Iterator[list[Watcher]]:
+    """Who counts for Prometheus while the page is served, if the file has it."""
     if pipeline.http is None:
-        yield all_of(state.watch, watch)
+        yield []
         return
     from lakefeed.watch.metrics import Metrics
     from lakefeed.watch.web.server import serving
 
     metrics = Metrics(state)
+    if received:
+        from lakefeed.sources.http.receiver.metrics import ReceiverMetrics
+
+        metrics.register(ReceiverMetrics(pipeline.name, received))
     with serving(pipeline, state, metrics) as address:
         _log.info("the page is at %s", address)
-        yield all_of(state.watch, metrics.watch, watch)
+        yield [metrics.watch]
 
 
 @contextmanager

@@ -16,15 +16,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from faults.http_world import HttpWorld
 from faults.keyed_world import KeyedWorld
 from faults.medallion import Medallion
 from faults.meddling import MEDDLING
 from faults.model import walk
+from faults.models import play_models
+from faults.postgres_world import PostgresWorld
 from faults.quiet import QuietDays
 from faults.soak import Soak
 from faults.world import TABLES, World
 from support.drivers import Drivers
 from support.kafka import Broker
+from support.postgres import PostgresServer
 from support.spark import local_session
 
 STEPS = 10
@@ -32,8 +36,11 @@ SOAK_SECONDS = 120.0
 QUIET_SECONDS = 90.0
 OTHERS_STEPS = 6
 LARGEST_EVENT = 6_000_000
+RECEIVER_ENDS = 10
 MEDALLION_KILLS, MEDALLION_ROWS = 20, 40_000
-KINDS = ("walk", "soak", "others", "changes", "quiet", "medallion")
+MODEL_SEEDS = 25
+POSTGRES_ROUNDS = 25
+KINDS = ("walk", "soak", "others", "changes", "models", "quiet", "medallion", "postgres", "http")
 
 
 @dataclass
@@ -49,7 +56,10 @@ class Report:
     quiet: int = 0
     others: int = 0
     medallions: int = 0
+    receivers: int = 0
     changes: int = 0
+    models: int = 0
+    postgres: int = 0
     events: int = 0
     restarts: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -78,8 +88,11 @@ class Report:
             f"{self.walks} random walks of {STEPS} steps, {self.soaks} soaks of {SOAK_SECONDS:.0f} s, "
             f"{self.others} times {OTHERS_STEPS} steps of others, "
             f"{self.changes} walks with tables of changes, "
+            f"{self.models:,} runs of random changes beside their model, "
             f"{self.quiet} times {QUIET_SECONDS:.0f} s of quiet days, "
             f"{self.medallions} medallions killed {MEDALLION_KILLS} times each, "
+            f"{self.postgres} Postgres databases through {POSTGRES_ROUNDS} rounds each, "
+            f"{self.receivers} HTTP sources under load ended {RECEIVER_ENDS} times each, "
             f"{self.events:,} events into two tables each, {self.restarts} restarts of the command line, "
             f"{self.faults.total()} faults, {doubled} duplicates, {lost} losses, "
             f"{len(self.findings)} findings.",
@@ -101,7 +114,17 @@ class Laboratory:
 
     def run(self) -> None:
         """Go on until the time is over; the last experiment is let come to its end."""
-        trials = (self._walk, self._soak, self._others, self._changes, self._quiet, self._medallion)
+        trials = (
+            self._walk,
+            self._soak,
+            self._others,
+            self._changes,
+            self._models,
+            self._quiet,
+            self._medallion,
+            self._postgres,
+            self._http,
+        )
         kinds = dict(zip(KINDS, trials, strict=True))
         turns = itertools.cycle([self._report.only] if self._report.only else KINDS)
         until = self._report.began + self._report.minutes * 60
@@ -174,11 +197,26 @@ class Laboratory:
         self._report.changes += 1
         self._report.close(world)
 
+    def _models(self, number: int) -> None:
+        """Random changes into tables and into models of them, in both layouts."""
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        first = number * MODEL_SEEDS
+        self._report.models += play_models(folder, range(first, first + MODEL_SEEDS))
+        shutil.rmtree(folder)
+
     def _quiet(self, number: int) -> None:
         world = self._world()
         QuietDays(world, random.Random(number), self._report.note).run(QUIET_SECONDS)
         self._report.quiet += 1
         self._report.close(world)
+
+    def _http(self, number: int) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        world = HttpWorld(folder)
+        world.end_at_random(random.Random(number), RECEIVER_ENDS, self._report.note)
+        self._report.receivers += 1
+        self._report.events += len(world.acknowledged)
+        shutil.rmtree(folder)
 
     def _medallion(self, number: int) -> None:
         """Bronze, silver and gold, killed again and again; then what silver refused is mended."""
@@ -188,6 +226,17 @@ class Laboratory:
         shop.mend()
         self._report.medallions += 1
         shutil.rmtree(folder.parent)
+
+    def _postgres(self, number: int) -> None:
+        """Four writers, and kills of the run, its connections and the server, round after round."""
+        folder, chance = Path(tempfile.mkdtemp(dir=self._folder)), random.Random(number)
+        with PostgresServer() as server, server.database() as database:
+            world = PostgresWorld(server, database, folder, self._report.note)
+            for _ in range(POSTGRES_ROUNDS):
+                world.round(chance)
+                world.check()
+        self._report.postgres += 1
+        shutil.rmtree(folder)
 
     def _world(self) -> World:
         return World(self._broker, Path(tempfile.mkdtemp(dir=self._folder)), note=self._report.note)

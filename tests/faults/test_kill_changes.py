@@ -73,7 +73,7 @@ class Reopened(KeyedTable):
     def __init__(self, folder: Path, schema: pa.Schema, rules: KeyRules, **more: Any) -> None:
         self.path, self.rules, self._max_rows = str(folder), rules, more["max_rows"]
         self._layout, self._mode, self._modes = more["layout"], None, more["modes"]
-        self.offsets = {}
+        self.offsets, self.storage = {}, {}
         self.restart()
 
 

@@ -103,11 +103,13 @@ def whole(error: BaseException | None) -> str:
 
 
 def command_lines(process: Process) -> str:
-    try:
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        return "\n".join(" ".join(one.cmdline()) for one in family)
-    except psutil.Error:
-        return ""
+    lines = []
+    with suppress(psutil.Error):
+        for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+            # One that has ended since is no reason to miss the others.
+            with suppress(psutil.Error):
+                lines.append(" ".join(one.cmdline()))
+    return "\n".join(lines)
 
 
 def test_no_secret_leaves_a_run_by_the_command_line(s3: S3Server, bucket: str, tmp_path: Path) -> None:

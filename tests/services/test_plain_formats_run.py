@@ -34,6 +34,10 @@ def test_one_pipeline_reads_text_numbers_csv_and_compressed_json(
     broker.produce(orders, [b'1;"a;b";12.50;2026-11-15T10:00:00Z', b"2;;0.5;", b"3;c;cheap;"])
     broker.produce(clicks, [gzip.compress(json.dumps({"id": n, "tags": ["x"]}).encode()) for n in range(100)])
     broker.produce(clicks, [b'{"id": 100}'])
+    customers = topic()
+    states = [(b"1", b'{"id": 1}'), (b"2", b'{"id": 2}'), (b"1", None), (b"3", b'{"id": 3}'), (b"2", None)]
+    for key, state in states:
+        broker.produce(customers, [state], key=key)
     file = pipeline_file(
         f"""\
         name: plain
@@ -50,6 +54,8 @@ def test_one_pipeline_reads_text_numbers_csv_and_compressed_json(
             brokers: "{broker.address}"
             topics: [{clicks}]
             format: {{type: json, decompress: gzip}}
+          customers:
+            {{type: kafka, brokers: "{broker.address}", topics: [{customers}], format: json, key: text}}
         tables:
           lines: {{path: lines, from: lines}}
           counters: {{path: counters, from: counters, metadata: true}}
@@ -58,6 +64,7 @@ def test_one_pipeline_reads_text_numbers_csv_and_compressed_json(
             from: orders
             schema: {{id: long not null, price: "decimal(10,2)", at: timestamp}}
           clicks: {{path: clicks, from: clicks}}
+          customers: {{path: customers, from: customers, mode: upsert, keys: id}}
         """
     )
 
@@ -76,6 +83,7 @@ def test_one_pipeline_reads_text_numbers_csv_and_compressed_json(
         {"id": 2, "price": Decimal("0.50"), "at": None, "name": None},
     ]
     assert rows(tmp_path / "clicks", "id") == [{"id": n, "tags": ["x"]} for n in range(100)]
+    assert rows(tmp_path / "customers", "id") == [{"id": 3}]
     letters = {(row["table"], row["code"]): row for row in dead_letters(tmp_path / "plain_dead_letters")}
     assert letters.keys() == {
         ("counters", "bad_length"),

@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import DataLoss, Pipeline
 from lakefeed.engine.inline import run_inline
-from lakefeed.errors import UsageError
 from lakefeed.reports.verify import verify
 from lakefeed.stores import open_store
 from lakefeed.tables.operations import convert, delete, drop, properties, vacuum
@@ -90,12 +89,13 @@ def test_parquet_files_on_s3_become_a_table_and_get_properties(s3: S3Server, buc
     convert.run(plan, storage, ACCOUNT)
     table = open_any(path, storage)
     properties.run(table, properties.plan(table, {"delta.checkpointInterval": "5"}), ACCOUNT)
-    with pytest.raises(UsageError, match="only on a local disk"):
-        properties.plan(table, {}, ["delta.checkpointInterval"])
+    set_to = DeltaTable(path, storage_options=storage).metadata().configuration
+    properties.run(table, properties.plan(table, {}, ["delta.checkpointInterval"]), ACCOUNT)
 
     found = DeltaTable(path, storage_options=storage)
     assert found.to_pyarrow_table()["day"].to_pylist() == [dt.date(2026, 11, 15)] * 2
-    assert found.metadata().configuration == {"delta.checkpointInterval": "5"}
+    assert set_to == {"delta.checkpointInterval": "5"}
+    assert found.metadata().configuration == {}
 
 
 def test_tables_feed_tables_on_s3_and_a_vacuumed_file_is_told(

@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 PROMETHEUS = "prometheus"
 CHROMIUM = "chromium-headless-shell"
+POSTGRES = "postgresql-15"
+WRK = "wrk"
 FETCH_SECONDS = 600
 
 
@@ -34,23 +36,37 @@ def chromium() -> tuple[Path, dict[str, str]]:
     return found, {"LD_LIBRARY_PATH": ":".join(libraries)}
 
 
-def unpacked(package: str, *, with_dependencies: bool = False) -> Path:
-    """The folder that holds what the package would install; fetched once, safe in many processes."""
+def postgres() -> tuple[Path, dict[str, str]]:
+    """The folder of Postgres' programs (server, psql, pg_basebackup), and the environment that they need."""
+    folder = unpacked(POSTGRES, "postgresql-client-15", with_dependencies=True)
+    libraries = sorted({str(file.parent) for file in folder.glob("usr/lib/*/*.so*")})
+    return folder / "usr/lib/postgresql/15/bin", {"LD_LIBRARY_PATH": ":".join(libraries)}
+
+
+def wrk() -> tuple[Path, dict[str, str]]:
+    """A client that loads an HTTP server, and the environment that it needs."""
+    folder = unpacked(WRK, with_dependencies=True)
+    libraries = sorted({str(file.parent) for file in folder.glob("usr/lib/**/*.so*")})
+    return folder / "usr/bin/wrk", {"LD_LIBRARY_PATH": ":".join(libraries)}
+
+
+def unpacked(package: str, *parts: str, with_dependencies: bool = False) -> Path:
+    """The folder of what a package and its parts would install; fetched once, safe in many processes."""
     folder = _cache() / package
     if not folder.is_dir():
         with _lock():
             if not folder.is_dir():
-                _fetch(package, folder, with_dependencies)
+                _fetch([package, *parts], folder, with_dependencies)
     return folder
 
 
-def _fetch(package: str, folder: Path, with_dependencies: bool) -> None:
-    print(f"Fetching {package} ...", file=sys.stderr, flush=True)
-    names = [package]
+def _fetch(packages: Sequence[str], folder: Path, with_dependencies: bool) -> None:
+    print(f"Fetching {packages[0]} ...", file=sys.stderr, flush=True)
+    names = list(packages)
     if with_dependencies:
         # What is installed already is not listed, so that only what is missing is fetched.
-        planned = _apt("install", "--no-install-recommends", "--yes", "--print-uris", package)
-        names = sorted({*re.findall(r"' ([a-z0-9.+-]+)_\S+\.deb ", planned), package})
+        planned = _apt("install", "--no-install-recommends", "--yes", "--print-uris", *packages)
+        names = sorted({*re.findall(r"' ([a-z0-9.+-]+)_\S+\.deb ", planned), *packages})
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as temporary:
         # apt-get fetches as a user of its own when it is run by root.
         Path(temporary).chmod(0o755)
@@ -71,7 +87,7 @@ def _apt(verb: str, *words: str, cwd: Path | None = None) -> str:
     if done.returncode:
         raise PackageNotFetched(
             f"{' '.join(command)} failed: {done.stderr.strip()[-400:]}\n"
-            "Run 'apt-get update' as root, or install chromium and prometheus and set LAKEFEED_DEBIAN."
+            "Run 'apt-get update' as root, or set LAKEFEED_DEBIAN to a folder that has them unpacked."
         )
     return done.stdout
 
@@ -98,5 +114,7 @@ if __name__ == "__main__":
     try:
         unpacked(PROMETHEUS)
         unpacked(CHROMIUM, with_dependencies=True)
+        postgres()
+        wrk()
     except PackageNotFetched as error:
         sys.exit(str(error))

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 
@@ -50,6 +52,13 @@ class DeltaSpark:
         with pa.ipc.open_file(out) as reader:
             return reader.read_all()
 
+    def answer(self, path: str | Path, **options: str) -> pa.Table:
+        """What Spark reads of a table with these options; with `stream`, what its streaming source brings."""
+        out = Path(self._folder.name) / "rows.arrow"
+        self._ask({"read": str(Path(path).absolute()), "out": str(out), **options})
+        with pa.ipc.open_file(out) as reader:
+            return reader.read_all()
+
     def close(self) -> None:
         """End Spark, which ends when nobody asks any more."""
         assert self._process.stdin is not None
@@ -85,6 +94,17 @@ class DeltaSpark:
         assert failure is None, f"Spark refused {question}:\n{failure}"
 
 
+def _answer(spark: Any, question: dict[str, str]) -> pa.Table:
+    options = {key: value for key, value in question.items() if key not in ("read", "out", "stream")}
+    if "stream" not in question:
+        return spark.read.format("delta").options(**options).load(question["read"]).toArrow()
+    frame = spark.readStream.format("delta").options(**options).load(question["read"])
+    name = f"answer_{uuid.uuid4().hex}"
+    query = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return spark.table(name).toArrow()
+
+
 def _serve() -> None:
     # Imported here: the tests' own process must not load Spark.
     from pyspark.sql import SparkSession
@@ -117,7 +137,7 @@ def _serve() -> None:
             if "sql" in question:
                 spark.sql(question["sql"]).collect()
             else:
-                table = spark.read.format("delta").load(question["read"]).toArrow()
+                table = _answer(spark, question)
                 with pa.OSFile(question["out"], "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                     writer.write_table(table)
         except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from lakefeed.columns.staged import STAGED, staged_schema
 from lakefeed.files.parquet import FileTarget, TableWriter, staged_target
-from lakefeed.stores import open_store
+from lakefeed.stores import delta_options, open_store
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.commit import commit
@@ -22,7 +22,7 @@ from lakefeed.tables.write.keyed.layout import Layout
 from lakefeed.tables.write.mode import Change, NewEntry, WriteMode
 from lakefeed.tables.write.upsert import UpsertMode
 
-OPS = {"upsert": 0, "delete": 1, "truncate": 2}
+OPS = {"upsert": 0, "delete": 1, "truncate": 2, "tombstone": 3, "moved": 4}
 
 
 class KeyedTable:
@@ -30,7 +30,7 @@ class KeyedTable:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | str,
         schema: pa.Schema,
         rules: KeyRules,
         *,
@@ -39,9 +39,18 @@ class KeyedTable:
         max_rows: int | None = None,
         mode: WriteMode | None = None,
         modes: type[UpsertMode] = UpsertMode,
+        storage: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self.path, self.rules, self._max_rows = str(folder), rules, max_rows
-        DeltaTable.create(self.path, schema, partition_by=list(partition_by))
+        self.storage = dict(storage or {})
+        DeltaTable.create(
+            self.path,
+            schema,
+            partition_by=list(partition_by),
+            configuration=dict(properties or {}),
+            storage_options=delta_options(self.path, self.storage),
+        )
         self._layout, self._mode, self._modes = layout or CopyOnWrite(), mode, modes
         self.offsets: dict[str, int] = {}
         self.restart()
@@ -52,7 +61,7 @@ class KeyedTable:
         self.mode = self._mode or self._modes("shop", self.rules, self.target, self._layout, 3600.0)
 
     def open(self) -> LakeTable:
-        found = LakeTable.open("rows", self.path, {}, open_store(self.path, {}))
+        found = LakeTable.open("rows", self.path, self.storage, open_store(self.path, self.storage))
         assert found is not None
         return found
 
@@ -88,5 +97,6 @@ class KeyedTable:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows, in the order of their keys."""
-        found = pa.RecordBatchReader.from_stream(DeltaTable(self.path).scan()).read_all().to_pylist()
+        delta = DeltaTable(self.path, storage_options=delta_options(self.path, self.storage))
+        found = pa.RecordBatchReader.from_stream(delta.scan()).read_all().to_pylist()
         return sorted(found, key=lambda row: tuple(map(repr, (row[name] for name in self.rules.keys))))

@@ -11,12 +11,14 @@ from pathlib import Path
 from socket import socket
 
 # Asks the kernel for SIGKILL when the parent dies, then becomes the command under the same pid. A preexec_fn
-# would run Python between fork and exec, beside the threads of librdkafka and Arrow.
+# would run Python between fork and exec, beside the threads of librdkafka and Arrow. The user changes here,
+# as another one need not reach this Python, and first, as the kernel forgets the wish when the user changes.
 _LAUNCHER = """
 import ctypes, os, sys
+if sys.argv[1]: os.setgroups([]), os.setuid(int(sys.argv[1]))
 prctl = getattr(ctypes.CDLL(None), "prctl", None)
 if prctl: prctl(1, 9)
-os.execvp(sys.argv[1], sys.argv[1:])
+os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 # The kernel's "parent" is the thread that forked: a service that a short-lived thread starts would die
@@ -31,9 +33,13 @@ def spawn(
     stderr: Path | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    user: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, its output appended to files (stderr's is stdout's)."""
-    launcher = [sys.executable, "-S", "-c", _LAUNCHER, *command]
+    """Start a command in a session of its own, its output appended to files (stderr's is stdout's).
+
+    As another user where `user` is given, which only root can.
+    """
+    launcher = [sys.executable, "-S", "-c", _LAUNCHER, "" if user is None else str(user), *command]
     with stdout.open("ab") as out, (stderr or stdout).open("ab") as err:
         return _forker.submit(
             subprocess.Popen,

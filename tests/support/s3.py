@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import boto3
 
-from support.processes import free_port, spawn, tail, wait_until
+from support.object_server import ObjectServer
 
-START_SECONDS = 60
 REGION = "us-east-1"
 KEY = "test-key"
 SECRET = "test-secret"
 
 
-class S3Server:
-    """A `moto_server`; `storage` is what a pipeline file puts under `storage:` to reach it."""
+class S3Server(ObjectServer):
+    """A `moto_server`, which speaks DynamoDB as well."""
+
+    scheme = "s3"
 
     def __init__(self) -> None:
-        self._log = Path(tempfile.mkdtemp(prefix="lakefeed-s3-")) / "server.log"
-        port = free_port()
-        self.endpoint = f"http://127.0.0.1:{port}"
-        self._process = spawn(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=self._log
-        )
-        try:
-            wait_until(
-                self._answers, START_SECONDS, lambda: f"moto_server does not answer:\n{tail(self._log)}"
-            )
-        except BaseException:
-            self.close()
-            raise
+        tests = Path(__file__).resolve().parents[1]
+        command = ["env", f"PYTHONPATH={tests}", sys.executable, "-m", "support.moto"]
+        super().__init__(lambda port: [*command, str(port)], "/moto-api/")
 
-    @property
-    def storage(self) -> dict[str, str]:
-        """The storage options of deltalake for this server."""
+    def storage_through(self, endpoint: str) -> dict[str, str]:
         return {
-            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL": endpoint,
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_REGION": REGION,
@@ -52,8 +37,12 @@ class S3Server:
     @property
     def client(self) -> Any:
         """A boto3 client of this server."""
+        return self.service("s3")
+
+    def service(self, name: str) -> Any:
+        """A boto3 client of one of its services."""
         return boto3.client(
-            "s3",
+            name,
             endpoint_url=self.endpoint,
             aws_access_key_id=KEY,
             aws_secret_access_key=SECRET,
@@ -67,27 +56,3 @@ class S3Server:
         """The keys of all objects under a prefix, in order."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return [found["Key"] for page in pages for found in page.get("Contents", [])]
-
-    def close(self) -> None:
-        """End the server; its objects go with it."""
-        self._process.kill()
-        self._process.wait()
-        self._log.unlink(missing_ok=True)
-        self._log.parent.rmdir()
-
-    def __enter__(self) -> S3Server:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _answers(self) -> bool:
-        code = self._process.poll()
-        assert code is None, f"moto_server ended with code {code}:\n{tail(self._log)}"
-        try:
-            with urlopen(f"{self.endpoint}/moto-api/", timeout=1):
-                return True
-        except (URLError, TimeoutError):
-            return False

@@ -24,6 +24,8 @@ class UpsertModel:
         for change in batch:
             self._clock += 1
             newness = change[self.sequence] if self.sequence else self._clock
+            if newness is None:
+                newness = self._newest(change, numbered)
             numbered.append((newness, change.get("op", "upsert") != "upsert", self._clock, change))
         for newness, _, _, change in sorted(numbered, key=lambda one: one[:3]):
             key = tuple(change.get(name) for name in self.keys)
@@ -35,13 +37,19 @@ class UpsertModel:
                 or newness < self.rows.get(key, {"": -1})[""]
             ):
                 continue
-            elif change.get("op") == "delete":
+            elif change.get("op") in ("delete", "tombstone"):
                 self.rows.pop(key, None)
                 self.graves[key] = newness
             else:
                 before, silent = self.rows.get(key, {}), change.get("unchanged") or ()
                 row = {name: (before if name in silent else change).get(name) for name in self.columns}
                 self.rows[key] = row | {"": newness}
+
+    def _newest(self, change: Row, before: list[Any]) -> Any:
+        """How new what a tombstone deletes is: the row, a deletion, or a change before it in its batch."""
+        key = tuple(change[name] for name in self.keys)
+        own = [one[0] for one in before if tuple(one[3].get(name) for name in self.keys) == key]
+        return max([self.rows.get(key, {"": -1})[""], self.graves.get(key, -1), *own])
 
     def content(self) -> list[Row]:
         """All rows, in the order of their keys."""

@@ -53,7 +53,7 @@ def test_every_pipeline_in_the_documentation_validates(page: Path, text: str, tm
     for name, content in FILE_BESIDE.findall(page.read_text()):
         (tmp_path / name).write_text(content)
 
-    loaded = load(file, environment=dict.fromkeys(VARIABLE.findall(text), "value"))
+    loaded = load(file, environment=dict.fromkeys(VARIABLE.findall(text), "value-of-a-variable"))
 
     assert loaded.warnings == ()
 
@@ -62,7 +62,7 @@ def test_every_pipeline_in_the_documentation_validates(page: Path, text: str, tm
 def test_every_example_validates(file: Path) -> None:
     needed = re.findall(r"\$\{([A-Z_]+)\}", file.read_text())
 
-    loaded = load(file, environment=dict.fromkeys(needed, "value"))
+    loaded = load(file, environment=dict.fromkeys(needed, "value-of-a-variable"))
 
     assert loaded.warnings == ()
 

@@ -25,6 +25,9 @@ FULLER = {
     "rows": "a file for each step",
     "pipeline/options": "a file for each value with rules of its own",
     "formats/protobuf": "Protobuf brings a language of its own: tokens, files, messages, the wire",
+    "reports": "a file for each report, and for what several of them look at",
+    "sources/postgres": "a file for each noun of the server: slot, relations, types, checks",
+    "watch": "a file for each who watches a run, and for what they show",
     "formats/fit": "a file for each kind of value that is fitted",
 }
 """Folders that may hold more modules, with the reason."""

@@ -47,7 +47,18 @@ def test_the_public_names_are_few() -> None:
 @pytest.mark.parametrize(
     ("room", "names"),
     [
-        ("source", ["DeltaSource", "GenerateSource", "KafkaSource"]),
+        (
+            "source",
+            [
+                "DeltaSource",
+                "FilesSource",
+                "GenerateSource",
+                "HttpSource",
+                "KafkaSource",
+                "PostgresSource",
+                "SparkSource",
+            ],
+        ),
         (
             "format",
             [
@@ -58,6 +69,7 @@ def test_the_public_names_are_few() -> None:
                 "EventFormat",
                 "Int64Format",
                 "JsonFormat",
+                "ParquetFormat",
                 "ProtobufFormat",
                 "TextFormat",
             ],

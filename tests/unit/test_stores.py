@@ -12,6 +12,8 @@ from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.stores import open_store, store_errors, store_path
+from lakefeed.stores.location import Bucket, bucket_of
+from lakefeed.stores.objects import _client
 from support.s3 import S3Server
 
 ROWS = pa.record_batch({"c": ["a b", "x%y", "u/v", "ü", None], "id": [0, 1, 2, 3, 4]})
@@ -128,7 +130,7 @@ def test_a_store_that_is_away_is_tried_again() -> None:
 
 
 def test_an_unknown_kind_of_store_is_refused() -> None:
-    with pytest.raises(TableError, match=r"foo://lake/clicks: cannot be opened: Unknown scheme: foo"):
+    with pytest.raises(TableError, match=r"foo://lake/clicks: cannot be opened: foo:// is no store"):
         open_store("foo://lake/clicks", {})
 
 
@@ -144,7 +146,7 @@ def test_an_unknown_kind_of_store_is_refused() -> None:
                 "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
             ),
             TableError,
-            "the store refused access: AccessDenied: Access Denied\nCheck the credentials",
+            "the store refused access: AccessDenied: Access Denied\nGive the credentials",
         ),
         (
             OSError("Generic S3 error\n  ↳ error sending request\n  ↳ operation timed out\n"),
@@ -155,6 +157,17 @@ def test_an_unknown_kind_of_store_is_refused() -> None:
             OSError("Generic GCS error\n  ↳ 503 Service Unavailable"),
             StoreUnavailable,
             "503 Service Unavailable",
+        ),
+        *(
+            (
+                OSError(
+                    f"Generic S3 error: Error performing PUT https://s3.amazonaws.com/{name}/part-1.parquet "
+                    "in 30s, after 10 retries - Server returned non-2xx status code: 503 Slow Down"
+                ),
+                StoreUnavailable,
+                "503 Slow Down",
+            )
+            for name in ("lake/credentials", "lake/configuration", "credentials.lake/x.configuration")
         ),
     ],
 )
@@ -168,3 +181,30 @@ def test_what_a_store_raises_is_told_with_the_next_step(
     assert str(told.value).startswith("s3://lake/clicks: ")
     assert text in str(told.value)
     assert len(str(told.value).splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("path", "bucket"),
+    [
+        ("s3a://lake/a/b", Bucket("s3", "lake", "a/b")),
+        ("gs://lake/a%20b", Bucket("gcs", "lake", "a b")),
+        ("az://lake/a/", Bucket("azure", "lake", "a")),
+        ("adl://lake/a", Bucket("azure", "lake", "a")),
+        ("abfs://lake/a", Bucket("azure", "lake", "a")),
+        ("abfss://lake@shop.dfs.core.windows.net/a", Bucket("azure", "lake", "a", "shop")),
+    ],
+)
+def test_a_url_names_a_cloud_a_bucket_and_a_prefix(path: str, bucket: Bucket) -> None:
+    assert bucket_of(path) == bucket
+
+
+def test_the_account_in_a_path_wins_over_the_one_in_storage() -> None:
+    storage = {"AZURE_STORAGE_ACCOUNT_NAME": "other", "AZURE_STORAGE_ACCOUNT_KEY": "Zm9v"}
+    client = _client("abfss://lake@shop.dfs.core.windows.net/t", storage)
+
+    assert [value for name, value in client.config.items() if "account_name" in name] == ["shop"]
+
+
+def test_a_duration_that_is_none_is_told() -> None:
+    with pytest.raises(TableError, match="retry_timeout is 'soon'"):
+        open_store("s3://lake/a", {"retry_timeout": "soon", "AWS_ACCESS_KEY_ID": "k"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 OP = "_lakefeed_op"
-"""What a change does: one of the three below."""
+"""What a change does: one of those below."""
 PARTITION = "_lakefeed_partition"
 OFFSET = "_lakefeed_offset"
 """Where it came from: the order of changes that no sequence orders."""
@@ -20,6 +20,15 @@ KEYS = "_lakefeed_keys"
 """The names of the key columns, where events bring them; null where the pipeline file names them."""
 
 UPSERT, DELETE, TRUNCATE = 0, 1, 2
+TOMBSTONE = 3
+"""A deletion that has no sequence: it deletes what came before it, and has the sequence of that."""
+MOVED = 4
+"""An upsert of a row that had another key before: the deletion right before its position was of that key.
+
+What it says nothing about, it has from the row of the other key.
+"""
+DELETIONS = (DELETE, TRUNCATE, TOMBSTONE)
+"""What brings no row, and may bring no more than a key."""
 
 STAGED = pa.schema(
     [

@@ -10,6 +10,7 @@ import typer
 
 from lakefeed import __version__
 from lakefeed.commands.dead_letters import dead_letters
+from lakefeed.commands.files import files
 from lakefeed.commands.group import Group
 from lakefeed.commands.table import table
 from lakefeed.errors import LakefeedError
@@ -24,9 +25,11 @@ class _Lakefeed(Group):
         "test",
         "plan",
         "run",
+        "ingest",
         "status",
         "verify",
         "rewind",
+        "snapshot",
         "doctor",
         "schema",
     )
@@ -42,6 +45,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(dead_letters)
+app.add_typer(files)
 app.add_typer(table)
 
 

@@ -34,7 +34,8 @@ def usage_of(parameters: Sequence[Any]) -> list[str]:
 class Group(TyperGroup):
     """Commands by name. The help of the group imports none of them, so it loads neither Spark nor Arrow.
 
-    A command is the function of its module's name, with `_` at its end if Python has such a function.
+    A command is the function of its module's name, with `_` at its end if Python has such a function. One
+    that parses its arguments in a way of its own has a class for that, such as `IngestCommand`.
     """
 
     package: ClassVar[str]
@@ -69,7 +70,8 @@ class _Commands(Mapping[str, Any]):
         if name not in self._taken:
             app = typer.Typer(add_completion=False, rich_markup_mode=None)
             module = import_module(f"{self._package}.{name}")
-            app.command(name, cls=Command)(getattr(module, _function(name)))
+            kind = getattr(module, f"{name.capitalize()}Command", Command)
+            app.command(name, cls=kind)(getattr(module, _function(name)))
             self._taken[name] = typer.main.get_command(app)
         return self._taken[name]
 

@@ -19,7 +19,7 @@ def init(
         Path, typer.Argument(metavar="[DIR]", help="The directory for the files; the pipeline gets its name.")
     ] = Path(),
     template: Annotated[
-        str, typer.Option(help="What to start from: kafka, generate or medallion.")
+        str, typer.Option(help="What to start from: kafka, files, postgres, http, generate or medallion.")
     ] = "kafka",
 ) -> None:
     """Write a commented pipeline that validates, and tests for it. Overwrites nothing."""
@@ -39,7 +39,9 @@ def init(
         )
     pipeline, tests = _write(directory, name, texts)
     typer.echo(f"wrote {pipeline} and {tests}\n\nTry next:")
-    for command in (f"test {pipeline}", f"doctor {pipeline}", f"run {pipeline} --once"):
+    # A run that ends by itself does not listen.
+    run = f"run {pipeline}" if template == "http" else f"run {pipeline} --once"
+    for command in (f"test {pipeline}", f"doctor {pipeline}", run):
         typer.echo(f"  lakefeed {command}")
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefeed.columns.column_types import TIMESTAMP
+from lakefeed.dead_letters.form import own_names
 from lakefeed.errors import TableError, UsageError
 from lakefeed.events import ORIGIN, Events
 from lakefeed.handles.tables import Tables
@@ -82,6 +83,7 @@ def read_dead_letters(
         return
     names = list(columns or DEAD_LETTER_SCHEMA.names)
     needed = [name for name in DEAD_LETTER_SCHEMA.names if name != "payload" or name in names]
+    stored = own_names(needed, ingest=tables.pipeline.dead_letters.form != "lakefeed")
     files = log.snapshot(log.newest if version is None else version).files
     store = tables.dead_letters.store
     for path, file in files.items():
@@ -93,9 +95,12 @@ def read_dead_letters(
                     f"{tables.dead_letters.path}: {path}, which holds dead letters, is missing.\n"
                     "It was deleted by hand, or by a vacuum with a retention shorter than the replay."
                 ) from error
-            batches = parquet.iter_batches(_ROWS_AT_A_TIME, columns=needed)
+            if not stored.keys() <= set(parquet.schema_arrow.names):
+                # Written by kafka-delta-ingest: letters of nobody that is known here.
+                continue
+            batches = parquet.iter_batches(_ROWS_AT_A_TIME, columns=list(stored))
             for batch in undeleted(store, file, batches):
-                rows = _plain(batch)
+                rows = _plain(batch.rename_columns([stored[name] for name in batch.schema.names]))
                 found = wanted.chosen(rows.filter(pc.equal(rows.column("pipeline"), tables.pipeline.name)))
                 if found.num_rows:
                     yield found.select(names)

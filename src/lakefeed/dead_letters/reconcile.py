@@ -17,11 +17,11 @@ from deltalake.exceptions import CommitFailedError
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
+from lakefeed.dead_letters.form import form_of, in_form, letters_target
 from lakefeed.errors import StoreUnavailable, TableError
-from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
-from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.stores import store_errors
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.positions import replay_id
@@ -179,16 +179,15 @@ def _return(
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
     there = {one for batch in _identified(tables, commit_info["table"], None) for one in identities(batch)}
-    writer = TableWriter(
-        tables.dead_letters.store, FileTarget(DEAD_LETTER_SCHEMA, sync=tables.dead_letters.sync)
-    )
+    form = form_of(tables)
+    writer = TableWriter(tables.dead_letters.store, letters_target(form, sync=tables.dead_letters.sync))
     count = 0
     for part in order.get("letters", ()):
         wanted = set(members(from_commit_info(part["letters"]))) - there
         there |= wanted
         for batch in _identified(tables, commit_info["table"], part["version"]):
             kept = batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
-            writer.write(kept)
+            writer.write(in_form(form, kept))
             count += kept.num_rows
     files = writer.close()
     expected = {name: dead_letters.transactions.get(name) for name in transactions}

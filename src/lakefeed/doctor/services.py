@@ -16,6 +16,7 @@ from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import DataLoss, LakefeedError
 from lakefeed.events import OffsetRange, Offsets
+from lakefeed.formats import Format
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Allowance, Source, SourceClient, source_of
 from lakefeed.text import counted
@@ -71,6 +72,8 @@ def source(pipeline: str, name: str, spec: Source) -> Iterator[CheckResult]:
     try:
         client = spec.client(pipeline, name)
         try:
+            for one in client.findings():
+                yield CheckResult(check, one.state, one.text, one.remedy)
             ends = client.latest()
             read = _newest(spec, client, ends)
         finally:
@@ -123,14 +126,18 @@ def _future(check: str, origin: pa.RecordBatch) -> Iterator[CheckResult]:
 
 
 def _format(name: str, spec: Source) -> Iterator[CheckResult]:
-    check = f"format of {name}"
-    try:
-        text = format_of(spec).probe()
-    except LakefeedError as error:
-        yield CheckResult.of(check, error)
-    else:
-        if text:
-            yield CheckResult(check, "ok", text)
+    formats = {"format": format_of(spec)}
+    if isinstance(spec.key_format, Format):
+        formats["key"] = spec.key_format
+    for option, format in formats.items():
+        check = f"{option} of {name}"
+        try:
+            text = format.probe()
+        except LakefeedError as error:
+            yield CheckResult.of(check, error)
+        else:
+            if text:
+                yield CheckResult(check, "ok", text)
 
 
 def _is_alive(host: str, number: int) -> bool:

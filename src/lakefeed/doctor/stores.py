@@ -24,13 +24,16 @@ from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.stores import open_store, store_errors
-from lakefeed.tables.table import LakeTable, commit_properties
+from lakefeed.stores import UNSAFE, is_unsafe, open_store, store_errors
+from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.append import append
+from lakefeed.tables.write.mode import Change
 
 _COLUMNS = pa.schema([("probe", pa.int64())])
 _TIMEOUT = {"retry_timeout": "5s"}
 """The doctor reports soon that a store is away; a run waits longer."""
 _RACES = 3
+_RETRIES = 3
 _TOLERATED_SKEW = 60.0
 
 
@@ -57,7 +60,7 @@ def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[CheckRe
     try:
         with _removed(path, probe, options), store_errors(path):
             skew = _write_and_read(probe, options)
-            apart = _keeps_commits_apart(probe, options)
+            apart = is_unsafe(path, storage) or _keeps_commits_apart(probe, options)
     except LakefeedError as error:
         yield CheckResult.of(check, type(error)(str(error).replace(probe, path)))
         return
@@ -69,6 +72,8 @@ def store(check: str, path: str, storage: Mapping[str, str]) -> Iterator[CheckRe
         yield CheckResult(check, "fail", text, "Use a store that supports conditional writes (If-None-Match)")
     else:
         yield CheckResult(check, "ok", f"{path} can be written, read, committed to and deleted from")
+    if is_unsafe(path, storage):
+        yield CheckResult(check, "warn", f"{path}: {UNSAFE}", "Use a store with conditional writes")
     if abs(skew) > _TOLERATED_SKEW:
         order = "ahead of" if skew > 0 else "behind"
         text = f"the clock of the store is {abs(skew):,.0f} s {order} this machine's"
@@ -160,10 +165,11 @@ def _keeps_commits_apart(probe: str, storage: Mapping[str, str]) -> bool:
     )
     for _ in range(_RACES):
         racers = [_opened(probe, storage) for _ in range(2)]
+        before = racers[0].version
         start = threading.Barrier(len(racers))
         with ThreadPoolExecutor(len(racers)) as pool:
             list(pool.map(_commit, racers, ("probe/one", "probe/other"), [start] * len(racers)))
-        if _opened(probe, storage).version != racers[0].version + len(racers):
+        if _opened(probe, storage).version != before + len(racers):
             return False
     return True
 
@@ -176,9 +182,7 @@ def _opened(probe: str, storage: Mapping[str, str]) -> LakeTable:
 
 def _commit(table: LakeTable, name: str, start: threading.Barrier) -> None:
     start.wait()
-    table.delta.create_write_transaction(
-        [], "append", table.delta.schema(), commit_properties=commit_properties({name: 1}, {})
-    )
+    append(table, Change((), {name: 1}, {}, {"kind": "probe"}), retries=_RETRIES)
 
 
 def _room(check: str, path: str) -> Iterator[CheckResult]:

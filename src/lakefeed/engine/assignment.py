@@ -20,7 +20,7 @@ from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.route import Key
-from lakefeed.sources import SourceClient, source_of
+from lakefeed.sources import Membership, SourceClient, source_of
 
 MAIN = 0
 _MOST_FLOWS = 4
@@ -49,6 +49,8 @@ class Assignments:
         """Where tables without a position begin: `latest` is asked once."""
         self.told: set[str] = set()
         """New tables whose pending dead letters were told of."""
+        self.membership: Membership | None = None
+        """This process among those that share the partitions of the source, once it has joined them."""
         self.until: Offsets | None = None
         """Where a run that ends by itself ends, for every flow of the source."""
         self.routes = {name: RoutedTables(tables, name) for name in tables.routes if name in fed}
@@ -59,7 +61,8 @@ class Assignments:
         self._rows = flush.rows
         self._fed = fed
         self._spec = source_of(tables.pipeline, source)
-        self._lock = threading.RLock()
+        self._pipeline = tables.pipeline.name
+        self._lock, self._joining = threading.RLock(), threading.Lock()
         self._holder = dict.fromkeys(fed, MAIN)
         self._feeding: dict[str, int] = {}
         self._returned: set[str] = set()
@@ -69,6 +72,27 @@ class Assignments:
         self._flows = 1
         self._position: Offsets = {}
         self._recorded: dict[str, dict[Key, Offsets]] = {}
+
+    def join(self, client: SourceClient, stop: threading.Event) -> int:
+        """Take part in sharing the partitions, where the source says so; returns the generation.
+
+        Once for all flows and all their runs: whoever leaves makes the group assign everything anew.
+        """
+        with self._joining:
+            if self.membership is not None and self.membership.has_ended:
+                self.membership.close()
+                self.membership = None
+            if self.membership is None:
+                if self._spec.shares_partitions:
+                    # Says what is wrong with a topic, where the group would only wait for it.
+                    client.latest()
+                self.membership = self._spec.join(self._pipeline, self.source, stop)
+        return self.membership.generation if self.membership else 0
+
+    def leave(self) -> None:
+        """Leave the partitions to other processes."""
+        if self.membership is not None:
+            self.membership.close()
 
     def main(self) -> Assignment:
         """The assignment of the flow that begins with every table."""
@@ -215,6 +239,10 @@ class Assignments:
                 if all(partition in at for name in self.takers(partition, groups) for at in groups[name])
             }
 
+    def takes(self, stream: str | None) -> bool:
+        """Whether some table takes a stream, whichever flow feeds it."""
+        return any(table.takes(stream) for table in self._fed.values())
+
     def takers(self, partition: str, tables: Iterable[str]) -> list[str]:
         """Those among tables that take the stream of a partition."""
         stream = self._spec.stream_of(partition)
@@ -263,6 +291,28 @@ class Assignment:
     def leave(self) -> None:
         """Take no more tables: the flow has ended."""
         self.assignments.end(self.number)
+
+    @property
+    def generation(self) -> int:
+        """What is assigned to this process, as a number that grows with each change."""
+        membership = self.assignments.membership
+        return membership.generation if membership else 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known what this process reads."""
+        membership = self.assignments.membership
+        return membership is None or membership.is_settled
+
+    def own(self, offsets: Offsets) -> Offsets:
+        """What of it is about partitions that this process reads: all, unless it shares them."""
+        membership = self.assignments.membership
+        return membership.own(offsets) if membership else offsets
+
+    def acknowledge(self, client: SourceClient, positions: Offsets) -> None:
+        """Tell the source what every table has, as a member of a group or as the only reader."""
+        membership = self.assignments.membership
+        (membership.acknowledge if membership else client.acknowledge)(positions)
 
     def ends(self, ends: Offsets) -> Offsets:
         """Where a flow reads to in the streams of its tables.

@@ -7,6 +7,7 @@ same thing.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import time
@@ -17,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakefeed.dead_letters.form import form_of
 from lakefeed.engine.assignment import Assignment, Assignments
 from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.limits import BatchLimits
@@ -33,7 +35,7 @@ from lakefeed.engine.run_events import (
 )
 from lakefeed.engine.spark.session import has_ended
 from lakefeed.engine.start_positions import StartPositions
-from lakefeed.errors import BatchFailed, LakefeedError, TableError
+from lakefeed.errors import BatchFailed, Fenced, LakefeedError, Reassigned, TableError
 from lakefeed.events import OffsetRange, Offsets, lowest
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.table_plan import RoutedTable, TablePlan
@@ -42,6 +44,10 @@ from lakefeed.sources import SourceClient, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger("lakefeed")
+_AFTER_OTHERS = 0.2
+"""Seconds to wait when another process that shares the source has written first."""
 
 
 class Flow:
@@ -123,8 +129,16 @@ class Flow:
                 closing(spec.client(self._pipeline.name, self.source)) as client,
                 self._assignments.feeding(assignment.number) as self._fed,
             ):
-                outcome = self._run_once(client)
+                generation = self._assignments.join(client, self.stop)
+                outcome = self._run_once(client, generation)
                 done = self._apply(outcome, client)
+        except (Reassigned, Fenced) as error:
+            if self._assignments.membership is None:
+                raise
+            # Another process of the group was faster: the tables say where to go on.
+            _log.debug("%s", error)
+            self.stop.wait(_AFTER_OTHERS)
+            return False
         except BatchFailed:
             self._limits.shrink()
             raise
@@ -133,13 +147,15 @@ class Flow:
         # Tables may have come while it ended.
         return done and (self.stop.is_set() or self._assignments.end(assignment.number, self._fed))
 
-    def _run_once(self, client: SourceClient) -> Outcome | None:
+    def _run_once(self, client: SourceClient, generation: int) -> Outcome | None:
         """One run, with the tables that can be opened and are not far behind the others."""
         if not self._fed:
             return None
+        client.takes = self._assignments.takes  # type: ignore[method-assign]
+        client.begin()
         opened, failures = self._start_positions.find(client, self._fed)
         if self._once and opened and self._assignments.until is None:
-            self._assignments.until = client.latest()
+            self._assignments.until = client.until()
         self._bear(failures)
         self.assignment.committed({progress.handle.id: progress.recorded for progress in opened})
         opened = self._without_far(client, opened)
@@ -159,6 +175,7 @@ class Flow:
             stop=self.stop,
             watch=self._watch,
             assignment=self.assignment,
+            generation=generation,
             counter=self._assignments.counter,
             after_failure=self._after_failure,
         )
@@ -166,12 +183,21 @@ class Flow:
         try:
             outcome = self._record_starts(opened, run.committer)
             if outcome is None:
+                self._spread(opened)
                 run.begin(self._spark, self._folder())
                 outcome = run.run()
             return outcome
         finally:
             self._after_failure = run.busy
             run.close()
+
+    def _spread(self, opened: list[TableProgress]) -> None:
+        """Let tables whose rows change work on many files where Spark has cores for it."""
+        # Imports Spark.
+        from lakefeed.engine.spark.spread import spread_over
+
+        for progress in opened:
+            spread_over(self._spark, progress.handle)
 
     def _until(self, opened: list[TableProgress]) -> Offsets | None:
         """Where a run that ends by itself ends: asked once, but for partitions that are gone since."""
@@ -298,14 +324,18 @@ class Flow:
         return FlowPlan(
             pipeline=pipeline.name,
             source_name=self.source,
-            source=spec,
+            source=spec.for_workers(),
             format=format_of(spec),
             tables=tuple(tables),
             dead_letters_path=self._tables.dead_letters.path,
             dead_letters_storage=self._tables.dead_letters.storage,
+            letters_form=form_of(self._tables),
             cores=self.cores,
             sync=pipeline.sync,
-            most_bytes=2 * pipeline.flush_for(self.source).bytes,
+            # A version of a change feed cannot be cut: to stop in the middle is to read it forever.
+            most_bytes=None
+            if spec.unbounded or spec.is_change_feed
+            else 2 * pipeline.flush_for(self.source).bytes,
         )
 
     def _routed_plan(self, progress: TableProgress, opened: list[TableProgress]) -> TablePlan:

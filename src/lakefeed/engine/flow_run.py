@@ -25,7 +25,7 @@ from lakefeed.engine.batch.shuffle import JoinTask, join_tasks, replaced
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
 from lakefeed.engine.spark.offset_channel import OffsetChannel
-from lakefeed.errors import BatchFailed, LakefeedError, StoreUnavailable
+from lakefeed.errors import BatchFailed, LakefeedError, Reassigned, StoreUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.sources import SourceClient
 
@@ -53,6 +53,8 @@ class FlowRun:
     stop: threading.Event
     watch: Watcher
     assignment: Assignment
+    generation: int = 0
+    """What was assigned to this process when the positions were read."""
     counter: EventCounter = field(default_factory=EventCounter)
     after_failure: bool = False
     """Whether the run before this one was lost with a batch in hand: then only a commit tells that
@@ -95,13 +97,14 @@ class FlowRun:
         while not self.stop.is_set():
             seen = self.client.latest() if self.until is None else self.until
             ends = self.assignment.ends(seen) if self.until is None else self.until
+            ends = self.assignment.own(ends)
             if self._has_changed(ends) or self.committer.awaiting_schema.is_made:
                 return Outcome()
             self._tell(seen, ends)
             if self.assignment.is_over(self.client, self._position, ends, self.committer.is_kept):
                 return self._hand_over()
             end = self._next_end(ends)
-            if end is None and self.until is not None:
+            if end is None and self.until is not None and self._is_settled:
                 break
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
             if outcome.failures or outcome.proposals or outcome.overfull:
@@ -115,6 +118,11 @@ class FlowRun:
             failures |= self.committer.awaiting_schema.failures()
         return Outcome(failures=failures) if failures else None
 
+    @property
+    def _is_settled(self) -> bool:
+        """Whether what this process reads was known, and the same, for as long as the run has asked."""
+        return self.assignment.is_settled and self.assignment.generation == self.generation
+
     def _next_end(self, ends: Offsets) -> Offsets | None:
         """Where the batch ends that is due now; None while none is."""
         allowed = self.limits.allowed(waiting(self.client, self._position, ends))
@@ -126,6 +134,8 @@ class FlowRun:
         An end before the position means that the source has lost events which were read.
         """
         if set(ends) - set(self._position) or self.client.marks() != self._marks:
+            return True
+        if self.assignment.generation != self.generation:
             return True
         return self.until is None and any(ends.get(name, at) < at for name, at in self._position.items())
 
@@ -149,11 +159,11 @@ class FlowRun:
     def _acknowledge(self) -> None:
         """Tell the source what every table of the file has, whichever flow feeds it."""
         if positions := self.assignment.committed(self.committer.committed()):
-            self.client.acknowledge(positions)
+            self.assignment.acknowledge(self.client, positions)
 
     def _tell(self, seen: Offsets, ends: Offsets) -> None:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""
-        self.watch(SourceSeen(self.plan.source_name, seen, self.client.rows_between))
+        self.watch(SourceSeen(self.plan.source_name, seen, self.client.rows_between, self.client.outstanding))
         if not self._calm and (not self.after_failure or not waiting(self.client, self._position, ends)):
             self._calm = True
             self.assignment.trouble("")
@@ -171,11 +181,20 @@ class FlowRun:
                 return
             self._shuffle(frame, manifests)
             passing("files_written")
-            self._outcome = self.committer.commit(self._planned, manifests, self.client.confirm)
+            self._outcome = self.committer.commit(self._planned, manifests, self._confirm)
             passing("batch_committed")
         except BaseException as error:
             self._failure = error
         self._done.set()
+
+    def _confirm(self) -> None:
+        """Raise unless what was read may be committed: by the source, and by who is to read it."""
+        self.client.confirm()
+        if self.assignment.generation != self.generation:
+            raise Reassigned(
+                f"source {self.plan.source_name}: its partitions were assigned anew while a batch was read; "
+                "reading continues from the tables"
+            )
 
     @property
     def position(self) -> Offsets:
@@ -227,6 +246,9 @@ class FlowRun:
         outcome, planned, self._planned = self._outcome, self._planned, []
         if outcome.overfull:
             self.limits.learn(*outcome.overfull)
+            # `learn` doubles; a source that knows sizes only roughly would plan the same batch for ever.
+            self.limits.shrink()
+            self.limits.shrink()
             self.busy = False
             return outcome
         outcome.start, self._position = self._position, dict(end)
@@ -241,6 +263,7 @@ class FlowRun:
             self.assignment.batches += 1
             self.busy, self._calm = False, True
             self.assignment.trouble("")
+        self.client.note(outcome.parts)
         self._acknowledge()
         self.limits.learn(sum(outcome.read.values()), outcome.size)
         return outcome

@@ -26,6 +26,7 @@ from lakefeed.engine.spark.here import TasksHere
 from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.events import Offsets, Split
+from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 
@@ -86,6 +87,9 @@ class InlineFlow(Flow):
     def cores(self) -> int:
         """One task at a time."""
         return 1
+
+    def _spread(self, opened: list[TableProgress]) -> None:
+        """There is no Spark that has more cores."""
 
     def _new_flow(self, assignment: Assignment) -> Flow:
         here: Any = self._spark

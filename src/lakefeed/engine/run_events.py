@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lakefeed.events import Offsets, Outstanding
 from lakefeed.sources import dense
 
 _log = logging.getLogger("lakefeed")
@@ -38,6 +39,16 @@ class SourceSeen:
     ends: Mapping[str, int]
     rows_between: RowsBetween = dense.rows_between
     """How many events wait in each partition between positions and ends: only the source knows."""
+    outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
+    """The files and bytes that wait between them, of a source of files."""
+
+
+@dataclass(frozen=True)
+class SourceDescribed:
+    """A source can say in a line what it does now, such as where it listens."""
+
+    source: str
+    describe: Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -288,6 +299,7 @@ RunEvent = (
     Starting
     | Started
     | SourceSeen
+    | SourceDescribed
     | SourceTrouble
     | SourceStopped
     | BatchDone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
 import pyarrow as pa
 
@@ -16,9 +17,10 @@ from lakefeed.events import Offsets, lowest
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
-from lakefeed.handles.sharing import refuse_second_copy
+from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse_seek_ahead
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import SourceClient, StreamsClient, source_of, taken, taken_marks
+from lakefeed.sources.held import held_positions, ingest_transactions, own_positions
 from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
 from lakefeed.tables.table import LakeTable
 
@@ -55,15 +57,17 @@ class StartPositions:
                 failures[name] = error
         return found, failures
 
-    def begin(self, client: SourceClient, handle: TableHandle) -> Offsets:
-        """Where a table without a position begins.
+    def begin(self, client: SourceClient, handle: TableHandle, held: Offsets | None = None) -> Offsets:
+        """Where a table without a position begins, or the partitions that are not held begin.
 
         Asked once, as `latest` moves on while nothing is recorded yet; partitions that have come since are
         read from their beginning.
         """
         client = self._seen_by(handle, client)
         known = self._assignments.starts.get(handle.name)
-        self._assignments.starts[handle.name] = client.start() if known is None else client.check(known, {})
+        self._assignments.starts[handle.name] = (
+            client.start_beside(held or {}) if known is None else client.check(known, {})
+        )
         return self._assignments.starts[handle.name]
 
     def create(
@@ -83,6 +87,8 @@ class StartPositions:
         start = self._taken(handle, start)
         marks = taken_marks(source_of(self._tables.pipeline, source), handle.spec, marks)
         transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
+        last = {partition: at - 1 for partition, at in start.items()}
+        transactions |= ingest_transactions(self._tables.pipeline, source, handle.spec, last)
         transactions |= {mark_id(name, source, mark): number for mark, number in marks.items()}
         commit_info = {"pipeline": name, "source": source, "kind": "create"}
         table = handle.create(columns, transactions, commit_info, kept)
@@ -96,17 +102,15 @@ class StartPositions:
         if table is not None:
             self._reconcile_dead_letters(handle)
         transactions = dict(table.transactions) if table else {}
-        held = self._taken(handle, positions_of(transactions, name, source))
+        held = self._held(handle, transactions)
         is_new = not held
-        rows_from = (
-            client.check(held, marks_of(transactions, name, source)) if held else self.begin(client, handle)
-        )
+        rows_from = self._go_on_from(client, handle, held, transactions)
         beginning = handle.beginning() if table is None else None
         if beginning is not None:
             columns, kept = beginning
             table = self.create(handle, columns, rows_from, client.marks(), kept)
             transactions = dict(table.transactions)
-            held = self._taken(handle, positions_of(transactions, name, source))
+            held = self._held(handle, transactions)
             # Another instance may have been faster, and have begun elsewhere or come further.
             if held and held != rows_from:
                 rows_from = client.check(held, marks_of(transactions, name, source))
@@ -117,16 +121,45 @@ class StartPositions:
         if is_new and handle.name not in told and (text := told_of_new(handle.file, handle.name, pending)):
             told.add(handle.name)
             self._watch(TableChanged(handle.name, text))
+        assert handle.spec is not None
+        own = own_positions(self._tables.pipeline, source, handle.spec, transactions)
+        refuse_ingested(self._tables.pipeline, source, handle, rows_from, own)
+        names = ingest_transactions(self._tables.pipeline, source, handle.spec, dict.fromkeys(rows_from, 0))
+        moved = {p: (own.get(p, at), rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at}
         return TableProgress(
             handle,
             rows_from,
-            logged={p: at - 1 for p, at in held.items()},
+            logged={p: at - 1 for p, at in own.items()},
             dead_letters_logged={p: at - 1 for p, at in dead_letters.items()},
             pending=pending,
             marks=marks_of(transactions, name, source),
-            jumps={p: (at, rows_from[p]) for p, at in held.items() if rows_from.get(p, at) != at},
+            ingest={one: transactions[one] for one in names if one in transactions},
+            adopted={p: (at, held[p]) for p, at in own.items() if held[p] > at and p not in moved},
+            jumps=moved,
             shape=handle.shape,
         )
+
+    def _held(self, handle: TableHandle, transactions: Mapping[str, int]) -> Offsets:
+        assert handle.spec is not None
+        return held_positions(self._tables.pipeline, self._source, handle.spec, transactions)
+
+    def _go_on_from(
+        self, client: SourceClient, handle: TableHandle, held: Offsets, transactions: Mapping[str, int]
+    ) -> Offsets:
+        """Where a table goes on, or begins.
+
+        With `app_id`, partitions that no log knows begin at `start`, as kafka-delta-ingest has it: it writes
+        nothing of partitions that it has read nothing of.
+        """
+        assert handle.spec is not None
+        marks = marks_of(transactions, self._tables.pipeline.name, self._source)
+        if not held:
+            return self.begin(client, handle)
+        if handle.spec.app_id is None:
+            return client.check(held, marks)
+        own = own_positions(self._tables.pipeline, self._source, handle.spec, transactions)
+        refuse_seek_ahead(self._tables.pipeline, self._source, handle, held)
+        return client.check(held if own else {**self.begin(client, handle, held), **held}, marks)
 
     def _routed_progress(
         self, client: SourceClient, route: RoutedTables, dead_letters: Offsets
@@ -165,6 +198,7 @@ class StartPositions:
                 dead_letters_logged={},
                 pending={},
                 marks=marks_of(txns, name, source),
+                jumps=_moved(logged[each], passed.get(each, {})),
                 shape=handle.shape,
             )
             for each, (handle, txns) in held.items()
@@ -194,3 +228,34 @@ class StartPositions:
             if error.retryable:
                 raise
             _log.warning("%s", error)
+
+
+def _moved(held: Offsets, going_on: Offsets) -> dict[str, tuple[int, int]]:
+    """Where a source has lost events: the offset that was wanted, and the one from which it goes on."""
+    return {p: (at, going_on[p]) for p, at in held.items() if going_on.get(p, at) != at}
+
+
+def confirm_positions(tables: Tables, source: str) -> None:
+    """Raise DataLoss where a source has lost what a table needs next; it changes nothing.
+
+    A table that cannot be looked at is left to its flow, which tells why.
+    """
+    pipeline, spec = tables.pipeline, source_of(tables.pipeline, source)
+    with closing(spec.client(pipeline.name, source)) as client:
+        for name, table in pipeline.tables_of(source).items():
+            seen = StreamsClient(client, spec, table)
+            for transactions in _transactions(tables, name):
+                if held := held_positions(pipeline, source, table, transactions):
+                    seen.check(held, marks_of(transactions, pipeline.name, source))
+
+
+def _transactions(tables: Tables, name: str) -> list[dict[str, int]]:
+    """What the log of a table holds, or those of the tables of a route; nothing where it is not readable."""
+    try:
+        routed = name in tables.routes
+        handles = list(tables.routed_handles(name).values()) if routed else [tables.handles[name]]
+        found = [handle.look() for handle in handles]
+    except TableError as error:
+        _log.debug("%s", error)
+        return []
+    return [dict(table.transactions) for table in found if table]

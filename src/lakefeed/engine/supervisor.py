@@ -127,6 +127,8 @@ class Supervisor:
             with self._ended:
                 self._alive[flow.source] -= 1
                 self._ended.notify_all()
+            if not self._alive[flow.source]:
+                flow.assignment.assignments.leave()
 
     def wait_for(self, sources: Iterable[str], stop: threading.Event) -> None:
         """Wait until every flow of these sources has ended, well or not, or `stop` is set.

@@ -18,6 +18,7 @@ from lakefeed.files import WrittenFile
 from lakefeed.files.names import Serial, file_name
 from lakefeed.files.partitions import Values, directory, split_by_partition
 from lakefeed.files.statistics import FileStatistics, Leaf, indexed_leaves
+from lakefeed.files.uploads import Uploads
 from lakefeed.stores import local_folder, store_errors, store_path, sync
 
 _ROW_GROUP_ROWS = 1_000_000
@@ -96,6 +97,7 @@ class TableWriter:
         self._grown: set[Path] = set()
         """Directories that have got others inside."""
         self._closed: list[WrittenFile] = []
+        self._uploads = Uploads()
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows that have the table's schema."""
@@ -114,6 +116,8 @@ class TableWriter:
         self.flush()
         while self._open:
             self._close_file(next(iter(self._open)))
+        with store_errors(self._path):
+            self._uploads.wait()
         self._sync()
         return list(self._closed)
 
@@ -123,6 +127,8 @@ class TableWriter:
         for file in self._open.values():
             file.drop()
         self._open.clear()
+        with suppress(Exception):
+            self._uploads.wait()
         for path in self._made:
             with suppress(Exception):
                 self._store.delete_file(path)
@@ -189,7 +195,7 @@ class TableWriter:
         if file is None:
             return
         with store_errors(self._path):
-            stats = file.close()
+            stats = file.close(self._uploads if local_folder(self._store) is None else None)
         del self._open[values]
         named = dict(zip(self._target.partition_columns, values, strict=True))
         self._closed.append(WrittenFile(file.path, file.size, named, stats, file.rows))
@@ -256,11 +262,14 @@ class _OpenFile:
         large = self.size >= self._target.target_file_size * _FULL_ENOUGH
         return large or self.rows == self._target.max_rows_per_file
 
-    def close(self) -> str:
-        """Write the footer and return the statistics."""
+    def close(self, uploads: Uploads | None = None) -> str:
+        """Write the footer; the statistics. With `uploads`, the rest is sent beside what follows."""
         self._writer.close()
         self.size = self._sink.tell()
-        self._sink.close()
+        if uploads is None:
+            self._sink.close()
+        else:
+            uploads.add(self._sink.close)
         return self._statistics.to_json(self._writer.writer.metadata)
 
     def drop(self) -> None:

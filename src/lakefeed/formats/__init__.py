@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from lakefeed.formats.event import EventFormat as EventFormat
     from lakefeed.formats.int64 import Int64Format as Int64Format
     from lakefeed.formats.json.format import JsonFormat as JsonFormat
+    from lakefeed.formats.parquet import ParquetFormat as ParquetFormat
     from lakefeed.formats.protobuf.format import ProtobufFormat as ProtobufFormat
+    from lakefeed.formats.refusal import Misfits
     from lakefeed.formats.text import TextFormat as TextFormat
 
 DEFAULT_MAX_PAYLOAD = 64 * 1024**2
@@ -75,6 +77,10 @@ class Rules:
     """Fields of the payload itself that get another name in the table, and so may have any."""
     changes: bool = False
     """Whether the table applies changes: of a change event, it takes the row that the event is about."""
+    transforms: tuple[tuple[str, str], ...] = ()
+    """Fields that are set in each event before it is decoded, and the expressions for them."""
+    coerces: bool = False
+    """Whether values that do not fit are made to fit as kafka-delta-ingest does, where it does."""
 
 
 DEFAULT_RULES = Rules()
@@ -141,6 +147,24 @@ class Format(Connector):
     @abstractmethod
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """What `decoder` returns for payloads that are not compressed; this is what a format implements."""
+
+    has_objects: ClassVar[bool] = False
+    """Whether a payload is an object in which fields can be set, so that `transform` and `coerce` work."""
+
+    def objects(self, payloads: Sequence[bytes | None]) -> tuple[list[bytes | None], Misfits]:
+        """Each payload as the text of a JSON object, and those that are none, by their place."""
+        misfits: Misfits = {}
+        if self.decompress is not None:
+            from lakefeed.formats.compression import decompressed
+
+            limit = self.max_payload or DEFAULT_MAX_PAYLOAD
+            payloads, misfits = decompressed(payloads, self.decompress, limit)
+        texts, broken = self.plain_objects(payloads)
+        return texts, {**broken, **misfits}
+
+    def plain_objects(self, payloads: Sequence[bytes | None]) -> tuple[list[bytes | None], Misfits]:
+        """What `objects` returns for payloads that are not compressed, of a format that `has_objects`."""
+        raise NotImplementedError
 
 
 def __getattr__(name: str) -> Any:

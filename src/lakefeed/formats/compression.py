@@ -32,7 +32,7 @@ class DecompressingDecoder(Decoder):
 
     def __init__(self, plain: Decoder, kind: Literal["gzip", "zstd"], limit: int) -> None:
         self._plain = plain
-        self._decompress = {"gzip": gunzip, "zstd": unzstd}[kind]
+        self._decompress = _KINDS[kind]
         self._limit = limit
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
@@ -61,6 +61,23 @@ class DecompressingDecoder(Decoder):
                 yield indexes, texts
                 indexes, texts, size = [], [], 0
         yield indexes, texts
+
+
+def decompressed(
+    payloads: Sequence[bytes | None], kind: Literal["gzip", "zstd"], limit: int
+) -> tuple[list[bytes | None], Misfits]:
+    """The contents of payloads, and those that have none, by their place."""
+    decompress = _KINDS[kind]
+    texts: list[bytes | None] = []
+    refused: Misfits = {}
+    for index, payload in enumerate(payloads):
+        text = None
+        try:
+            text = None if payload is None else decompress(payload, limit)
+        except Misfit as misfit:
+            refused[index] = misfit
+        texts.append(text)
+    return texts, refused
 
 
 def gunzip(payload: bytes, limit: int) -> bytes:
@@ -151,3 +168,6 @@ def _too_large(limit: int) -> Misfit:
         "too_large",
         f"more than {format_size(limit)} when decompressed; set `max_payload` higher if that is meant",
     )
+
+
+_KINDS = {"gzip": gunzip, "zstd": unzstd}

@@ -30,6 +30,7 @@ _DECODE = {
     "bad_csv": "a quote in the record is not closed, or text follows a closing quote",
     "many_records": "the payload has more than one record",
     "bad_avro": "the payload is not a record of its schema, is truncated, or has more bytes after the record",
+    "bad_transform": "a `transform` of the table cannot be applied to the event",
     "bad_fields": "the record has more or fewer fields than `columns`",
 }
 _SCHEMA = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lakefeed.handles.handle import TableHandle
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.positions import named_partition
 from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.text import counted
@@ -13,10 +16,15 @@ _DEAR = 20
 """Rows that were written again for each change."""
 _MOST = 0.5
 """The share of a table that counts as most of it."""
+_GATHERED = 10.0
+"""Seconds for which changes are gathered where each batch writes most of the table again."""
 
 
-def change_warnings(handle: TableHandle, table: LakeTable | None) -> list[str]:
-    """What to say of a table with `mode: upsert` or `history`; nothing of others."""
+def change_warnings(handle: TableHandle, table: LakeTable | None, interval: float) -> list[str]:
+    """What to say of a table with `mode: upsert` or `history`; nothing of others.
+
+    `interval` are the seconds after which its batches end.
+    """
     spec = handle.spec
     if spec is None or spec.mode not in ("upsert", "history"):
         return []
@@ -27,23 +35,30 @@ def change_warnings(handle: TableHandle, table: LakeTable | None) -> list[str]:
             "without `sequence_by` the position decides which change is newer, which is right only while all "
             "changes of a key are in one partition; name a column that grows with each change"
         )
-    if table is not None and spec.updates != "merge_on_read" and (cost := _cost(table)):
-        found.append(cost)
+    if table is not None and spec.updates != "merge_on_read":
+        found += _costs(table, interval)
     return found
 
 
-def _cost(table: LakeTable) -> str:
-    """What the last commits have written again, where that was most of the table each time."""
+def _costs(table: LakeTable, interval: float) -> Iterator[str]:
+    """What the last commits have written again, where that was much for what they changed."""
     log = table.log()
-    told = [commit_info_of(entry.info) for entry in log.entries(log.newest - _ENTRIES + 1)]
-    dear = [
-        info for info in told if info.get("copied") and info["copied"] > _MOST * max(1, info.get("rows", 0))
-    ]
-    copied, applied = (sum(info.get(name, 0) for info in dear) for name in ("copied", "applied"))
-    if len(dear) < 2 or copied < _DEAR * max(1, applied):
-        return ""
-    return (
-        f"the last {counted(len(dear), 'commit')} with changes wrote {copied:,} rows again for {applied:,} "
-        "changes; `updates: merge_on_read` writes the changes alone, and a `flush.interval` of 10s or more "
-        "gathers them"
+    told = [commit_info_of(entry.info) for entry in log.entries(max(0, log.newest - _ENTRIES + 1))]
+    # A batch of new keys alone writes nothing again.
+    told = [info for info in told if info.get("applied") and info.get("rewritten")]
+    if len(told) < 2:
+        return
+    copied, applied = (sum(info.get(name, 0) for info in told) for name in ("copied", "applied"))
+    if copied < _DEAR * applied:
+        return
+    yield (
+        f"the last {counted(len(told), 'commit')} that changed rows wrote {copied:,} others again for "
+        f"{applied:,} changes; `updates: merge_on_read` writes the changes alone"
     )
+    rows = sum(file.rows or 0 for file in data_files(table))
+    most = [info for info in told if info.get("copied", 0) > _MOST * rows]
+    if interval < _GATHERED and len(most) > len(told) / 2:
+        yield (
+            f"{len(most)} of the last {counted(len(told), 'commit')} that changed rows wrote most of the "
+            "table again; a `flush.interval` of 10s or more gathers changes; many cost hardly more than few"
+        )

@@ -10,10 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakefeed.columns.change_columns import ChangeColumns
 from lakefeed.columns.column_types import stored, type_text
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
 from lakefeed.files.parquet import FileTarget, staged_target
+from lakefeed.formats import Format
+from lakefeed.formats.key import KeyNames
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.shaping import CONDITIONS, Shaping
 from lakefeed.handles.table_columns import TableColumns
@@ -22,10 +25,10 @@ from lakefeed.pipeline.options.changes import KEYED, column_problems
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
 from lakefeed.pipeline.options.sort_by import check_order
-from lakefeed.pipeline.pipeline import Table
+from lakefeed.pipeline.pipeline import DeadLetters, Table
 from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.changes import ChangePlan
-from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.rows.envelope import json_names
 from lakefeed.rows.user_code import UserFunction
 from lakefeed.stores import open_store
 from lakefeed.tables.allow_vectors import allow_vectors
@@ -56,10 +59,12 @@ class TableHandle(TableColumns):
         key: Key = (),
         functions: UserFunctions | None = None,
         shaping: Shaping | None = None,
-        envelopes: bool = False,
+        envelopes: ChangeColumns | None = None,
+        key_formats: tuple[Format, ...] = (),
+        letters: DeadLetters | None = None,
     ) -> None:
         self._functions = functions
-        self._envelopes = envelopes
+        self._envelopes, self._key_formats = envelopes, key_formats
         self.id = TableId(name, key)
         self.name = str(self.id)
         self.mode = modes(self.target) if modes else AppendMode()
@@ -68,7 +73,7 @@ class TableHandle(TableColumns):
         self.sync = sync
         self.path = path
         self.storage = dict(storage)
-        super().__init__(spec, shaping)
+        super().__init__(spec, shaping, letters)
         self.upkeep = upkeep
         self.lock = threading.RLock()
         self.store = open_store(path, self.storage)
@@ -259,6 +264,10 @@ class TableHandle(TableColumns):
             required=pa.schema(required) if self.spec.mode != "deduplicate" else None,
             partition_keys=tuple(name for name in self.spec.keys if name in names),
             envelopes=self._envelopes,
+            # A change event of a database tells when it deleted, which a tombstone behind it does not.
+            tombstones=bool(self._key_formats) and (self.spec.mode == "upsert" or not self._envelopes),
+            undated=self.spec.mode == "upsert",
+            key_names=KeyNames(self._key_formats) if self._key_formats else json_names,
             **{option: self.shaping.condition(option, read) for option in CONDITIONS if self.shaping},
         )
 
@@ -289,7 +298,10 @@ class TableHandle(TableColumns):
     def changes(self, table: LakeTable) -> list[pa.Field]:
         """Columns that the table lacks by the pipeline file. Raises TableError where the two do not fit."""
         if self.spec is None:
-            if table.partition_columns or self._missing(table, DEAD_LETTER_SCHEMA):
+            lacking = self._missing(table, self.letters_schema)
+            if self.is_ingest_form:
+                return lacking
+            if table.partition_columns or lacking:
                 raise TableError(
                     f"{self.path} is not a table of dead letters.\nChoose another path for `dead_letters`."
                 )
@@ -341,7 +353,8 @@ class TableHandle(TableColumns):
     def _conform(self, table: LakeTable, pipeline: str) -> None:
         commit_info = {"pipeline": pipeline, "kind": "alter"}
         if self.changes(table):
-            self._add_missing(table, self._comparable(table, self._wanted()), commit_info)
+            wanted = self._wanted() if self.spec else self.letters_schema
+            self._add_missing(table, self._comparable(table, wanted), commit_info)
         if self.spec and self.spec.updates == "merge_on_read":
             allow_vectors(table, commit_info)
         kept = self.shaping.kept(self.events()) if self.shaping else {}

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from lakefeed.columns.change_columns import CHANGE_FEED, DEBEZIUM, POSTGRES, ChangeColumns
 from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.pipeline import Table
+from lakefeed.tables.log.change_feed import TIMESTAMP, TYPE, VERSION
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.write.append import AppendMode
 from lakefeed.tables.write.deduplicate import DedupeRules, DeduplicateMode
@@ -22,21 +24,32 @@ from lakefeed.tables.write.replace import ReplaceMode
 from lakefeed.tables.write.upsert import UpsertMode
 
 _TOMBSTONES = 2 * 24 * 3600.0
-ENVELOPE = {"__op": "string", "__sequence": "string"}
-"""Columns that a table of change events has besides those that it declares."""
+_RENAMED = {TYPE: "__op", VERSION: "__sequence", TIMESTAMP: "__timestamp"}
+"""No table with these columns could have a change feed of its own: the names are the protocol's."""
 
 
-def with_envelopes(spec: Table) -> Table:
+def with_envelopes(spec: Table, brought: ChangeColumns) -> Table:
     """What the file would say of a table whose events bring the sequence of their changes."""
     columns = spec.columns
     if columns is not None:
-        columns = {**ENVELOPE, **columns}
-    return spec.model_copy(update={"sequence_by": spec.sequence_by or ("__sequence",), "columns": columns})
+        columns = {**brought.types, **columns}
+    return spec.model_copy(update={"sequence_by": spec.sequence_by or brought.sequence, "columns": columns})
+
+
+def with_feed(spec: Table, keys: tuple[str, ...]) -> Table:
+    """The same where a change feed does; `keys` are those of the table that has it, if they are known."""
+    found = with_envelopes(spec, CHANGE_FEED)
+    renamed = {"rename": {**_RENAMED, **spec.rename}, "drop": (*spec.drop, *CHANGE_FEED.types)}
+    return found.model_copy(update={"keys": spec.keys or keys, **renamed})
 
 
 def key_rules(spec: Table) -> KeyRules:
     """What tells the rows of a table apart."""
-    return KeyRules(spec.keys, spec.sequence_by, spec.ignore_nulls)
+    return KeyRules(spec.keys, spec.sequence_by, spec.ignore_nulls, _from_feed(spec))
+
+
+def _from_feed(spec: Table) -> bool:
+    return spec.rename.get(VERSION) == _RENAMED[VERSION]
 
 
 def history_rules(spec: Table) -> HistoryRules:
@@ -47,14 +60,15 @@ def history_rules(spec: Table) -> HistoryRules:
         *spec.track_except,
         *spec.metadata_columns.schema.names,
         *derived,
-        *ENVELOPE,
-        "__deleted",
-        "__ts_ms",
+        *DEBEZIUM.names,
+        *CHANGE_FEED.names,
+        *POSTGRES.names,
     )
     return HistoryRules(
         spec.keys,
         spec.sequence_by,
         spec.ignore_nulls,
+        _from_feed(spec),
         spec.valid_from or "valid_from",
         spec.valid_to or "valid_to",
         spec.is_current,

@@ -42,6 +42,10 @@ class TableProgress:
     dead_letters_logged: dict[str, int]
     pending: dict[str, frozenset[Stamp]]
     marks: dict[str, int]
+    ingest: dict[str, int] = field(default_factory=dict)
+    """With `app_id`: what the log holds under the names of kafka-delta-ingest."""
+    adopted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Where kafka-delta-ingest has come further: Lakefeed's own position, and the one to go on from."""
     jumps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Where the source has lost events: the offset that was wanted, and the one from which it went on."""
     open: dict[str, Span] = field(default_factory=dict)
@@ -70,7 +74,11 @@ class TableProgress:
     @property
     def recorded(self) -> Offsets:
         """The next offsets as the log holds them; where it has none, those that the table began with."""
-        return {p: max(at, self.logged.get(p, -1) + 1) for p, at in self.rows_from.items()}
+        # After a jump the log holds a number of events that are not there any more, until the first commit.
+        return {
+            p: at if p in self.jumps else max(at, self.logged.get(p, -1) + 1)
+            for p, at in self.rows_from.items()
+        }
 
     @property
     def read(self) -> int:
@@ -82,7 +90,23 @@ class TableProgress:
         """Events since the last commit that the table leaves out on purpose."""
         return sum(span.filtered for span in self.open.values())
 
-    def left_out(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
+        """What commit info says of what was read: ranges, what lies between them, and what became no row."""
+        ranges = {
+            name: [span.start, span.end, span.read, span.dead_letters] for name, span in self.open.items()
+        }
+        between = {"lost": self.jumps, "adopted": self.adopted}
+        moved = {key: {p: jump for p, jump in jumps.items() if p in ranges} for key, jumps in between.items()}
+        # Events of the range that are not in a table of a route are in others of it.
+        routed = {"routed": True} if self.is_routed else {}
+        return {
+            "ranges": ranges,
+            **routed,
+            **{key: jumps for key, jumps in moved.items() if jumps},
+            **self._left_out(),
+        }
+
+    def _left_out(self) -> dict[str, Any]:
         """What commit info says of events that are neither rows nor dead letters, and of `expect`."""
         skipped = {name: span.skipped for name, span in self.open.items() if span.skipped}
         filtered = {name: span.filtered for name, span in self.open.items() if span.filtered}
@@ -102,6 +126,9 @@ class TableProgress:
 
     def rest(self, *, idle: bool) -> None:
         """Take note of a commit, with rows or without."""
+        for partition in self.open:
+            self.jumps.pop(partition, None)
+            self.adopted.pop(partition, None)
         self.open.clear()
         self.refused = self.taken = 0
         self.expectations = {}

@@ -13,21 +13,36 @@ from lakefeed.handles.shaping import CONDITIONS, Shaping, as_declared, merged
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.metadata import MetadataColumns
 from lakefeed.pipeline.options.partition_by import PartitionField
+from lakefeed.pipeline.pipeline import DeadLetters
 from lakefeed.pipeline.table import Table
-from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.rows.dead_letter import dead_letter_schema
 from lakefeed.tables.shape import Shape
 
 
 class TableColumns:
     """What the file says about the columns of a table, given what the table is by now."""
 
-    def __init__(self, spec: Table | None, shaping: Shaping | None) -> None:
+    def __init__(
+        self, spec: Table | None, shaping: Shaping | None, letters: DeadLetters | None = None
+    ) -> None:
         self.spec = spec
+        self._letters = letters
         self.shaping = shaping or (Shaping(spec) if spec else None)
         """What the table makes of its events; None for the table of dead letters."""
         self.events_of_route: pa.Schema | None = None
         """In a table of a route: the columns that are decoded for all of them."""
         self._learned = pa.schema([])
+
+    @property
+    def is_ingest_form(self) -> bool:
+        """Whether it is a table of dead letters with the columns of kafka-delta-ingest."""
+        return self._letters is not None and self._letters.form != "lakefeed"
+
+    @property
+    def letters_schema(self) -> pa.Schema:
+        """The columns of a table of dead letters."""
+        further = [name for name in (self._letters.transform if self._letters else ()) if "." not in name]
+        return dead_letter_schema(ingest=self.is_ingest_form, further=further)
 
     @property
     def shape(self) -> Shape | None:
@@ -62,6 +77,8 @@ class TableColumns:
             changes=self.spec.takes_envelopes,
             taken=frozenset(name.lower() for name in {*made, *filled}),
             renamed=frozenset(rename),
+            transforms=tuple(self.spec.transform.items()),
+            coerces=self.spec.coerce is not None,
         )
 
     @property
@@ -162,7 +179,7 @@ class TableColumns:
     def table_schema(self, columns: pa.Schema) -> pa.Schema:
         """What the table has when it gets these declared columns: further columns are made."""
         if self.spec is None:
-            return DEAD_LETTER_SCHEMA
+            return self.letters_schema
         made = [
             pa.field(field.name, field.arrow_type(stored(columns).field(field.column).type))
             for field in self.spec.partition_fields

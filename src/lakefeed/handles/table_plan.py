@@ -17,8 +17,11 @@ from lakefeed.rows.changes import ChangePlan
 from lakefeed.rows.user_code import UserFunction
 from lakefeed.sql.projection import Projection
 
-Stamp = tuple[int, int | None]
-"""An offset and the timestamp of its event in microseconds: a topic made anew has the same offsets again."""
+Stamp = tuple[int, int | None, int]
+"""An offset, the timestamp of its event in microseconds and the number that its origin has.
+
+A topic made anew has the same offsets again, and changes of one transaction have one offset.
+"""
 
 
 @dataclass(frozen=True, order=True)

@@ -9,17 +9,20 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.change_columns import CHANGE_FEED, DEBEZIUM, ChangeColumns
 from lakefeed.events import Offsets
+from lakefeed.formats import Format
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.handle import TableHandle
-from lakefeed.handles.modes import mode_of, with_envelopes
+from lakefeed.handles.modes import mode_of, with_envelopes, with_feed
 from lakefeed.handles.shaping import Analyze, Shaping, located, nobody
 from lakefeed.handles.table_plan import Stamp, TableId
 from lakefeed.pipeline.options.route import Key, Route
 from lakefeed.pipeline.pipeline import Pipeline, Table
-from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.rows.dead_letter import stored_name
 from lakefeed.sources import source_of
 from lakefeed.tables.data_files import data_files, read_rows
+from lakefeed.tables.log.change_feed import FEED
 from lakefeed.tables.rewrite.conditions import quoted
 from lakefeed.tables.routes import keys_in
 from lakefeed.tables.table import LakeTable
@@ -46,17 +49,7 @@ class Tables:
             if not table.route
         }
         self.routes = {
-            name: TableHandle(
-                name,
-                table.routed.base,
-                pipeline.storage_for(name),
-                table,
-                None,
-                functions=self.functions,
-                shaping=self._shaping(name, table),
-            )
-            for name, table in pipeline.tables.items()
-            if table.routed
+            name: self._front(name, table) for name, table in pipeline.tables.items() if table.routed
         }
         """What stands for all tables of a route; there is no table at its path."""
         self.dead_letters = TableHandle(
@@ -66,6 +59,7 @@ class Tables:
             None,
             pipeline.dead_letters_upkeep,
             sync=pipeline.sync,
+            letters=pipeline.dead_letters,
         )
 
     def find_routed(self) -> None:
@@ -86,10 +80,9 @@ class Tables:
     def _handle(self, table: str, path: str, spec: Table, key: Key = ()) -> TableHandle:
         pipeline = self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
-        brought = [pipeline.sources[name].brings_changes for name in spec.from_ if name in pipeline.sources]
-        envelopes = spec.takes_envelopes and bool(brought) and all(brought)
-        if envelopes:
-            spec = with_envelopes(spec)
+        spec, envelopes = self._with_envelopes(table, spec)
+        if pipeline.tells_changes(table):
+            spec = spec.model_copy(update={"properties": {**spec.properties, FEED: "true"}})
         return TableHandle(
             table,
             path,
@@ -102,8 +95,44 @@ class Tables:
             key=key,
             functions=self.functions,
             envelopes=envelopes,
+            key_formats=self._key_formats(spec),
             shaping=self._shaping(table, spec),
         )
+
+    def _front(self, table: str, spec: Table) -> TableHandle:
+        """What stands for all tables of a route: their events are taken as those of one table are."""
+        assert spec.routed is not None
+        base, storage = spec.routed.base, self.pipeline.storage_for(table)
+        spec, envelopes = self._with_envelopes(table, spec)
+        shaping = self._shaping(table, spec)
+        return TableHandle(
+            table,
+            base,
+            storage,
+            spec,
+            functions=self.functions,
+            envelopes=envelopes,
+            key_formats=self._key_formats(spec),
+            shaping=shaping,
+        )
+
+    def _with_envelopes(self, table: str, spec: Table) -> tuple[Table, ChangeColumns | None]:
+        """The table as it is where its events say what they do, and by which columns they do."""
+        inputs = [self.pipeline.inputs[name] for name in spec.from_]
+        if not (spec.takes_envelopes and inputs and all(one.brings_changes for one in inputs)):
+            return spec, None
+        if inputs[0].is_change_feed:
+            return with_feed(spec, self.pipeline.keys_of_feeders(table)), CHANGE_FEED
+        columns = inputs[0].change_columns or DEBEZIUM
+        return with_envelopes(spec, columns), columns
+
+    def _key_formats(self, spec: Table) -> tuple[Format, ...]:
+        """How the keys of events are read that delete by them; deduplicate knows no deletions."""
+        if spec.mode not in ("upsert", "history"):
+            return ()
+        sources = self.pipeline.sources
+        found = [sources[name].key_format for name in spec.from_ if name in sources]
+        return tuple(one for one in found if isinstance(one, Format))
 
     def _shaping(self, table: str, spec: Table) -> Shaping:
         return Shaping(spec, self._analyze, partial(located, self.pipeline, table))
@@ -125,7 +154,7 @@ class Tables:
         with self.dead_letters.lock:
             found = self.dead_letters.open(self.pipeline.name)
             commit_info = {"pipeline": self.pipeline.name, "kind": "create"}
-            return found or self.dead_letters.create(DEAD_LETTER_SCHEMA, {}, commit_info)
+            return found or self.dead_letters.create(self.dead_letters.letters_schema, {}, commit_info)
 
     def end_runs(self, names: Iterable[str]) -> None:
         """Tell tables that each run replaces that this one is over: the next one starts anew."""
@@ -139,8 +168,9 @@ class Tables:
         """The events from `start` on that are dead letters of a table, by partition."""
         partition_of = source_of(self.pipeline, source).partition_of
         of = {"pipeline": self.pipeline.name, "source": source, "table": table}
-        names = (*of, "topic", "partition", "offset", "timestamp")
-        schema = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in names])
+        moment = stored_name("timestamp", ingest=self.pipeline.dead_letters.form != "lakefeed")
+        names = (*of, "topic", "partition", "offset", moment)
+        schema = pa.schema([self.dead_letters.letters_schema.field(name) for name in names])
         letters = self.dead_letters.table
         found: dict[str, set[Stamp]] = {partition: set() for partition in start}
         first = min(start.values())
@@ -150,10 +180,10 @@ class Tables:
                 wanted = pc.and_(wanted, pc.equal(batch.column(name), value))
             rows = batch.filter(wanted)
             # As a number: a timestamp may lie beyond what Python can count.
-            moments = rows.column("timestamp").cast(pa.int64()).to_pylist()
+            moments = rows.column(moment).cast(pa.int64()).to_pylist()
             streams, numbers, offsets = (rows.column(name).to_pylist() for name in names[3:6])
-            for topic, number, offset, moment in zip(streams, numbers, offsets, moments, strict=True):
+            for topic, number, offset, stamp in zip(streams, numbers, offsets, moments, strict=True):
                 partition = partition_of(topic, number)
                 if partition in start and offset >= start[partition]:
-                    found[partition].add((offset, moment))
+                    found[partition].add((offset, stamp, number))
         return {partition: frozenset(stamps) for partition, stamps in found.items()}

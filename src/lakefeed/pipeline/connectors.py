@@ -16,14 +16,19 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from lakefeed.columns.change_columns import ChangeColumns
 from lakefeed.pipeline.section import Section
 from lakefeed.text import did_you_mean, one_of, shown, suggestion
 
 _ROOMS = {
     "source": {
         "kafka": "lakefeed.sources.kafka.source:KafkaSource",
+        "files": "lakefeed.sources.files.source:FilesSource",
         "delta": "lakefeed.sources.delta.source:DeltaSource",
+        "http": "lakefeed.sources.http.source:HttpSource",
+        "postgres": "lakefeed.sources.postgres.source:PostgresSource",
         "generate": "lakefeed.sources.generate.source:GenerateSource",
+        "spark": "lakefeed.sources.spark.source:SparkSource",
     },
     "format": {
         "json": "lakefeed.formats.json.format:JsonFormat",
@@ -31,6 +36,7 @@ _ROOMS = {
         "protobuf": "lakefeed.formats.protobuf.format:ProtobufFormat",
         "debezium": "lakefeed.formats.debezium.format:DebeziumFormat",
         "csv": "lakefeed.formats.csv.format:CsvFormat",
+        "parquet": "lakefeed.formats.parquet:ParquetFormat",
         "text": "lakefeed.formats.text:TextFormat",
         "int64": "lakefeed.formats.int64:Int64Format",
         "bytes": "lakefeed.formats.bytes:BytesFormat",
@@ -47,6 +53,8 @@ class Connector(Section):
     """
 
     room: ClassVar[str]
+    of_files: ClassVar[bool] = False
+    """Whether it is a format of files only, and not of payloads."""
     type: str
 
     def known_streams(self) -> tuple[str, ...] | None:
@@ -54,8 +62,40 @@ class Connector(Section):
         return None
 
     @property
+    def change_columns(self) -> ChangeColumns | None:
+        """By which columns events say what they do; None where they are no changes of rows."""
+        return None
+
+    @property
     def brings_changes(self) -> bool:
         """Whether events are changes of rows, with a key and an order of their own."""
+        return self.change_columns is not None
+
+    @property
+    def key_format(self) -> Connector | None:
+        """How the keys of events are read, where one without a payload deletes; None where it does not."""
+        return None
+
+    @property
+    def is_change_feed(self) -> bool:
+        """Whether the changes are those of a Delta table's change data feed."""
+        return False
+
+    @property
+    def shares_partitions(self) -> bool:
+        """Whether several processes read a source together, each some of its partitions."""
+        return False
+
+    def keeps_events_at(self) -> str | None:
+        """Where a source keeps events that it has answered for, until tables have them; None if nowhere."""
+        return None
+
+    def reads_folder(self) -> str | None:
+        """The folder whose files a source reads; None where it reads none."""
+        return None
+
+    def takes_away(self) -> bool:
+        """Whether a source removes files that it has read."""
         return False
 
     def reads_table(self) -> str | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import re
+import socket
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from lakefeed.errors import UsageError
 from lakefeed.pipeline.section import Section
 from lakefeed.text import shown
 
@@ -28,6 +31,28 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def bound_socket(listen: str, key: str, backlog: int = 128) -> socket.socket:
+    """A socket that listens on an address; UsageError, which names the key of the file, if it cannot."""
+    host, port = split_address(listen)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(backlog)
+        return found
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(
+                f"{key}: another program listens on {listen} already.\n"
+                f"Stop it, or choose another address: --set {key}.listen=127.0.0.1:0 takes a free port."
+            ) from error
+        raise UsageError(
+            f"{key}: cannot listen on {listen}: {error.strerror or error}.\n"
+            f"Set `{key}.listen` to an address of this machine, such as 127.0.0.1:8088."
+        ) from error
 
 
 def _checked(text: str) -> str:

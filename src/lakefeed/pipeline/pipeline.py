@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
@@ -20,9 +20,12 @@ from lakefeed.pipeline.http import Http, Ready
 from lakefeed.pipeline.loading.checks import consistency_problems, dotted
 from lakefeed.pipeline.loading.graph import Graph, feeding_tables
 from lakefeed.pipeline.loading.outline import Outline
+from lakefeed.pipeline.options.changes import CHANGING
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import LocalPath, Location, sibling
 from lakefeed.pipeline.options.query import in_order, relations, table_of
+from lakefeed.pipeline.options.statsd import Statsd
+from lakefeed.pipeline.options.transform import Transforms
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.pipeline.test_file import Case
@@ -42,6 +45,19 @@ ended already."""
 
 class DeadLetters(Section):
     """The table for records that could not become rows."""
+
+    form: Literal["lakefeed", "kafka-delta-ingest"] = Field(
+        default="lakefeed",
+        description="With `kafka-delta-ingest`, the table also has its columns `base64_bytes`, "
+        "`json_string`, `error` and `timestamp` (when the letter was written; the time of the event is in "
+        "`event_timestamp`), and may be partitioned.",
+    )
+    transform: Transforms = Field(
+        default_factory=dict,
+        description="With `form: kafka-delta-ingest`: further columns, as expressions over these four, with "
+        "`timestamp` in microseconds.",
+        examples=[{"date": "substr(epoch_micros_to_iso8601(timestamp), `0`, `10`)"}],
+    )
 
     path: Location | None = Field(
         default=None,
@@ -64,6 +80,12 @@ class DeadLetters(Section):
         "letters never stop a table.",
         examples=["50%"],
     )
+
+    @model_validator(mode="after")
+    def _transform_has_an_effect(self) -> Self:
+        if self.transform and self.form == "lakefeed":
+            raise ValueError("transform has an effect only with `form: kafka-delta-ingest`; add that")
+        return self
 
 
 class Spark(Section):
@@ -124,6 +146,11 @@ class Pipeline(Section):
         description="Serves the status page, `/metrics`, `/healthz`, `/readyz` and `/api/status` while the "
         "pipeline runs. Left out: no port is opened.",
         examples=[{"listen": "127.0.0.1:8088"}],
+    )
+    statsd: Statsd | None = Field(
+        default=None,
+        description="Sends metrics to a statsd server while the pipeline runs, under the names of "
+        "kafka-delta-ingest. Left out: nothing is sent.",
     )
     ready: Ready = Field(default=Ready(), description="When `/readyz` returns 503.")
     upkeep: UpkeepField = Field(
@@ -275,8 +302,32 @@ class Pipeline(Section):
         # By name: sources are above this room.
         model = import_module("lakefeed.sources.delta.source").TableSource
         followed = self.flush.model_copy(update={"interval": min(self.flush.interval, _FOLLOWED_WITHIN)})
-        made: Connector = model(path=self.tables[name].path, storage=self.storage_for(name), flush=followed)
+        made: Connector = model(
+            path=self.tables[name].path,
+            storage=self.storage_for(name),
+            flush=followed,
+            change_feed=self.tables[name].mode in CHANGING,
+        )
         return made
+
+    def keys_of_feeders(self, table: str) -> tuple[str, ...]:
+        """What tells rows apart in the tables that a table is fed from; nothing where they differ."""
+        graph = self.graph
+        read = [graph.table_read_by(source) for source in self.tables[table].from_]
+        found = {() if name is None else self._keys_of(name) for name in read}
+        return found.pop() if len(found) == 1 else ()
+
+    def _keys_of(self, name: str) -> tuple[str, ...]:
+        spec = self.tables[name]
+        keys = spec.keys or (self.keys_of_feeders(name) if spec.takes_envelopes else ())
+        return (*keys, spec.valid_from or "valid_from") if keys and spec.mode == "history" else keys
+
+    def tells_changes(self, table: str) -> bool:
+        """Whether other tables of the file read the changes of a table."""
+        graph = self.graph
+        return any(
+            one.is_change_feed and graph.table_read_by(name) == table for name, one in self.inputs.items()
+        )
 
     @property
     def graph(self) -> Graph:

@@ -50,7 +50,11 @@ def is_secret_at(path: Path) -> bool:
         return False
     if in_option_map(path):
         return is_secret_key(keys[-1])
-    return bool(_ALWAYS_SECRET.search(keys[-1].lower()) or re.search(r"secret|token", keys[-1].lower()))
+    # Several tokens stand below `token`, by the names of those who have them.
+    named = keys[-2].lower() == "token" if len(keys) > 1 else False
+    return named or bool(
+        _ALWAYS_SECRET.search(keys[-1].lower()) or re.search(r"secret|token", keys[-1].lower())
+    )
 
 
 def mask_urls(text: str) -> str:

@@ -21,6 +21,7 @@ from lakefeed.pipeline.options.properties import Properties
 from lakefeed.pipeline.options.query import QueryText
 from lakefeed.pipeline.options.route import Route, RouteText
 from lakefeed.pipeline.options.shaping import Expect, FunctionName, Select, Sql
+from lakefeed.pipeline.options.transform import Transforms
 from lakefeed.pipeline.section import Section, Shorthand
 from lakefeed.pipeline.upkeep import UpkeepField
 from lakefeed.units import Duration, Size
@@ -74,8 +75,8 @@ class Table(Section):
 
     path: Location = Field(
         default="",
-        description="The path of the table: a local path, `file://` or `s3://`. Required, unless there is a "
-        "`route`.",
+        description="The path of the table: a local path, `file://`, `s3://`, `gs://`, `az://` or "
+        "`abfss://`. Required, unless there is a `route`.",
         examples=["s3://lake/clicks"],
     )
     route: RouteText | None = Field(
@@ -124,6 +125,13 @@ class Table(Section):
         "copy of the events. Without it such a pipeline is refused, because a renamed pipeline "
         "would write all events again.",
     )
+    app_id: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Also keeps positions as kafka-delta-ingest does, as `<app_id>-<partition>`, and goes on "
+        "from there if it has come further. For a table that takes one topic of one Kafka source.",
+        examples=["clickstream_ecomm"],
+    )
     mode: Mode = Field(
         default="append",
         description="`append` adds the rows of each batch. With `overwrite`, the first rows of each run "
@@ -169,8 +177,7 @@ class Table(Section):
         default=None,
         description="With `upsert` and `history`: `copy_on_write` writes files that hold a changed row "
         "again, and every engine reads them. `merge_on_read` marks the rows in deletion vectors, which costs "
-        "far less for scattered keys, needs readers of protocol 3, and is for tables on a disk. Left out: "
-        "`copy_on_write`.",
+        "far less for scattered keys, and needs readers of protocol 3. Left out: `copy_on_write`.",
     )
     track: ColumnNames | None = Field(
         default=None,
@@ -215,6 +222,19 @@ class Table(Section):
         description="What happens to events that do not fit the columns; a single word is the rule for new "
         "columns.",
         examples=[{"new_column": "rescue", "type_change": "rescue"}, "ignore"],
+    )
+    transform: Transforms = Field(
+        default_factory=dict,
+        description="Fields that are set in each event before it is decoded: `field: expression`, where a "
+        "dot in the field leads into an object. An expression is JMESPath over the event as it came, or one "
+        "of `kafka.topic`, `partition`, `offset`, `timestamp` and `timestamp_type`. For json and avro.",
+        examples=[{"date": "substr(event_time, `0`, `10`)", "meta.offset": "kafka.offset"}],
+    )
+    coerce: Literal["kafka-delta-ingest"] | None = Field(
+        default=None,
+        description="Makes values fit that would make an event a dead letter, by the rules of "
+        "`kafka-delta-ingest`: any value into a string column as JSON text, whole numbers into a timestamp "
+        "as microseconds since 1970. For json and avro. Left out: values must fit.",
     )
     drop: Annotated[tuple[str, ...], AfterValidator(_without_repeats)] = Field(
         default=(),

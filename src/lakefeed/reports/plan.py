@@ -19,7 +19,7 @@ from lakefeed.handles.change_advice import change_warnings
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
-from lakefeed.handles.sharing import refuse_second_copy
+from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse_seek_ahead
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
@@ -35,11 +35,13 @@ from lakefeed.reports.sample import (
 )
 from lakefeed.reports.shaped_sample import shaping_lines, way
 from lakefeed.reports.warnings import Warnings
-from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
+from lakefeed.sources import SourceClient, StreamsClient, source_of
+from lakefeed.sources.held import held_positions
+from lakefeed.stores import UNSAFE, is_unsafe
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
 from lakefeed.tables.log.vector import PROPERTY
-from lakefeed.tables.positions import marks_of, positions_of
+from lakefeed.tables.positions import marks_of
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
 from lakefeed.text import counted
@@ -105,6 +107,12 @@ class PlannedRun:
     """None where the source answers, else why it does not."""
 
 
+def _interval(pipeline: Pipeline, handle: TableHandle) -> float:
+    """After how many seconds batches of a table end, those of the source whose batches end first."""
+    sources = [name for name in (handle.spec.from_ if handle.spec else ()) if name in pipeline.inputs]
+    return min((pipeline.flush_for(name).interval for name in sources), default=pipeline.flush.interval)
+
+
 def plan_run(pipeline: Pipeline) -> PlannedRun:
     """Look at tables and sources, and return what a run would do."""
     tables = Tables(pipeline, analyze_here)
@@ -114,10 +122,11 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
     samples: dict[str, list[SampleOutcome]] = {name: [] for name in plans}
     warnings = Warnings(pipeline.name)
     for name, handle in handles.items():
+        warnings.add(name, UNSAFE if is_unsafe(handle.path, handle.storage) else "")
         with _refusing(plans[name]):
             if (table := handle.look()) is not None:
                 warnings.look_at_table(handle, table)
-            for text in change_warnings(handle, table):
+            for text in change_warnings(handle, table, _interval(pipeline, handle)):
                 warnings.add(name, text)
     with asking(pipeline) as asked:
         for source in asked.clients:
@@ -183,8 +192,10 @@ def _ask(
             )
             for partition, at in sorted(start.items())
         }
+    fed = {name: handles[name] for name in starts}
+    warnings.look_at_findings(source, client.findings(), fed)
     kept = client.retention()
-    _warn_of_retention(kept, source, {name: handles[name] for name in starts}, warnings)
+    _warn_of_retention(kept, source, fed, warnings)
     for name, start in starts.items():
         warnings.look_at_age(name, source, kept, client.age(start))
     # Which of its tables an event of a route belongs to is not known here.
@@ -216,8 +227,7 @@ def _alike(starts: dict[str, Offsets]) -> list[list[str]]:
 def _held(handle: TableHandle, pipeline: Pipeline, source: str) -> Offsets:
     if not handle.exists or handle.spec is None:
         return {}
-    held = positions_of(handle.table.transactions, pipeline.name, source)
-    return taken(source_of(pipeline, source), handle.spec, held)
+    return held_positions(pipeline, source, handle.spec, handle.table.transactions)
 
 
 def _start(
@@ -227,8 +237,12 @@ def _start(
     if not held:
         start = client.start()
         refuse_second_copy(pipeline, source, handle, start, client.marks())
+        refuse_ingested(pipeline, source, handle, start, held)
         return start
+    if handle.spec and handle.spec.app_id:
+        refuse_seek_ahead(pipeline, source, handle, held)
     start = client.check(held, marks_of(handle.table.transactions, pipeline.name, source))
+    refuse_ingested(pipeline, source, handle, start, held)
     warnings.look_at_positions(handle.name, source, held, start)
     return start
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.batch.decoding import EventDecoder
+from lakefeed.engine.batch.decoding import EventDecoder, key_column, key_decoder
 from lakefeed.engine.batch.manifest import added
 from lakefeed.engine.batch.plan import format_of, spans
+from lakefeed.engine.batch.stream_columns import decoder_of
 from lakefeed.errors import TableError
 from lakefeed.events import Events, Offsets, Refused
-from lakefeed.formats import Decoded
+from lakefeed.formats import Decoded, Rules
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
 from lakefeed.reports.shaped_sample import shape_sample
@@ -86,7 +87,7 @@ def take_sample(handle: TableHandle, source: Source, sampled: list[Events]) -> S
     columns = handle.events()
     known = pa.schema([]) if columns is None else columns
     rename = handle.rename
-    decoder = EventDecoder(format_of(source), as_in_events(known, rename), handle.rules(columns))
+    decoder = _decoder(handle, source, known, handle.rules(columns))
     for portion in sampled:
         decoded = decoder.decode(portion)
         _refuse(sample, decoded.refused)
@@ -99,6 +100,13 @@ def take_sample(handle: TableHandle, source: Source, sampled: list[Events]) -> S
     if len(known):
         _take_again(handle, source, known, sampled, sample)
     return sample
+
+
+def _decoder(handle: TableHandle, source: Source, columns: pa.Schema, rules: Rules) -> EventDecoder:
+    """What decodes events as a task does."""
+    known = as_in_events(columns, handle.rename)
+    key = key_column(source, handle.change_plan(None, None), handle.rename)
+    return decoder_of(source, format_of(source), known, rules, key_decoder(source, known, key))
 
 
 def _refuse(sample: SampleOutcome, refused: list[Refused]) -> None:
@@ -118,7 +126,7 @@ def _take_again(
 ) -> None:
     """What becomes of the events when they have these columns."""
     fields, shaping = handle.partition_fields, handle.shaping
-    decoder = EventDecoder(format_of(source), as_in_events(columns, handle.rename), handle.rules(columns))
+    decoder = _decoder(handle, source, columns, handle.rules(columns))
     sample.dead_letters, sample.errors, sample.misfits = {}, [], Counter()
     decoded = [(portion, decoder.decode(portion)) for portion in sampled]
     for _, one in decoded:

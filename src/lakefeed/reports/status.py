@@ -12,11 +12,12 @@ from lakefeed.handles.query.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
-from lakefeed.sources import SourceClient, StreamsClient, source_of, taken
+from lakefeed.sources import SourceClient, StreamsClient, source_of
+from lakefeed.sources.held import held_positions
 from lakefeed.tables.detail.contents import contents_of
 from lakefeed.tables.detail.shaped import Shaped, shaped_by
 from lakefeed.tables.log.log import Log
-from lakefeed.tables.positions import marks_of, positions_of
+from lakefeed.tables.positions import marks_of
 from lakefeed.tables.table import LakeTable, commit_info_of
 
 _LOOKED_AT = 200
@@ -122,7 +123,7 @@ def _table(
     for source in handle.spec.from_ if handle.spec else ():
         assert handle.spec is not None
         spec = source_of(pipeline, source)
-        held = taken(spec, handle.spec, positions_of(transactions, pipeline.name, source))
+        held = held_positions(pipeline, source, handle.spec, transactions)
         marks = marks_of(transactions, pipeline.name, source)
         try:
             if source in clients:

@@ -19,9 +19,18 @@ from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, read_by_query, replay_id
 from lakefeed.tables.verify.chain import Chain
 from lakefeed.tables.verify.changes import repeated_keys
-from lakefeed.tables.verify.duplicates import OF_LETTERS, OF_ROWS, Origin, Repeated, Scan, scan
+from lakefeed.tables.verify.duplicates import (
+    OF_INGEST_LETTERS,
+    OF_LETTERS,
+    OF_ROWS,
+    Origin,
+    Repeated,
+    Scan,
+    scan,
+)
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.intervals import interval_problems
+from lakefeed.tables.verify.strangers import Expected
 from lakefeed.tables.verify.verify import VerifiedLog, verify_log
 from lakefeed.tables.write.keyed.staged import logged_keys
 from lakefeed.text import counted
@@ -82,13 +91,15 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
     tables = Tables(pipeline)
     tables.find_routed()
     # Tables first: a running pipeline commits dead letters before rows, so these may only be further.
-    proved = [(handle, *_proof(handle)) for handle in tables.handles.values()]
+    shared = frozenset(name for name in pipeline.inputs if source_of(pipeline, name).unbounded)
+    proved = [(handle, *_proof(handle, shared)) for handle in tables.handles.values()]
     dead_letters_proof, dead_letters_log = _proof(tables.dead_letters, dead_letters=True)
     dead_letters = _verified(tables.dead_letters, dead_letters_proof, dead_letters_log)
     dead_letters_scan = None
     # The tables' logs tell how many dead letters there were; the dead letters, how many are left.
     if dead_letters_proof and (deep or not dead_letters_proof.untouched):
-        dead_letters_scan = scan(tables.dead_letters.store, dead_letters_proof.present, OF_LETTERS)
+        columns = OF_INGEST_LETTERS if tables.dead_letters.is_ingest_form else OF_LETTERS
+        dead_letters_scan = scan(tables.dead_letters.store, dead_letters_proof.present, columns)
     if deep and dead_letters_scan and dead_letters_proof:
         dead_letters.findings += _repeated_dead_letters(dead_letters_scan, dead_letters_proof.version)
     verified = []
@@ -122,11 +133,13 @@ def _only_runs(*proofs: VerifiedLog) -> bool:
 
 
 def _proof(
-    handle: TableHandle, *, dead_letters: bool = False
+    handle: TableHandle, shared: frozenset[str] = frozenset(), *, dead_letters: bool = False
 ) -> tuple[VerifiedLog | None, Log | LakefeedError | None]:
     try:
         log = Log.open(handle.store)
-        return (verify_log(log, letters=dead_letters) if log else None), log
+        expected = Expected(handle.spec.app_id if handle.spec else None, handle.is_ingest_form)
+        found = verify_log(log, letters=dead_letters, shared=shared, expected=expected) if log else None
+        return found, log
     except LakefeedError as error:
         if error.retryable:
             raise

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from shlex import quote
 
 from lakefeed.columns.inferred import mixed
 from lakefeed.events import Offsets
 from lakefeed.handles.handle import TableHandle
 from lakefeed.reports.sample import SampleOutcome
+from lakefeed.sources import Finding
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
 from lakefeed.tables.log.data_file import by_partition
@@ -55,6 +57,15 @@ class Warnings:
         self._found[handle.name] += advice(table)
         if handle.spec and handle.spec.cluster_by and handle.upkeep and handle.upkeep.engine != "spark":
             self._memory(handle.name, table)
+
+    def look_at_findings(
+        self, source: str, findings: list[Finding], handles: Mapping[str, TableHandle]
+    ) -> None:
+        """Look at what a source says of itself and of the streams that each table takes."""
+        for name, handle in handles.items():
+            for one in (each for each in findings if each.state != "ok"):
+                if one.stream is None or (handle.spec and handle.spec.takes(one.stream)):
+                    self.add(name, f"{source}: {one.text}" + (f": {one.remedy}" if one.remedy else ""))
 
     def look_at_retention(self, source: str, retention: dict[str, float], tables: list[str]) -> None:
         """Look at how long a source keeps its events."""

@@ -27,7 +27,11 @@ def notes_on_fed_tables(pipeline: Pipeline, table: str, to_version: int) -> Iter
         if log is None:
             continue
         for source in pipeline.tables[name].from_:
-            if graph.table_read_by(source) == table:
+            if graph.table_read_by(source) != table:
+                continue
+            if source_of(pipeline, source).is_change_feed:
+                yield f"table {name} follows the changes of {table}, and the rewind is one of them"
+            else:
                 position = application_id(pipeline.name, source, _partition(source_of(pipeline, source)))
                 yield _note(pipeline, (table, name), position, log, to_version)
                 yield from _note_on_letters(tables, source, name, to_version)

@@ -161,6 +161,8 @@ class _Rewinding:
             try:
                 marks = marks_of(self._rewind.then.transactions, self._pipeline.name, source)
                 served = client.check(wanted, marks)
+                if lost := client.lost_between(wanted, self._wanted(source, now=True)):
+                    raise DataLoss(f"source {source}: {lost}")
                 now = identities(client.marks())
                 anew = [
                     name for name, mark in now.items() if spec.takes(name) and marks.get(name, mark) != mark
@@ -185,12 +187,12 @@ class _Rewinding:
                         f"longer has, so nothing is rewound.\nChoose a newer version."
                     )
 
-    def _wanted(self, source: str) -> Offsets:
-        """The positions of a source that change."""
+    def _wanted(self, source: str, *, now: bool = False) -> Offsets:
+        """The positions of a source that change, as they would be, or as they are now."""
         head = f"{self._pipeline.name}/{source}/"
         return {
-            name.removeprefix(head): then
-            for name, (_, then) in self._rewind.positions.items()
+            name.removeprefix(head): current if now else then
+            for name, (current, then) in self._rewind.positions.items()
             if name.startswith(head)
         }
 

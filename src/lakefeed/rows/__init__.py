@@ -37,8 +37,16 @@ class Rows:
 
     def origin(self) -> pa.RecordBatch:
         """Where each row came from."""
+        return self.events.origin(self._chosen)
+
+    def shown(self) -> pa.RecordBatch:
+        """The same as metadata columns have it."""
+        return self.events.shown(self._chosen)
+
+    @property
+    def _chosen(self) -> Sequence[int] | None:
         whole = isinstance(self.indexes, range) and len(self.indexes) == len(self.events)
-        return self.events.origin(None if whole else self.indexes)
+        return None if whole else self.indexes
 
     def of(self, batch: pa.RecordBatch) -> Rows:
         """The same rows with other columns."""

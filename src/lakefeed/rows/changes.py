@@ -5,7 +5,7 @@ A change without a key, or without what orders it, changes nothing that anybody 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.change_columns import ChangeColumns
 from lakefeed.columns.column_types import type_text
-from lakefeed.columns.staged import DELETE, STAGED, TRUNCATE, UPSERT
+from lakefeed.columns.staged import DELETE, MOVED, STAGED, TOMBSTONE, TRUNCATE, UPSERT
 from lakefeed.errors import TableError
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
-from lakefeed.rows.envelope import key_columns, opened
+from lakefeed.rows.envelope import json_names, key_columns, opened, refuse_other_keys
 from lakefeed.sql.evaluation import evaluate_rows
 from lakefeed.sql.expression import Expression
 
@@ -42,13 +43,19 @@ class ChangePlan:
     """Keys that are partition columns, where the empty text is null."""
     delete_when: Expression | None = None
     truncate_when: Expression | None = None
-    envelopes: bool = False
-    """Whether events say themselves what they do, and what they say nothing about."""
+    envelopes: ChangeColumns | None = None
+    """By which columns events say themselves what they do; None where they do not."""
+    tombstones: bool = False
+    """Whether an event without a payload deletes the row of its key."""
+    undated: bool = False
+    """Whether such an event may be without a sequence."""
+    key_names: Callable[[bytes], tuple[str, ...]] = json_names
+    """The names of the columns in a key, where events bring them."""
 
     @property
     def judges(self) -> bool:
         """Whether conditions, or the events, say what an event does."""
-        return self.delete_when is not None or self.truncate_when is not None or self.envelopes
+        return bool(self.delete_when or self.truncate_when or self.envelopes or self.tombstones)
 
     def decoded(self, columns: pa.Schema) -> pa.Schema:
         """The columns of events, nullable where only a change can tell whether null is wrong."""
@@ -62,16 +69,20 @@ class FindDeletions:
     def __init__(self, plan: ChangePlan) -> None:
         given = ((plan.delete_when, DELETE), (plan.truncate_when, TRUNCATE))
         self._conditions = [(condition, op) for condition, op in given if condition is not None]
-        self._envelopes = plan.envelopes
+        self._envelopes, self._tombstones = plan.envelopes, plan.tombstones
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows, with their ops; those for which Spark would throw are refused."""
         if self._envelopes:
-            rows = opened(rows)
+            rows = opened(rows, self._envelopes)
         arrays, errors = evaluate_rows([condition for condition, _ in self._conditions], rows.batch)
         ops = np.full(len(rows.indexes), UPSERT, np.int8) if rows.ops is None else rows.ops.to_numpy().copy()
         for found, (_, op) in zip(arrays, self._conditions, strict=True):
             ops[pc.fill_null(found, False).to_numpy(zero_copy_only=False)] = op
+        payloads = rows.events.payloads
+        if self._tombstones and None in payloads:
+            # Of an event without a payload, a row can only be made by its key.
+            ops[np.array([payloads[int(at)] is None for at in rows.indexes], np.bool_)] = TOMBSTONE
         marked = rows.with_ops(pa.array(ops))
         if not errors:
             return StepResult(marked)
@@ -96,19 +107,29 @@ class MakeChanges:
         required = [] if plan.required is None else plan.required.names
         for name in required:
             # What a change says nothing about, the row of the table has.
-            asked = (ops == UPSERT) & ~_silent(rows, name)
+            asked = ((ops == UPSERT) | (ops == MOVED)) & ~_silent(rows, name)
             _note(reasons, batch, [name], asked, "schema", "missing_value")
-        _note(reasons, batch, plan.sequence_by, np.ones(len(ops), np.bool_), "write", "null_sequence")
+        ops = self._dated(batch, ops)
+        _note(reasons, batch, plan.sequence_by, ops != TOMBSTONE, "write", "null_sequence")
         keyed = ops != TRUNCATE
         # A truncation is of no key, and rows that were all refused before have none either.
-        keys = plan.keys or (key_columns(rows.where(keyed)) if keyed.any() else ())
+        keys = plan.keys or (key_columns(rows.where(keyed), plan.key_names) if keyed.any() else ())
         _refuse_other_columns(batch, keys)
+        if plan.keys and plan.envelopes is not None and keyed.any():
+            refuse_other_keys(rows, plan.keys)
         _note(reasons, self._with_empty_as_null(batch), keys, keyed, "write", "null_key")
         changes = rows.of(self._staged(rows, ops, keys))
         if not reasons:
             return StepResult(changes)
         refused = [Refused(rows.indexes[at], *reasons[at]) for at in sorted(reasons)]
         return StepResult(changes.without(list(reasons)), refused)
+
+    def _dated(self, batch: pa.RecordBatch, ops: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+        """A deletion that has its sequence, or needs none, is one as any other."""
+        undated = np.zeros(len(ops), np.bool_)
+        for name in self._plan.sequence_by if self._plan.undated else ():
+            undated |= batch.column(name).is_null().to_numpy(zero_copy_only=False)
+        return np.where((ops == TOMBSTONE) & ~undated, DELETE, ops).astype(np.int8)
 
     def _with_empty_as_null(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for name in self._plan.partition_keys:

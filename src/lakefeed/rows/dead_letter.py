@@ -32,6 +32,26 @@ DEAD_LETTER_SCHEMA = pa.schema(
 )
 """The columns of the table of dead letters."""
 
+EVENT_TIMESTAMP = "event_timestamp"
+"""The time of the event in a table in the form of kafka-delta-ingest, whose `timestamp` is another."""
+
+
+def stored_name(name: str, *, ingest: bool) -> str:
+    """What a column of a dead letter is called in its table."""
+    return EVENT_TIMESTAMP if ingest and name == "timestamp" else name
+
+
+def dead_letter_schema(*, ingest: bool, further: Sequence[str] = ()) -> pa.Schema:
+    """The columns of the table of dead letters: Lakefeed's own, or with those of kafka-delta-ingest.
+
+    `further` are columns that transforms make, which are texts unless the table has them already.
+    """
+    if not ingest:
+        return DEAD_LETTER_SCHEMA
+    theirs = [("base64_bytes", pa.string()), ("json_string", pa.string()), ("timestamp", TIMESTAMP)]
+    own = [field.with_name(stored_name(field.name, ingest=True)) for field in DEAD_LETTER_SCHEMA]
+    return pa.schema([*(pa.field(*one) for one in theirs), *own, *((name, pa.string()) for name in further)])
+
 
 def dead_letters(
     pipeline: str,

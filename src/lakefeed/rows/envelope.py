@@ -1,4 +1,4 @@
-"""Change events of a database: what they do, which columns are their key, and what they say nothing about.
+"""Change events of a database or a table: what they do, their key, and what they say nothing about.
 
 Debezium sends the columns of the primary key as the key of an event. A large value that a change has not
 touched is not in Postgres's log, and a placeholder is sent in its place.
@@ -6,6 +6,7 @@ touched is not in Postgres's log, and a placeholder is sent in its place.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,22 +15,34 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.columns.staged import DELETE, TRUNCATE, UPSERT
+from lakefeed.columns.change_columns import ChangeColumns
+from lakefeed.columns.staged import DELETE, MOVED, TRUNCATE, UPSERT
 from lakefeed.errors import TableError
 from lakefeed.rows import Rows
 
 UNAVAILABLE = "__debezium_unavailable_value"
-_OP = "__op"
 
 
-def opened(rows: Rows) -> Rows:
-    """The rows with what each does, and without placeholders."""
-    if _OP not in rows.batch.schema.names:
-        raise TableError(f"a table that applies changes needs the column {_OP}; remove it from `drop`.")
-    op = rows.batch.column(_OP)
-    deleted, emptied = (pc.fill_null(pc.equal(op, word), False) for word in ("d", "t"))
+def opened(rows: Rows, columns: ChangeColumns) -> Rows:
+    """The rows with what each does, and what it says nothing about."""
+    # Events in JSON, as tests of a pipeline have them, say something about each column.
+    needed = (columns.op, columns.unchanged if rows.events.columns is not None else None)
+    for name in filter(None, needed):
+        if name not in rows.batch.schema.names:
+            raise TableError(f"a table that applies changes needs the column {name}; remove it from `drop`.")
+    op = rows.batch.column(columns.op)
+    deleted = pc.is_in(op, value_set=pa.array(columns.deletions))
+    emptied = pc.fill_null(pc.equal(op, columns.truncation), False)
     ops = pc.if_else(emptied, TRUNCATE, pc.if_else(deleted, DELETE, UPSERT)).cast(pa.int8())
-    return _without_placeholders(rows.with_ops(ops))
+    if columns.unchanged not in rows.batch.schema.names:
+        return _without_placeholders(rows.with_ops(ops))
+    silent = rows.batch.column(columns.unchanged)
+    if silent.null_count == len(silent):
+        return rows.with_ops(ops)
+    # Only a row that had another key before can be new and say nothing about something.
+    moved = pc.and_(pc.is_valid(silent), pc.equal(op, columns.insertion))
+    ops = pc.if_else(pc.fill_null(moved, False), pa.scalar(MOVED, pa.int8()), ops)
+    return replace(rows, ops=ops, unchanged=silent.cast(pa.list_(pa.string())))
 
 
 def _without_placeholders(rows: Rows) -> Rows:
@@ -65,8 +78,10 @@ def _placeholders(column: pa.Array) -> Any:
     return pc.fill_null(found, False).to_numpy(zero_copy_only=False)
 
 
-def key_columns(rows: Rows) -> tuple[str, ...]:
+def key_columns(rows: Rows, names: Callable[[bytes], tuple[str, ...]]) -> tuple[str, ...]:
     """The columns of the primary key, by the keys of the events. Raises TableError where they have none."""
+    if rows.events.key_columns is not None:
+        return rows.events.key_columns or _refuse_without_key(rows)
     origin = rows.origin()
     found: set[tuple[str, ...]] = set()
     streams = origin.column("stream")
@@ -74,17 +89,39 @@ def key_columns(rows: Rows) -> tuple[str, ...]:
         here = pc.is_null(streams) if not stream.is_valid else pc.equal(streams, stream)
         keys = origin.column("key").filter(here).drop_null()
         if len(keys):
-            found.add(_names(keys[0].as_py()))
+            found.add(names(keys[0].as_py()))
     if len(found) != 1 or not next(iter(found)):
-        what = f"their keys differ: {sorted(found)}" if len(found) > 1 else "they have no key in JSON"
+        what = f"their keys differ: {sorted(found)}" if len(found) > 1 else "they have no key that is read"
         raise TableError(
             f"the key of a table that applies changes comes with the events, and {what}.\n"
-            "Name its columns with `keys`."
+            "Name its columns with `keys`, or say with `key` of the source what the keys are written in."
         )
     return next(iter(found))
 
 
-def _names(key: bytes) -> tuple[str, ...]:
+def _refuse_without_key(rows: Rows) -> tuple[str, ...]:
+    stream = rows.origin().column("stream")[0].as_py()
+    raise TableError(
+        f"{stream} has neither a primary key nor an index as its replica identity, so nothing tells its rows "
+        f"apart.\nALTER TABLE {stream} ADD PRIMARY KEY (...); or use `mode: append`."
+    )
+
+
+def refuse_other_keys(rows: Rows, keys: Sequence[str]) -> None:
+    """Changes name their row by the key of the source: by other columns, its old state would be left over."""
+    own, columns = rows.events.key_columns, rows.events.columns
+    if own is None or columns is None or set(keys) == set(own) or not set(keys) <= set(columns.schema.names):
+        return
+    if not own:
+        _refuse_without_key(rows)
+    stream = rows.origin().column("stream")[0].as_py()
+    raise TableError(
+        f"`keys` is {', '.join(keys)}, but changes of {stream} name their row by {', '.join(own)}: rows "
+        "would be there twice, or take the place of others.\nRemove `keys`."
+    )
+
+
+def json_names(key: bytes) -> tuple[str, ...]:
     """The names in a key: an object of JSON, perhaps with its schema."""
     try:
         value = orjson.loads(key)

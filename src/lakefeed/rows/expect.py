@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.columns.staged import UPSERT
+from lakefeed.columns.staged import DELETIONS
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.evaluator import Evaluate
@@ -38,7 +38,8 @@ class Expect:
         dead: dict[int, Refused] = {}
         failed: dict[str, str] = {}
         # A deletion has no row that could be good or bad.
-        judged = np.ones(len(dropped), np.bool_) if rows.ops is None else rows.ops.to_numpy() == UPSERT
+        deletes = np.zeros(len(dropped), np.bool_) if rows.ops is None else np.isin(rows.ops, DELETIONS)
+        judged = ~deletes
         for rule in self._rules:
             (met,), thrown = self._evaluate([rule.expression], rows)
             broken = ~pc.fill_null(met, False).to_numpy(zero_copy_only=False)

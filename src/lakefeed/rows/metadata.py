@@ -26,7 +26,7 @@ class AddMetadata:
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows with the metadata columns."""
-        return StepResult(rows.of(add_metadata(rows.batch, rows.origin(), self._metadata)))
+        return StepResult(rows.of(add_metadata(rows.batch, rows.shown(), self._metadata)))
 
 
 def add_metadata(rows: pa.RecordBatch, origin: pa.RecordBatch, metadata: MetadataColumns) -> pa.RecordBatch:

@@ -17,35 +17,36 @@ def plain(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     """The same columns; TableError names one whose type no table has. `name` is who made them."""
     columns = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        kind = _plain(field.type)
+        kind = plain_type(field.type)
         if kind is None:
             raise TableError(
                 f"{name} returned a column '{field.name}' of type {field.type}, which tables do not have.\n"
                 "Cast it in the function, or leave it out."
             )
-        columns.append(_cast(column, kind))
+        columns.append(plain_column(column, kind))
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def plain_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column in the layout that `plain_type` gives its type."""
     if column.type.equals(kind):
         return column
     if isinstance(column.type, pa.BaseExtensionType):
-        return _cast(column.storage, kind)
+        return plain_column(column.storage, kind)
     if pa.types.is_dictionary(column.type):
-        return _cast(column.dictionary_decode(), kind)
+        return plain_column(column.dictionary_decode(), kind)
     return pc.cast(column, kind)
 
 
-def _plain(kind: pa.DataType) -> pa.DataType | None:
+def plain_type(kind: pa.DataType) -> pa.DataType | None:
     """The type without its layout; None where tables have no such type."""
     types = pa.types
     if kind == JSON:
         return pa.string()
     if isinstance(kind, pa.BaseExtensionType):
-        return _plain(kind.storage_type)
+        return plain_type(kind.storage_type)
     if types.is_dictionary(kind):
-        return _plain(kind.value_type)
+        return plain_type(kind.value_type)
     if types.is_large_string(kind) or types.is_string_view(kind):
         return pa.string()
     if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
@@ -66,12 +67,12 @@ def _plain(kind: pa.DataType) -> pa.DataType | None:
 def _nested(kind: pa.DataType) -> pa.DataType | None:
     types = pa.types
     if types.is_struct(kind):
-        members = [(member.name, _plain(member.type)) for member in kind]
+        members = [(member.name, plain_type(member.type)) for member in kind]
         return None if any(one is None for _, one in members) else pa.struct(members)
     if types.is_map(kind):
-        key, item = _plain(kind.key_type), _plain(kind.item_type)
+        key, item = plain_type(kind.key_type), plain_type(kind.item_type)
         return pa.map_(key, item) if key == pa.string() and item is not None else None
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        value = _plain(kind.value_type)
+        value = plain_type(kind.value_type)
         return None if value is None else pa.list_(value)
     return None

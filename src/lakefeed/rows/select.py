@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import type_text
+from lakefeed.columns.staged import DELETIONS
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.conform import conformed
@@ -19,7 +20,11 @@ STAGE = "select"
 
 
 class Where:
-    """Leaves out rows that do not meet a condition; null is not met."""
+    """Leaves out rows that do not meet a condition; null is not met.
+
+    A deletion is left out only where the condition is false: it may bring no more than its key, and a row
+    that it leaves behind would stay for good.
+    """
 
     def __init__(self, projection: Projection, evaluate: Evaluate) -> None:
         assert projection.where is not None
@@ -29,7 +34,8 @@ class Where:
     def __call__(self, rows: Rows) -> StepResult:
         """The rows that meet it, those that do not, and those for which it throws."""
         (met,), thrown = self._evaluate([self._where], rows)
-        mask = np.array(pc.fill_null(met, False).to_numpy(zero_copy_only=False))
+        deletes = False if rows.ops is None else pc.is_in(rows.ops, pa.array(DELETIONS, pa.int8()))
+        mask = np.array(pc.coalesce(met, deletes, False).to_numpy(zero_copy_only=False))
         gone = ~mask
         if thrown:
             mask[list(thrown)] = gone[list(thrown)] = False

@@ -12,11 +12,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from threading import Event
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from lakefeed.events import EPOCH, Events, OffsetRange, Offsets, Split
+from lakefeed.columns.change_columns import ChangeColumns
+from lakefeed.events import EPOCH, Events, OffsetRange, Offsets, Outstanding, PartRead, Split
 from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.pipeline import Pipeline
@@ -25,8 +27,12 @@ from lakefeed.sources import dense
 
 if TYPE_CHECKING:
     from lakefeed.sources.delta.source import DeltaSource as DeltaSource
+    from lakefeed.sources.files.source import FilesSource as FilesSource
     from lakefeed.sources.generate.source import GenerateSource as GenerateSource
+    from lakefeed.sources.http.source import HttpSource as HttpSource
     from lakefeed.sources.kafka.source import KafkaSource as KafkaSource
+    from lakefeed.sources.postgres.source import PostgresSource as PostgresSource
+    from lakefeed.sources.spark.source import SparkSource as SparkSource
 
 
 @dataclass(frozen=True)
@@ -41,19 +47,49 @@ class Allowance:
     bytes: int
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What was found at a source before its first byte is read. A run does not start where one is `fail`."""
+
+    state: Literal["ok", "warn", "fail"]
+    text: str
+    remedy: str = ""
+    """What to do about it, such as the statement that repairs it."""
+    stream: str | None = None
+    """The stream that it concerns; None for all."""
+
+
 class SourceClient(ABC):
     """A source as the driver sees it, for the length of a run. Raises SourceUnavailable or SourceError."""
 
     patience: float = 10.0
     """Seconds that an answer may take; those who only look set it lower."""
 
+    def takes(self, stream: str | None) -> bool:
+        """Whether some table of the file takes a stream; a run puts what it knows in the place of this."""
+        return True
+
+    def begin(self) -> None:  # noqa: B027
+        """A run is going to read: before it asks anything else. Those who only look do not call it.
+
+        What reading needs at the source, such as a replication slot, may be made from now on.
+        """
+
     @abstractmethod
     def start(self) -> Offsets:
         """The next offsets of a table that has read nothing yet, for every partition that exists now."""
 
+    def start_beside(self, held: Offsets) -> Offsets:
+        """As `start`, without partitions that a table has a position of, whatever `start` says of them."""
+        return {partition: at for partition, at in self.start().items() if partition not in held}
+
     @abstractmethod
     def latest(self) -> Offsets:
         """The end of every partition that exists now, new ones included. Called several times a second."""
+
+    def until(self) -> Offsets:
+        """Where a run that ends by itself ends: what is there now. Asked once, and may take its time."""
+        return self.latest()
 
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """How many events of each partition of `position` wait before `ends`; a guess where nobody knows.
@@ -61,6 +97,10 @@ class SourceClient(ABC):
         More than 0 wherever there is something to read. Asks nobody: called several times a second.
         """
         return dense.rows_between(position, ends)
+
+    def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding | None:
+        """The files and bytes that wait before `ends`, of a source of files. Asks nobody."""
+        return None
 
     def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
         """How many events lie between, to the row, as a proof needs it; None where the source cannot know."""
@@ -97,11 +137,18 @@ class SourceClient(ABC):
         DataLoss, or move on and are told in a warning where the source says `on_data_loss: skip`.
         """
 
+    def lost_between(self, position: Offsets, ends: Offsets) -> str | None:
+        """What of that range cannot be read again though `check` lets it pass, in words; None if nothing."""
+        return None
+
     def confirm(self) -> None:  # noqa: B027
         """Raise SourceError unless offsets still stand for what they stood for when the marks were taken.
 
         Called after a batch was read and before it is committed.
         """
+
+    def note(self, parts: Mapping[str, PartRead]) -> None:  # noqa: B027
+        """Take note of what a committed batch has read of each part. Returns at once and never raises."""
 
     def acknowledge(self, positions: Offsets) -> None:  # noqa: B027
         """Tell the source that every table of the file has all events before these positions.
@@ -122,6 +169,10 @@ class SourceClient(ABC):
         """For how many seconds the first event behind a position has been there; None if nobody knows."""
         return None
 
+    def findings(self) -> list[Finding]:
+        """What could keep this source from being read, or surprise its owner; for `doctor` and `plan`."""
+        return []
+
     def retention(self) -> dict[str, float]:
         """For how many seconds events are kept, by topic or the like; what is not told is left out."""
         return {}
@@ -130,10 +181,49 @@ class SourceClient(ABC):
         """Let go of connections; there are none by default."""
 
 
+class Membership(ABC):
+    """This process among several that share the partitions of a source; held for the length of a run.
+
+    Who may read what can change at any moment, and two may read the same for a while. The positions in the
+    tables keep each event from being written twice, whoever reads it.
+    """
+
+    @property
+    @abstractmethod
+    def generation(self) -> int:
+        """Grows with each change of what is assigned to this process."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is assigned is known; not between two assignments, where it looks like nothing."""
+        return True
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has failed: whoever wants to go on has to join anew."""
+        return False
+
+    @abstractmethod
+    def own(self, offsets: Offsets) -> Offsets:
+        """What of it is about partitions that are assigned to this process."""
+
+    @abstractmethod
+    def acknowledge(self, positions: Offsets) -> None:
+        """Tell the source what all tables have, for its own partitions; as `SourceClient.acknowledge`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the partitions to the others."""
+
+
 class Source(Connector):
     """The model of a source in the pipeline file."""
 
     room: ClassVar[str] = "source"
+    keeps_parts: ClassVar[bool] = False
+    """Whether it keeps account of parts, such as files: what was read of each is counted for it."""
+    reads_files: ClassVar[bool] = False
+    """Whether formats of whole files are for it."""
     format: FormatField | None = Field(
         default=None, description="How a payload becomes columns.", examples=["json"]
     )
@@ -141,22 +231,69 @@ class Source(Connector):
         default=None, description="When a batch of this source ends; left out: the pipeline's `flush`."
     )
 
+    unbounded: ClassVar[bool] = False
+    """Whether any number of events may have one offset: nobody knows beforehand how much a range holds."""
+
+    @field_validator("format", check_fields=False)
+    @classmethod
+    def _format_of_payloads(cls, value: Any) -> Any:
+        if isinstance(value, Connector) and value.of_files and not cls.reads_files:
+            raise ValueError(f"{value.type} is a format of files, for `type: files`")
+        return value
+
     @property
-    def brings_changes(self) -> bool:
-        """Whether its format is one of change events."""
-        return self.format is not None and self.format.brings_changes
+    def change_columns(self) -> ChangeColumns | None:
+        """What its format says."""
+        return None if self.format is None else self.format.change_columns
+
+    @property
+    def payload_format(self) -> Connector | None:
+        """How payloads are read; None where events have columns."""
+        return self.format
+
+    def within(self, pipeline: Pipeline, name: str) -> Self:
+        """The source with what it takes from its pipeline where its own options leave it out."""
+        return self
+
+    def for_workers(self) -> Self:
+        """The source as tasks have it: without secrets that only the driver needs."""
+        return self
 
     @abstractmethod
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Connect, on the driver."""
 
+    def join(self, pipeline: str, name: str, stop: Event) -> Membership | None:
+        """Share the partitions with other processes, on the driver, where the options say so; else None.
+
+        Comes back when something is assigned, or nothing for now, or `stop` is set.
+        """
+        return None
+
     @abstractmethod
     def partition_of(self, stream: str | None, number: int) -> str:
         """The name of a partition, from what `ORIGIN` says about an event of it."""
 
+    def number_of(self, partition: str) -> int:
+        """The number of a partition in its stream, by its name; for sources whose partitions have one."""
+        raise NotImplementedError
+
     def stream_of(self, partition: str) -> str | None:
         """The stream that a partition is a part of, by its name; None where the source has none."""
         return None
+
+    @property
+    def has_stream_columns(self) -> bool:
+        """Whether streams have columns: see `stream_columns`."""
+        return False
+
+    def stream_columns(self, stream: str) -> dict[str, str | None]:
+        """Columns that all events of a stream have besides their own, as text."""
+        return {}
+
+    def part_of(self, offset: int) -> str:
+        """The part that an offset lies in, of a source that keeps account of parts."""
+        raise NotImplementedError
 
     def place(self, offset: int) -> str | None:
         """An offset in words, where it is more than a number; None where it is none."""
@@ -179,6 +316,10 @@ class StreamsClient(SourceClient):
     def start(self) -> Offsets:
         """Where the table begins."""
         return self._taken(self._client.start())
+
+    def start_beside(self, held: Offsets) -> Offsets:
+        """Where the table begins with what it does not know yet."""
+        return self._taken(self._client.start_beside(held))
 
     def latest(self) -> Offsets:
         """The ends of what the table takes."""
@@ -216,7 +357,7 @@ def source_of(pipeline: Pipeline, name: str) -> Source:
     """The source of that name in a pipeline: one of the file, or a table of it that feeds others."""
     found = pipeline.inputs[name]
     assert isinstance(found, Source)
-    return found
+    return found.within(pipeline, name)
 
 
 def __getattr__(name: str) -> Any:

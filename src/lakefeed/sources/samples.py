@@ -11,7 +11,9 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field, SerializeAsAny
 
+from lakefeed.columns.change_columns import ChangeColumns
 from lakefeed.events import ORIGIN, Events, OffsetRange, Offsets
+from lakefeed.pipeline.connectors import Connector
 from lakefeed.pipeline.test_file import Sample
 from lakefeed.sources import Source, SourceClient
 
@@ -63,11 +65,16 @@ class SampleSource(Source):
                 )
             )
             counted[place] += 1
-        return cls(original=original, events=tuple(events), format=original.format)
+        return cls(original=original, events=tuple(events), format=original.payload_format)
 
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Knows how many events there are."""
         return SampleClient(self)
+
+    @property
+    def key_format(self) -> Connector | None:
+        """What the real source says."""
+        return self.original.key_format
 
     def partition_of(self, stream: str | None, number: int) -> str:
         """The name that the real source gives the partition."""
@@ -76,6 +83,11 @@ class SampleSource(Source):
     def known_streams(self) -> tuple[str, ...] | None:
         """What the real source says."""
         return self.original.known_streams()
+
+    @property
+    def change_columns(self) -> ChangeColumns | None:
+        """What the real source says."""
+        return self.original.change_columns
 
     def stream_of(self, partition: str) -> str | None:
         """What the real source says."""

@@ -147,3 +147,22 @@ def _of_type(column: str, kind: str) -> _Refusal:
         f"column {column} is {kind}, which Lakefeed does not write.",
         "Choose another path, or drop the column with the engine that made it.",
     )
+
+
+def replaced(path: str, version: int) -> TableError:
+    """A log that is not the one that was read."""
+    return TableError(
+        f"{path}: version {version} of its log is not the one that was read: the table was "
+        f"deleted or created again, or another writer overwrote the entry.\nLakefeed has stopped "
+        f"writing to it. Look at its history, then start again: the run continues at the positions in "
+        f"the log."
+    )
+
+
+def unwritable(path: str) -> TableError:
+    """An entry that only Lakefeed can write, in a log to which only delta-rs may."""
+    return TableError(
+        f"{path}: deletion vectors and a change data feed can be written only to a store with conditional "
+        "writes.\nUse `updates: copy_on_write` without delta.enableChangeDataFeed, or another engine, such "
+        "as Spark."
+    )

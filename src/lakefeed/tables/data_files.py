@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lakefeed.columns.partition_values import value_of, value_text
+from lakefeed.columns.views import without_views
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import store_errors, store_path
 from lakefeed.tables.log.data_file import DataFile, Partition, stored_paths
@@ -150,17 +151,29 @@ def read_rows(
     are read, deleted or not. Raises MissingFile, or TableError for a file that is no Parquet.
     """
     wanted = table.schema if schema is None else schema
+    columns = None if schema is None else schema.names
     for file in files:
-        with store_errors(table.path), open_data(table.store, file.path) as stream:
-            small = file.size <= _READ_AT_ONCE
-            # In one piece, which is one request to an object store; threads cost more than they bring.
-            source = pa.BufferReader(stream.read_buffer()) if small else stream
-            reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-            columns = None if schema is None else schema.names
-            batches = reader.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=not small)
-            chosen = undeleted(table.store, file, batches) if only is None else rows_at(batches, only)
-            for batch in chosen:
-                yield conformed(batch, wanted, file.partition)
+        yield from read_file(table.store, file, wanted, columns, only=only)
+
+
+def read_file(
+    store: pafs.FileSystem,
+    file: DataFile,
+    wanted: pa.Schema,
+    columns: Sequence[str] | None = None,
+    *,
+    only: Positions | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The same for one file, on a worker too; `columns` are those of the file that are read, None for all."""
+    with store_errors(store_path(store)), open_data(store, file.path) as stream:
+        small = file.size <= _READ_AT_ONCE
+        # In one piece, which is one request to an object store; threads cost more than they bring.
+        source = pa.BufferReader(stream.read_buffer()) if small else stream
+        reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        batches = reader.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=not small)
+        chosen = undeleted(store, file, batches) if only is None else rows_at(batches, only)
+        for batch in chosen:
+            yield conformed(batch, wanted, file.partition)
 
 
 def undeleted(
@@ -190,7 +203,7 @@ def _marked(
         marks = np.zeros(batch.num_rows, np.bool_)
         marks[positions[first:end] - at] = True
         at += batch.num_rows
-        yield batch, marks
+        yield without_views(batch), marks
 
 
 def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:

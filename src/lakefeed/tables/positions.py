@@ -83,6 +83,21 @@ def read_by_query(transactions: Mapping[str, int], pipeline: str) -> dict[str, i
     }
 
 
+def ingest_id(app_id: str, number: int) -> str:
+    """The `txn` application id under which kafka-delta-ingest keeps the last offset of a partition."""
+    return f"{app_id}-{number}"
+
+
+def ingest_positions(transactions: Mapping[str, int], app_id: str) -> dict[int, int]:
+    """The next offsets that kafka-delta-ingest left, or was told of, by the number of the partition."""
+    found: dict[int, int] = {}
+    for name, last in transactions.items():
+        head, _, number = name.rpartition("-")
+        if head == app_id and number.isdecimal():
+            found[int(number)] = last + 1
+    return found
+
+
 def absent(name: str) -> int | None:
     """What an application id stands at where a log does not have it; None where that cannot be said."""
     if counts_runs(name) or name.endswith(_TOMBSTONES):

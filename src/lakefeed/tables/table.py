@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,22 +12,20 @@ import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from lakefeed.errors import TableError
-from lakefeed.stores import delta_options, store_errors, store_path
-from lakefeed.tables.admission import refuse_unfit
+from lakefeed.stores import delta_options, local_folder, read_tagged, store_errors, store_path
+from lakefeed.tables.admission import refuse_unfit, replaced, unwritable
 from lakefeed.tables.log.checkpoint import last_checkpoint, read_transactions
-from lakefeed.tables.log.entry import read_entry
+from lakefeed.tables.log.entry import Entry, entry_name, parse_entry, read_entry
 from lakefeed.tables.log.live_files import LiveFiles
 from lakefeed.tables.log.log import Log, Snapshot
 from lakefeed.tables.log.vector import FEATURE
 from lakefeed.tables.log.write import (
     OWN_ENTRY,
-    entry_path,
     footprint,
-    plain_folder,
     sync_entry,
     sync_folder,
     write_entry,
+    writes_entries,
 )
 from lakefeed.tables.shape import Shape
 
@@ -46,6 +43,8 @@ class LakeTable:
     _read_to = -1
     """The version up to which entries have been read."""
     _began_durable = False
+    _own: tuple[Entry, Hashable] | None = None
+    """The entry that was put into a store behind that version, if nobody has moved on to it yet."""
 
     def __init__(
         self, name: str, delta: DeltaTable, store: pafs.FileSystem, *, durable: bool = False
@@ -154,15 +153,19 @@ class LakeTable:
         return self._delta
 
     @property
-    def folder(self) -> Path | None:
-        """Where the next entry may be written as a file; None where delta-rs must write it."""
-        return None if self.is_adrift else plain_folder(self._delta, self.store)
+    def writes_entries(self) -> bool:
+        """Whether the next entry may be written here; otherwise delta-rs must write it."""
+        return writes_entries(self._delta, self.store) and not self.is_adrift
 
     @property
     def is_adrift(self) -> bool:
-        """Whether the newest entry that has been read is gone: the log was cleaned, or is another one."""
-        folder = plain_folder(self._delta, self.store)
-        return folder is not None and not entry_path(folder, self._read_to).exists()
+        """Whether the newest entry that has been read is gone: the log was cleaned, or is another one.
+
+        On a store, as it was when somebody looked last: `confirm` does, before each commit.
+        """
+        if local_folder(self.store) is None:
+            return self._footprint is None
+        return writes_entries(self._delta, self.store) and footprint(self.store, self._read_to) is None
 
     @property
     def shape(self) -> Shape:
@@ -204,7 +207,7 @@ class LakeTable:
         """The log as it lies in the store now. Raises TableError where the table is gone."""
         found = Log.open(self.store)
         if found is None:
-            raise self._replaced()
+            raise replaced(self.path, self._read_to)
         return found
 
     def at(self, version: int | dt.datetime) -> DeltaTable:
@@ -240,13 +243,15 @@ class LakeTable:
             found = footprint(self.store, self._read_to)
             if found is None and self._footprint is not None:
                 self._reopen()
+                if local_folder(self.store) is None:
+                    self._footprint = None
                 return self.refresh(grounded=True)
             if found != self._footprint:
                 if (
                     self._digest is None
                     or read_entry(self.store, self._read_to, positions_only=True).digest != self._digest
                 ):
-                    raise self._replaced()
+                    raise replaced(self.path, self._read_to)
                 # The same entry, moved or copied.
                 self._footprint = found
         return None
@@ -262,12 +267,14 @@ class LakeTable:
             return passed
         infos: dict[int, dict[str, Any]] = {}
         with store_errors(self.path):
+            if self._take_own(infos):
+                return infos
             if self.is_adrift:
                 self._reopen()
-            if self.folder is None:
+            if not self.writes_entries:
                 self._delta.update_incremental()
                 if self._delta.version() < self._read_to:
-                    raise self._replaced()
+                    raise replaced(self.path, self._read_to)
                 self._read_on(infos, self._delta.version())
             else:
                 self._read_on(infos)
@@ -288,22 +295,32 @@ class LakeTable:
         # Counted one by one: a version whose entry could not be read must be read by the next call, or its
         # positions would never be known, and its events would be written again.
         while last is None or self._read_to < last:
-            # Before it is read, so that what replaces it meanwhile is noticed. On a store, where it is a
-            # request, only of the one that the next commit stands on.
-            found = footprint(self.store, self._read_to + 1) if last in (None, self._read_to + 1) else None
+            version = self._read_to + 1
             try:
-                entry = read_entry(self.store, self._read_to + 1, positions_only=True)
+                content, found = read_tagged(self.store, entry_name(version))
             except FileNotFoundError:
                 return
+            entry = parse_entry(self.store, version, content, positions_only=True)
             if entry.reshapes and self._delta.version() <= self._read_to:
-                self._delta.load_as_version(self._read_to + 1)
+                self._delta.load_as_version(version)
             if self.durable and not str(entry.info.get("engineInfo", "")).startswith(OWN_ENTRY):
                 # delta-rs and others leave that to the disk. What stands on a torn entry is lost with it.
-                sync_entry(self.store, self._read_to + 1)
-            self._read_to += 1
-            self._footprint, self._digest = found, entry.digest
-            self.transactions.update(entry.transactions)
-            infos[self._read_to] = entry.info
+                sync_entry(self.store, version)
+            self._take(entry, found, infos)
+
+    def _take_own(self, infos: dict[int, dict[str, Any]]) -> bool:
+        """Move to the entry that was put into a store here, without asking for it or for what follows."""
+        own, self._own = self._own, None
+        if own is None or own[0].version != self.next_version:
+            return False
+        self._take(*own, infos)
+        return True
+
+    def _take(self, entry: Entry, found: Hashable | None, infos: dict[int, dict[str, Any]]) -> None:
+        self._read_to = entry.version
+        self._footprint, self._digest = found, entry.digest
+        self.transactions.update(entry.transactions)
+        infos[entry.version] = entry.info
 
     def _is_behind_a_checkpoint(self) -> bool:
         """Whether a checkpoint stands for versions whose entries are gone, or have come since."""
@@ -316,37 +333,27 @@ class LakeTable:
             # The handle has no public name for its options.
             fresh = DeltaTable(self.path, storage_options=self._delta._storage_options)
         except TableNotFoundError as error:
-            raise self._replaced() from error
+            raise replaced(self.path, self._read_to) from error
         if Shape.of(fresh).table_id != self.shape.table_id or fresh.version() < self._read_to:
-            raise self._replaced()
+            raise replaced(self.path, self._read_to)
         self._delta, self._shape = fresh, None
         self._live.forget()
-
-    def _replaced(self) -> TableError:
-        return TableError(
-            f"{self.path}: version {self._read_to} of its log is not the one that was read: the table was "
-            f"deleted or created again, or another writer overwrote the entry.\nLakefeed has stopped "
-            f"writing to it. Look at its history, then start again: the run continues at the positions in "
-            f"the log."
-        )
 
     def put(self, actions: Iterable[Mapping[str, Any]]) -> FileExistsError | None:
         """Write the next entry, right behind the newest that has been read; only one writer can have it.
 
-        Returns the error of whoever came second. Raises TableError in an object store, where delta-rs writes
-        all entries, and can write none with deletion vectors or files of the change data feed.
+        Returns the error of whoever came second; on a store that may be this writer, as an answer was lost.
+        Raises TableError where delta-rs must write all entries.
         """
-        folder = self.folder
-        if folder is None:
-            raise TableError(
-                f"{self.path}: deletion vectors and a change data feed can be written only to a table on a "
-                "disk.\nUse `updates: copy_on_write` without delta.enableChangeDataFeed, or another engine, "
-                "such as Spark."
-            )
+        if not self.writes_entries:
+            raise unwritable(self.path)
         try:
-            write_entry(folder, self.next_version, actions, durable=self.durable)
+            content, made = write_entry(self.store, self.next_version, actions, durable=self.durable)
         except FileExistsError as error:
             return error
+        entry = parse_entry(self.store, self.next_version, content, positions_only=True)
+        if local_folder(self.store) is None and made is not None and not entry.reshapes:
+            self._own = entry, made
         return None
 
     def change(self, alter: Callable[[DeltaTable], None]) -> None:

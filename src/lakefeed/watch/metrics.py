@@ -81,6 +81,10 @@ class Metrics:
         self._batch_records = histogram("batch_records", "Events in a batch.", _SOURCE, _BATCH_RECORDS)
         self._registry.register(_Gauges(state))
 
+    def register(self, collector: Collector) -> None:
+        """Show what somebody else counts as well."""
+        self._registry.register(collector)
+
     def _counter(self, name: str, about: str, labels: tuple[str, ...] = _TABLE) -> Counter:
         return Counter(f"lakefeed_{name}", about, labels, registry=self._registry)
 
@@ -166,6 +170,7 @@ class _Gauges(Collector):
         view = self._state.view()
         yield _up(view)
         yield _lag(view)
+        yield from _outstanding(view)
         yield _freshness(view)
         tables = [*view.tables, view.dead_letter_table]
         for name, about, values in (
@@ -219,6 +224,22 @@ def _lag(view: RunView) -> GaugeMetricFamily:
         for partition, lag in lags.items():
             found.add_metric((view.pipeline, source.name, partition), lag)
     return found
+
+
+def _outstanding(view: RunView) -> Iterable[GaugeMetricFamily]:
+    known = [(source.name, source.outstanding) for source in view.sources if source.outstanding]
+    for metric, noun, about in (
+        ("lag_files", "files", "Files of a source that the slowest table that is still fed has not read."),
+        ("lag_bytes", "bytes", "Their size, or the size of the log that it has not read."),
+        ("retained_bytes", "retained", "Bytes of its log that a source keeps for the pipeline."),
+        ("headroom_bytes", "headroom", "Bytes that may come until a source gives up what it keeps."),
+    ):
+        found = GaugeMetricFamily(f"lakefeed_source_{metric}", about, labels=_SOURCE)
+        for name, outstanding in known:
+            if (value := getattr(outstanding, noun)) is not None:
+                found.add_metric((view.pipeline, name), value)
+        if found.samples:
+            yield found
 
 
 def _freshness(view: RunView) -> GaugeMetricFamily:

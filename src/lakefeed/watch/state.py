@@ -21,6 +21,7 @@ from lakefeed.engine.run_events import (
     RowsShaped,
     RunEvent,
     SchemaInferred,
+    SourceDescribed,
     SourceSeen,
     SourceStopped,
     SourceTrouble,
@@ -114,7 +115,7 @@ class RunState:
         """Keep what an event tells."""
         with self._lock:
             match event:
-                case SourceSeen() | SourceTrouble() | SourceStopped() | BatchDone():
+                case SourceSeen() | SourceDescribed() | SourceTrouble() | SourceStopped() | BatchDone():
                     self._watch_source(self._sources[event.source], event)
                 case Started():
                     self._started = True
@@ -127,13 +128,15 @@ class RunState:
         match event:
             case SourceSeen(ends=ends, rows_between=rows_between):
                 source.ends, source.seen_at = dict(ends), self._clock()
-                source.rows_between = rows_between
+                source.rows_between, source.ask_outstanding = rows_between, event.outstanding
                 source.behind = sum(self._lags(source).values())
                 source.lag.add(source.seen_at, source.behind)
                 self._lag.add(source.seen_at, sum(one.behind for one in self._sources.values()))
             case BatchDone():
                 source.read += event.new
                 source.rate.add(self._clock(), event.new)
+            case SourceDescribed(describe=describe):
+                source.describe = describe
             case SourceTrouble(text=text):
                 self._retry(source, text)
             case SourceStopped(text=text):
@@ -229,7 +232,7 @@ class RunState:
                 began=began,
                 started=self._started or any(one.seen_at or one.trouble for one in self._sources.values()),
                 sources=tuple(
-                    one.view(now, began, span, self._lags(one), self._lag_together(one))
+                    one.view(now, began, span, self._lags(one), self._lag_together(one), self._slowest(one))
                     for one in self._sources.values()
                 ),
                 tables=tuple(one.view(now, began, span, answering) for one in self._tables.values()),
@@ -260,13 +263,16 @@ class RunState:
 
     def _lags(self, source: SourceState, left_out: Collection[str] = ()) -> dict[str, int]:
         """Events that wait in each partition, for the slowest of the tables that are still fed."""
+        return source.rows_between(self._slowest(source, left_out), source.ends)
+
+    def _slowest(self, source: SourceState, left_out: Collection[str] = ()) -> dict[str, int]:
+        """The lowest position in each partition."""
         fed = [
             table.positions[source.name]
             for name, table in self._tables.items()
             if source.name in table.positions and not table.stopped and name not in left_out
         ]
-        slowest = {
+        return {
             partition: min((at.get(partition, end) for at in fed), default=end)
             for partition, end in source.ends.items()
         }
-        return source.rows_between(slowest, source.ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,6 +16,7 @@ from lakefeed.engine.run_events import (
     RowsShaped,
     UpkeepDone,
 )
+from lakefeed.events import Offsets, Outstanding
 from lakefeed.sources import dense
 from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.watch.series import Rate, Series
@@ -32,10 +33,20 @@ class SourceState(SourceFacts):
     dead_letter_rate: Rate
     ends: dict[str, int] = field(default_factory=dict)
     rows_between: RowsBetween = dense.rows_between
+    ask_outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     behind: int = 0
+    describe: Callable[[], str] = lambda: ""
     lag: Series = field(default_factory=lambda: Series(level=True))
 
-    def view(self, now: float, began: float, span: float, lags: dict[str, int], together: int) -> SourceView:
+    def view(
+        self,
+        now: float,
+        began: float,
+        span: float,
+        lags: dict[str, int],
+        together: int,
+        slowest: Offsets,
+    ) -> SourceView:
         """The source as it is now."""
         return SourceView(
             **_facts(self, SourceFacts),
@@ -44,6 +55,8 @@ class SourceState(SourceFacts):
             lag_together=together if self.answers else None,
             dead_letter_rate=self.dead_letter_rate.now(now),
             lag_points=self.lag.points(now, began, span),
+            about=self.describe(),
+            outstanding=self.ask_outstanding(slowest, self.ends) if self.answers else None,
         )
 
 

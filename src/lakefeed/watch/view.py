@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakefeed.events import Outstanding
+
 _RECENT = 30
 
 
@@ -115,6 +117,10 @@ class SourceView(SourceFacts):
     """Events that wait, tables that catch up by themselves left out."""
     dead_letter_rate: float
     lag_points: list[float]
+    about: str = ""
+    """What it says of itself, such as where it listens."""
+    outstanding: Outstanding | None = None
+    """Files and bytes that wait, of a source of files."""
 
     @property
     def lag(self) -> int | None:

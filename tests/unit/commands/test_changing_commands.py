@@ -13,13 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 import typer.main
 
+from lakefeed import Pipeline
 from lakefeed.commands import app as line
+from lakefeed.engine.inline import run_inline
 from support.delta_tables import make_old, write_table
 from support.offline import drain
 
 LOOKING = {
-    "demo", "init", "run", "validate", "plan", "status", "verify", "schema", "doctor", "test",
-    "dead-letters list", "dead-letters show",
+    "demo", "init", "run", "ingest", "validate", "plan", "status", "verify", "schema", "doctor", "test",
+    "dead-letters list", "dead-letters show", "files list",
     "table detail", "table history", "table files", "table changes",
 }  # fmt: skip
 """Commands that change nothing that is there already, or whose whole purpose is to write."""
@@ -28,6 +30,8 @@ CHANGING = {
     "rewind": ["{file}", "--table", "events", "--to-version", "0"],
     "dead-letters replay": ["{file}"],
     "dead-letters discard": ["{file}", "--reason", "why not"],
+    "files retry": ["{drops}", "a.json"],
+    "files forget": ["{drops}", "a.json"],
     "table optimize": ["{table}"],
     "table vacuum": ["{table}"],
     "table checkpoint": ["{table}"],
@@ -38,6 +42,9 @@ CHANGING = {
     "table convert": ["{files}"],
     "table drop": ["{table}"],
 }
+
+OF_A_DATABASE = {"snapshot"}
+"""Tried where there is one: `tests/services/test_postgres_snapshot_command.py`."""
 
 
 def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -59,8 +66,8 @@ def test_every_command_either_looks_or_has_yes_and_dry_run() -> None:
     with_yes = {name for name, command in ALL.items() if "--yes" in options(command)}
     with_dry_run = {name for name, command in ALL.items() if "--dry-run" in options(command)}
 
-    assert with_yes == with_dry_run == set(CHANGING)
-    assert set(ALL) == LOOKING | set(CHANGING)
+    assert with_yes == with_dry_run == set(CHANGING) | OF_A_DATABASE
+    assert set(ALL) == LOOKING | set(CHANGING) | OF_A_DATABASE
 
 
 def test_what_goes_by_version_goes_by_time_too() -> None:
@@ -88,8 +95,18 @@ tables: {events: {path: events, from: clicks, schema: {event_id: long, event_tim
     file.write_text(pipeline.replace("TIME", "timestamp(ms)"))
     drain(file, batch=20)
     file.write_text(pipeline.replace("TIME", "timestamp"))
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "a.json").write_text('{"id": 1}')
+    drops = tmp_path / "drops.yaml"
+    drops.write_text("""\
+name: drops
+sources: {files: {type: files, path: landing, format: json, settle: 1ms}}
+tables: {rows: {path: rows, from: files, schema: {id: long}}}
+""")
+    run_inline(Pipeline.from_file(drops))
     return {
         "file": str(file),
+        "drops": str(drops),
         "table": str(tmp_path / "t"),
         "files": str(tmp_path / "files"),
         "other": str(tmp_path / "other.parquet"),

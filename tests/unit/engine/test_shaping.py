@@ -433,3 +433,32 @@ def test_after_a_rewind_the_same_events_become_the_same_rows(shop: Shop) -> None
     assert [row["id"] for row in rewound] == [2]
     assert shop.rows() == before
     assert verify(shop.pipeline()).sound
+
+
+def test_letters_for_which_a_new_function_raises_stay(shop: Shop) -> None:
+    shop.write("    select: [id, price]\n    expect: {paid: price > 0}")
+    shop.send({"id": 1, "price": 5}, {"id": 2, "price": 0}, {"id": 3, "price": 0})
+    shop.run()
+    (shop.folder / "fixing.py").write_text("def fix(batch):\n    raise ValueError('not yet')\n")
+    shop.write("    select: [id, price]\n    python: fixing:fix")
+
+    (report,) = replay(shop.pipeline(), DeadLetterFilter())
+
+    assert report.rows == 0
+    assert len(shop.letters()) == 2
+
+
+def test_a_new_function_that_returns_no_row_stops_the_table_and_loses_no_event(shop: Shop) -> None:
+    shop.write("    select: [id]")
+    shop.send({"id": 1})
+    shop.run()
+    (shop.folder / "emptying.py").write_text("def none(batch):\n    return batch.slice(0, 0)\n")
+    shop.write("    select: [id]\n    python: emptying:none")
+    shop.send({"id": 2})
+
+    told = shop.stops()
+    shop.write("    select: [id]")
+    shop.run()
+
+    assert "`python: emptying:none` has returned no row" in told
+    assert [row["id"] for row in shop.rows()] == [1, 2]

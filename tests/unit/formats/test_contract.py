@@ -61,6 +61,13 @@ CASES = {
         [b'{"id": 1, "name": "a"}', b'{"id": null}', b"{}"],
         json.dumps({"id": 1, "name": "x" * HUGE}).encode(),
     ),
+    # Its rows are columns of files; what is decoded are dead letters, which hold theirs as JSON.
+    "parquet": Case(
+        {"type": "parquet"},
+        {"id": "long", "name": "string"},
+        [b'{"id": 1, "name": "a"}', b'{"id": null}', b"{}"],
+        json.dumps({"id": 1, "name": "x" * HUGE}).encode(),
+    ),
     "protobuf": Case(
         {
             "type": "protobuf",

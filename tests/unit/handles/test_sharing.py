@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lakefeed import Fenced, Pipeline, TableError
 from lakefeed.engine.instance import only_instance
+from lakefeed.handles.sharing import refuse_ingested
+from lakefeed.handles.tables import Tables as LakeTables
 from lakefeed.reports.plan import plan_run
 from support.offline import drain
 
@@ -136,3 +139,47 @@ def test_second_instance_is_told_who_runs_and_what_another_name_means(lake: Tabl
     )
     with only_instance(pipeline):
         pass
+
+
+def ingested(folder: Path, table: str, topics: str = "[clicks]") -> Pipeline:
+    """A pipeline on a table that kafka-delta-ingest has fed up to offset 999 of partition 0."""
+    if not (folder / "events").exists():
+        offsets = CommitProperties(app_transactions=[Transaction("clicks_app-0", 999)])
+        write_deltalake(folder / "events", pa.table({"id": [1]}), commit_properties=offsets)
+    file = folder / "shop.yaml"
+    file.write_text(
+        f"""\
+name: shop
+sources: {{k: {{type: kafka, brokers: "b:1", topics: {topics}, format: json}}}}
+tables: {{events: {{path: events, from: k, {table}}}}}
+"""
+    )
+    return Pipeline.from_file(file)
+
+
+def refuse(pipeline: Pipeline, own: dict[str, int]) -> None:
+    handle = LakeTables(pipeline).handles["events"]
+    handle.open(pipeline.name)
+    refuse_ingested(pipeline, "k", handle, ["clicks-0", "clicks-1"], own)
+
+
+def test_offsets_of_kafka_delta_ingest_are_not_passed_over(tmp_path: Path) -> None:
+    pipeline = ingested(tmp_path, "")
+
+    with pytest.raises(TableError) as refused:
+        refuse(pipeline, {})
+    assert str(refused.value) == (
+        f"table events: {tmp_path}/events holds offsets of kafka-delta-ingest as `clicks_app`, up to 999 of "
+        "partition 0; without them, its events would be written a second time.\n"
+        "Set `app_id: clicks_app` on the table, to go on from there. If these are offsets of another topic, "
+        "set `share: true` on it."
+    )
+    # It has written since `app_id` was removed.
+    with pytest.raises(TableError, match="Set `app_id: clicks_app`"):
+        refuse(pipeline, {"clicks-0": 999, "clicks-1": 5})
+
+
+def test_offsets_that_lakefeed_has_passed_are_no_matter(tmp_path: Path) -> None:
+    refuse(ingested(tmp_path, ""), {"clicks-0": 1000})
+    refuse(ingested(tmp_path, "app_id: clicks_app"), {})
+    refuse(ingested(tmp_path, "share: true"), {})

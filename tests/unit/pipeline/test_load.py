@@ -51,7 +51,7 @@ tables:
     from: [clicks, clicks]
     create: maybe
     metadata: [a]
-  third: {path: 'gs://lake/third'}
+  third: {path: 'ftp://lake/third'}
 flush: {interval: 5, rows: 0}
 spark: local
 htpp: {listen: here}
@@ -84,8 +84,8 @@ htpp: {listen: here}
         "shop.yaml:29: tables.again.metadata: unknown metadata column 'a'; known are _topic, _partition, "
         "_offset, _timestamp, _key and _headers",
         "shop.yaml:30: tables.third.from: required, but missing",
-        "shop.yaml:30: tables.third.path: expected a local path, file:///path or s3://bucket/path, "
-        "got one of gs://",
+        "shop.yaml:30: tables.third.path: expected a local path, file:///path, s3://bucket/path, "
+        "gs://bucket/path or az://container/path, got one of ftp://",
         "shop.yaml:31: flush.interval: expected a duration with its unit, got 5; write 5s for seconds",
         "shop.yaml:31: flush.rows: expected a number greater than 0, got 0",
         "shop.yaml:32: spark: expected keys and values, got 'local'",

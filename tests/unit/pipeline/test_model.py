@@ -13,6 +13,8 @@ from lakefeed.pipeline.pipeline import DeadLetters, Pipeline
 from lakefeed.pipeline.table import Table
 from unit.pipeline.pipeline_connectors import LinesFormat, QueueSource
 
+EXPECTED = "expected a local path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
+
 
 def _pipeline(**changes: Any) -> Pipeline:
     parts: dict[str, Any] = {
@@ -174,6 +176,11 @@ def test_relative_paths_are_relative_to_the_file(
         ("file:///lake/a%20b/", "/lake/a b"),
         ("s3://bucket/a//b/", "s3://bucket/a/b"),
         ("s3a://Bucket/A", "s3://Bucket/A"),
+        ("gs://bucket/a/", "gs://bucket/a"),
+        ("az://container/a//b", "az://container/a/b"),
+        ("adl://container/a", "az://container/a"),
+        ("abfss://container/a", "az://container/a"),
+        ("abfs://lake@Account.dfs.core.windows.net/a", "abfss://lake@account.dfs.core.windows.net/a"),
         ("lake/a", "lake/a"),
     ],
 )
@@ -184,12 +191,15 @@ def test_a_location_has_one_spelling(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gs://bucket/a", "expected a local path, file:///path or s3://bucket/path, got one of gs://"),
-        ("", "expected a local path, file:///path or s3://bucket/path, got ''"),
-        ("/", "expected a local path, file:///path or s3://bucket/path, got '/'"),
-        ("a\0b", r"expected a local path, file:///path or s3://bucket/path, got 'a\x00b'"),
-        ("s3://bucket", "expected s3://bucket/path without '.' and '..', got 's3://bucket'"),
-        ("s3://bucket/../a", "expected s3://bucket/path without '.' and '..', got 's3://bucket/../a'"),
+        ("ftp://bucket/a", f"{EXPECTED}, got one of ftp://"),
+        ("gs://bucket", "expected gs://bucket/path without '.', '..', '#' and '?', got 'gs://bucket'"),
+        ("az://me@here/a", "expected az://container/path; credentials and endpoints belong in `storage`"),
+        ("s3://b/a?x", "expected s3://bucket/path without '.', '..', '#' and '?', got 's3://b/a?x'"),
+        ("", f"{EXPECTED}, got ''"),
+        ("/", f"{EXPECTED}, got '/'"),
+        ("a\0b", rf"{EXPECTED}, got 'a\x00b'"),
+        ("s3://bucket", "expected s3://bucket/path without '.', '..', '#' and '?', got 's3://bucket'"),
+        ("s3://b/../a", "expected s3://bucket/path without '.', '..', '#' and '?', got 's3://b/../a'"),
         ("s3://me:hush@bucket/a", "expected s3://bucket/path; credentials and endpoints belong in `storage`"),
     ],
 )

@@ -127,6 +127,27 @@ def test_layout_with_a_partition_for_nearly_each_row_is_warned_of(shop: PlannedS
     assert warning.startswith("partition_by ['event_id']: 900 different values in 900 sampled rows")
 
 
+def test_changes_that_write_the_table_again_and_again_are_told_with_what_helps(shop: PlannedShop) -> None:
+    changing = (
+        "mode: upsert\nkeys: product_id\nsequence_by: event_id\nschema: {event_id: long, product_id: long}"
+    )
+    for rows in (5_000, 5_010, 5_020, 5_030):
+        shop.write(changing, rows=rows)
+        if rows == 5_010:
+            assert shop.plan().warnings == []
+        shop.drain()
+
+    dear, gather = shop.plan().warnings
+    shop.save("type: generate, rows: 5030, partitions: 2, flush: {interval: 10s}", changing)
+    (still_dear,) = shop.plan().warnings
+    shop.write(f"{changing}\nupdates: merge_on_read", rows=5_030)
+    content = shop.plan().warnings
+
+    assert dear.endswith("changes; `updates: merge_on_read` writes the changes alone")
+    assert gather.startswith("3 of the last 3 commits that changed rows wrote most of the table again")
+    assert (still_dear, content) == (dear, [])
+
+
 def test_many_small_partitions_are_warned_of(shop: PlannedShop) -> None:
     shop.write("schema: {event_id: long, product_id: long}\npartition_by: [product_id]")
     shop.drain()

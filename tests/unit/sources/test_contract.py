@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from lakefeed.reports.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reprocess.replay import replay
 from support.folder_source import SHIFT
+from support.http_source import append, journal_of
 from support.source_contract import SourceCase, SourceContract, run
 
 
@@ -46,6 +48,61 @@ class TestDelta(SourceContract):
             return f"path: {table}, max_files: 3"
 
         return SourceCase("delta", tmp_path, options, "event_id: long, size: int", "ignore")
+
+
+class TestChangeFeed(SourceContract):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> SourceCase:
+        """Each version inserts 50 rows; every tenth has a large `size`."""
+        table = tmp_path / "items"
+
+        def options(count: int) -> str:
+            there = DeltaTable(table).to_pyarrow_table().num_rows if table.exists() else 0
+            for first in range(there, count, 50):
+                ids = range(first, first + 50)
+                columns = {"event_id": list(ids), "size": [2**40 if one % 10 == 3 else one for one in ids]}
+                feed = {"delta.enableChangeDataFeed": "true"}
+                write_deltalake(table, pa.table(columns), mode="append", configuration=feed)
+            return f"path: {table}, change_feed: true, max_files: 3"
+
+        return SourceCase("delta", tmp_path, options, "event_id: long, size: int", "ignore")
+
+
+class TestFiles(SourceContract):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> SourceCase:
+        """Files of 25 lines, every tenth of them cut off; two files have the same time, and names descend."""
+        items = tmp_path / "items"
+        items.mkdir()
+
+        def options(count: int) -> str:
+            for number in range(count // 25):
+                file = items / f"{1000 - number}.json"
+                if not file.exists():
+                    ids = range(number * 25, number * 25 + 25)
+                    lines = [f'{{"event_id": {one}' + ("}" if one % 10 != 3 else "") for one in ids]
+                    file.write_text("\n".join(lines))
+                    os.utime(file, (number // 2, number // 2))
+            return f"path: {items}, format: json, max_files: 3"
+
+        return SourceCase("files", tmp_path, options)
+
+
+class TestHttp(SourceContract):
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> SourceCase:
+        """A journal of two streams with requests of 5 events; every tenth event is cut off."""
+
+        def options(count: int) -> str:
+            made = f"streams: [even, odd], journal: {tmp_path / 'journal'}"
+            with journal_of(tmp_path / "journal", quota=16_000) as journal:
+                for first in range(sum(journal.contents().next.values()), count, 5):
+                    events = [b'{"event_id":%d}' % one for one in range(first, first + 5)]
+                    events[3] = events[3][: len(events[3]) - first % 2]
+                    append(journal, "odd" if first % 2 else "even", events)
+            return made
+
+        return SourceCase("http", tmp_path, options)
 
 
 @pytest.fixture

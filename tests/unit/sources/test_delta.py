@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -326,3 +327,93 @@ def test_a_path_without_a_table_is_told(tmp_path: Path) -> None:
 def test_a_format_is_refused_as_the_table_has_columns(tmp_path: Path) -> None:
     with pytest.raises(PipelineFileError, match="the table has columns already"):
         copying(tmp_path, ", format: json")
+
+
+def test_a_position_moves_on_over_versions_without_rows_before_the_log_forgets_them(
+    orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_inline(copying(tmp_path))
+    DeltaTable(orders).optimize.compact()
+    DeltaTable(orders).alter.set_table_properties({"delta.appendOnly": "false"})
+    client = DeltaClient(DeltaSource(path=str(orders)), "orders")
+    at = client.check({"0": version_start(3).offset}, {})
+
+    assert client.rows_between(at, client.latest()) == {"0": 0}
+
+    monkeypatch.setattr("lakefeed.sources.delta.client._LEFT_BEHIND", -1.0)
+    run_inline(copying(tmp_path))
+    found = status(copying(tmp_path)).tables[0].offsets["orders"]["0"]
+
+    assert found.next_place == "version 5"
+    assert copied(tmp_path) == list(range(30))
+
+
+def test_behind_a_snapshot_comes_no_version_that_it_has(orders: Path) -> None:
+    client = DeltaClient(DeltaSource(path=str(orders)), "orders")
+    start = client.start()
+    before = {"0": version_start(1).offset}
+
+    end = client.next_end(start, before, Allowance(1000, 10**9))
+
+    assert str(Place.of(end["0"])) == "version 3"
+
+
+def test_a_vacuumed_file_that_nobody_has_counted_is_told(orders: Path) -> None:
+    for entry in sorted((orders / "_delta_log").glob("*.json")):
+        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        for line in lines:
+            line.get("add", {}).pop("stats", None)
+        entry.write_text("\n".join(map(json.dumps, lines)))
+    next(orders.glob("*.parquet")).unlink()
+
+    with pytest.raises(SourceError, match="is gone, and the log does not say how many rows"):
+        DeltaClient(DeltaSource(path=str(orders)), "orders").start()
+
+
+def test_the_first_snapshot_may_come_in_the_order_of_event_times(tmp_path: Path) -> None:
+    days = [3, 1, 2]
+    for day in days:
+        moments = [dt.datetime(2026, 11, day, hour, tzinfo=dt.UTC) for hour in range(5)]
+        append(tmp_path / "orders", [day * 10 + hour for hour in range(5)], at=moments)
+    pipeline = copying(tmp_path, ", event_time_order: at, max_files: 1")
+    run_inline(pipeline)
+
+    table = DeltaTable(tmp_path / "copied")
+    entries = sorted((tmp_path / "copied" / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+    came = [action["add"]["stats"] for action in actions if "add" in action]
+    assert [json.loads(stats)["minValues"]["event_id"] for stats in came] == [10, 20, 30]
+    assert table.to_pyarrow_table().num_rows == 15 and verify(pipeline).sound
+
+
+def test_another_order_in_the_middle_of_a_snapshot_is_refused(orders: Path) -> None:
+    source = DeltaSource(path=str(orders), event_time_order="event_id")
+    client, plain = DeltaClient(source, "orders"), DeltaClient(DeltaSource(path=str(orders)), "orders")
+    at = client.next_end(client.start(), client.latest(), Allowance(4, 10**9))
+
+    with pytest.raises(
+        SourceError, match="`event_time_order` was changed while the snapshot of version 2, row 4"
+    ):
+        plain.check(at, client.marks())
+    assert client.check(at, client.marks()) == at
+
+
+@pytest.mark.parametrize(
+    ("column", "message"), [("event_id2", "there is no column event_id2, did you mean"), ("tags", "no order")]
+)
+def test_a_column_without_an_order_in_time_is_refused(orders: Path, column: str, message: str) -> None:
+    write_deltalake(orders, pa.table({"event_id": [1], "tags": [["a"]]}), mode="append", schema_mode="merge")
+
+    with pytest.raises(SourceError, match=message):
+        DeltaClient(DeltaSource(path=str(orders), event_time_order=column), "orders").start()
+
+
+def test_files_whose_paths_are_excluded_are_not_read(tmp_path: Path) -> None:
+    for region in ("eu", "test"):
+        rows = pa.table({"event_id": [1, 2], "region": [region] * 2})
+        write_deltalake(tmp_path / "orders", rows, mode="append", partition_by=["region"])
+    pipeline = copying(tmp_path, ", exclude: '^region=test/'")
+    run_inline(pipeline)
+
+    assert copied(tmp_path) == [1, 2]
+    assert verify(pipeline).sound

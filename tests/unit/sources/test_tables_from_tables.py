@@ -156,7 +156,7 @@ def test_silver_that_waited_for_long_begins_with_what_is_there(tmp_path: Path) -
         ),
         (
             "bronze: {path: a, from: events, mode: overwrite}\n  c: {path: c, from: bronze}",
-            r"tables.c.from: 'bronze' has `mode: overwrite`, which changes rows that are there",
+            r"tables.c.from: 'bronze' has `mode: overwrite`, which replaces its rows",
         ),
         (
             "bronze: {path: a, query: SELECT 1}\n  c: {path: c, from: bronze}\n  d: {path: d, from: events}",

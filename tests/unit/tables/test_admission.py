@@ -166,7 +166,7 @@ def test_a_table_whose_features_ask_nothing_of_an_append_is_fed(
     name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "delta-rs":
-        monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+        monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
     write(tmp_path, 0, *FED[name])
 
     version = append(open_table(tmp_path), Change([], {"a/b/0": 1}, {"a/b/0": None}, {}), retries=0)
@@ -181,7 +181,7 @@ def test_a_table_that_asks_more_while_it_is_fed_is_refused_at_the_next_commit(
     name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "delta-rs":
-        monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+        monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
     write(tmp_path, 0, OLD, metadata())
     table = open_table(tmp_path)
     *actions, words = REFUSED[name]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -8,8 +9,8 @@ import pytest
 
 from lakefeed.errors import Fenced, StoreUnavailable
 from lakefeed.files import WrittenFile
+from lakefeed.stores import read_tagged
 from lakefeed.tables import table as tables
-from lakefeed.tables.log.entry import Entry, read_entry
 from lakefeed.tables.write.append import append
 from lakefeed.tables.write.mode import Change
 from support.fed_table import make_table
@@ -28,13 +29,13 @@ def test_position_is_known_although_the_log_could_not_be_read_right_after_the_co
 ) -> None:
     table = make_table(tmp_path)
 
-    def away(store: pafs.FileSystem, version: int, *, positions_only: bool) -> Entry:
+    def away(store: pafs.FileSystem, path: str) -> tuple[bytes, Hashable | None]:
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr(tables, "read_entry", away)
+    monkeypatch.setattr(tables, "read_tagged", away)
     with pytest.raises(StoreUnavailable, match="connection reset by peer"):
         append(table, rows(tmp_path, 0, 9), retries=0)
-    monkeypatch.setattr(tables, "read_entry", read_entry)
+    monkeypatch.setattr(tables, "read_tagged", read_tagged)
     passed = table.refresh()
 
     assert list(passed) == [1]
@@ -42,3 +43,23 @@ def test_position_is_known_although_the_log_could_not_be_read_right_after_the_co
     with pytest.raises(Fenced):
         append(table, rows(tmp_path, 0, 9), retries=0)
     assert table.version == 1
+
+
+def test_log_that_could_not_be_read_anew_is_still_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path)
+    before = table._footprint
+
+    def away() -> None:
+        raise OSError("connection reset by peer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "local_folder", lambda store: None)
+        patched.setattr(tables, "footprint", lambda store, version: None)
+        patched.setattr(table, "_reopen", away)
+        with pytest.raises(StoreUnavailable, match="connection reset by peer"):
+            table.confirm()
+
+    assert before is not None
+    assert table._footprint == before

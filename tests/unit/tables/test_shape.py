@@ -25,7 +25,7 @@ from support.fed_table import entry_file, make_cities, open_table
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways in which a commit is made; without the other one."""
     if request.param == "delta-rs":
-        monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+        monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
     return str(request.param)
 
 

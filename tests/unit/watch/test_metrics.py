@@ -11,11 +11,22 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakefeed.engine.run_events import SourceSeen, TableReached
+from lakefeed.events import Outstanding
 from support.debian import promtool
 from support.watched import WatchedRun, shop
 
 ROOT = Path(__file__).parents[3]
 FLOW = {"pipeline", "source", "table"}
+RECEIVED = {
+    "lakefeed_http_requests_total": {"pipeline", "source", "status"},
+    "lakefeed_http_events_total": {"pipeline", "source"},
+    "lakefeed_http_bytes_total": {"pipeline", "source"},
+    "lakefeed_http_in_flight_bytes": {"pipeline", "source"},
+    "lakefeed_journal_bytes": {"pipeline", "source"},
+    "lakefeed_journal_age_seconds": {"pipeline", "source"},
+    "lakefeed_journal_sync_seconds": {"pipeline", "source"},
+}
+"""What only an HTTP source has; see tests/unit/sources/http/test_looking.py."""
 NAMES = {
     "lakefeed_records_read_total": {"pipeline", "source"},
     "lakefeed_records_written_total": FLOW,
@@ -44,8 +55,26 @@ SHAPED = {
     "lakefeed_refreshes_total": {"pipeline", "table", "result"},
     "lakefeed_refresh_seconds": {"pipeline", "table"},
     "lakefeed_query_behind_versions": {"pipeline", "table"},
+    "lakefeed_source_lag_files": {"pipeline", "source"},
+    "lakefeed_source_lag_bytes": {"pipeline", "source"},
+    "lakefeed_source_retained_bytes": {"pipeline", "source"},
+    "lakefeed_source_headroom_bytes": {"pipeline", "source"},
 }
-"""Those of tables with SQL, rules and queries."""
+"""Those of tables with SQL, rules and queries, and of sources of files."""
+
+
+def test_files_and_bytes_that_wait_are_told_of_sources_of_files() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.tell(
+        SourceSeen(
+            "clicks", {"0": 150}, outstanding=lambda at, ends: Outstanding(ends["0"] - at["0"], 7, 8, 9)
+        )
+    )
+
+    assert value(run, "lakefeed_source_lag_files", source="clicks") == 50
+    assert value(run, "lakefeed_source_lag_bytes", source="clicks") == 7
+    assert value(run, "lakefeed_source_lag_files", source="orders") is None
 
 
 def test_stale_changes_are_counted_by_table() -> None:
@@ -153,4 +182,4 @@ def test_the_documentation_names_every_metric() -> None:
 
     rows = re.findall(r"^\| `(lakefeed_\w+)` \| ([^|]+) \|", page, re.MULTILINE)
 
-    assert {name: set(re.findall(r"\w+", labels)) for name, labels in rows} == NAMES | SHAPED
+    assert {name: set(re.findall(r"\w+", labels)) for name, labels in rows} == NAMES | SHAPED | RECEIVED

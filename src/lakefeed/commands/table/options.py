@@ -11,7 +11,8 @@ At = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
-        help="The path of the table: a local path or s3://...; with --file, its name in that file.",
+        help="The path of the table: a local path, s3://..., gs://... or az://...; with --file, its name in "
+        "that file.",
         show_default=False,
     ),
 ]

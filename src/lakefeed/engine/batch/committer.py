@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lakefeed.engine.batch.awaiting_schema import AwaitingSchema
@@ -21,6 +22,7 @@ from lakefeed.engine.batch.manifest import (
     check_covered,
     largest,
     merged,
+    parts_read,
     various,
 )
 from lakefeed.engine.batch.not_met import not_met
@@ -44,6 +46,7 @@ from lakefeed.handles.progress import Expectations, TableProgress
 from lakefeed.handles.table_plan import TableId, is_missing
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import source_of, taken_marks
+from lakefeed.sources.held import ingest_transactions
 from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable
@@ -97,16 +100,7 @@ class Committer:
             return Outcome(overfull=largest(overfull))
         outcome = Outcome(size=sum(manifest.bytes_read for manifest in manifests))
         read = outcome.read = added(manifest.read for manifest in manifests)
-        for table, result in results.items():
-            if result.error:
-                outcome.failures[table.table] = result.error
-            elif result.proposal is not None:
-                outcome.proposals[table] = result.proposal
-                outcome.returned[table] = result.returned
-            elif result.failed:
-                outcome.failures[table.table] = not_met(table, result)
-            elif too_many := self._refusals.limit(str(table), self._refused_share(spans, read, result)):
-                outcome.failures[table.table] = too_many
+        self._judge(spans, results, outcome)
         waiting = {*outcome.failures, *(table.table for table in outcome.proposals)}
         self._drop(result for table, result in results.items() if table.table in waiting)
         accepted = {table: result for table, result in results.items() if table.table not in waiting}
@@ -118,12 +112,29 @@ class Committer:
         self._note_read(spans, read, accepted)
         failed = self._commit_tables(result for result in accepted.values() if result.files)
         outcome.failures |= _by_name(failed)
+        outcome.parts = parts_read(manifests, accepted, self._progress)
         for table in accepted.keys() - failed.keys():
             share = self._refused_share(spans, read, accepted[table])
             if told := self._refusals.add(str(table), share):
                 self._watch(told)
         self.tell_positions()
         return outcome
+
+    def _judge(
+        self, spans: list[OffsetRange], results: Mapping[TableId, TableManifest], outcome: Outcome
+    ) -> None:
+        """Find the tables that the batch must not be committed to."""
+        read = outcome.read
+        for table, result in results.items():
+            if result.error:
+                outcome.failures[table.table] = result.error
+            elif result.proposal is not None:
+                outcome.proposals[table] = result.proposal
+                outcome.returned[table] = result.returned
+            elif result.failed:
+                outcome.failures[table.table] = not_met(table, result)
+            elif too_many := self._refusals.limit(str(table), self._refused_share(spans, read, result)):
+                outcome.failures[table.table] = too_many
 
     def _note_read(
         self, spans: list[OffsetRange], read: dict[str, int], accepted: Mapping[TableId, TableManifest]
@@ -238,7 +249,8 @@ class Committer:
                 if key in transactions:
                     self._progress[table].dead_letters_logged[partition] = transactions[key]
             if result.refusals:
-                counts_by_reason = {_reason(text): count for text, count in result.refusals.items()}
+                parted = {text.partition("/"): count for text, count in result.refusals.items()}
+                counts_by_reason = {(stage, code): count for (stage, _, code), count in parted.items()}
                 samples = tuple(various(result.samples)[:MOST_SAMPLES])
                 self._watch(DeadLettersWritten(name, self._source, counts_by_reason, samples))
         passing("letters_committed")
@@ -262,11 +274,14 @@ class Committer:
     def _commit_table(self, progress: TableProgress, result: TableManifest) -> None:
         transactions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
-        ranges = {}
         for partition, span in progress.open.items():
             key = application_id(self._pipeline, self._source, partition)
             transactions[key], expected[key] = span.end - 1, progress.logged.get(partition)
-            ranges[partition] = [span.start, span.end, span.read, span.dead_letters]
+        assert progress.handle.spec is not None
+        named = partial(ingest_transactions, self._tables.pipeline, self._source, progress.handle.spec)
+        ingest = named({partition: span.end - 1 for partition, span in progress.open.items()})
+        transactions |= ingest
+        expected |= {name: progress.ingest.get(name) for name in ingest}
         marks = self._marks_for(progress.handle)
         for name, number in marks.items():
             if progress.marks.get(name) != number:
@@ -276,15 +291,11 @@ class Committer:
             "source": self._source,
             "kind": "rows" if result.files else "position",
             "rows": result.rows,
-            "ranges": ranges,
+            **progress.told(),
         }
-        if progress.is_routed:
-            # Events of the range that are not here are in other tables of the route.
-            commit_info["routed"] = True
-        lost = {partition: jump for partition, jump in progress.jumps.items() if partition in ranges}
-        if lost:
-            commit_info["lost"] = lost
-        commit_info |= progress.left_out()
+        if ingest:
+            # A rewind to before the first of them has to know where it began.
+            commit_info["ingest"] = named({p: span.start for p, span in progress.open.items()})
         try:
             with progress.handle.lock:
                 table = progress.handle.table
@@ -297,8 +308,7 @@ class Committer:
         self._tell_shaped(progress.handle.name, progress.filtered, progress.expectations)
         progress.logged |= {partition: span.end - 1 for partition, span in progress.open.items()}
         progress.marks |= marks
-        for partition in lost:
-            del progress.jumps[partition]
+        progress.ingest |= ingest
         progress.rest(idle=not result.files)
         passing("table_committed")
 
@@ -386,8 +396,3 @@ def _left_out(commit_info: Mapping[str, Any]) -> int:
 def _by_name(failures: Mapping[TableId, LakefeedError]) -> dict[str, LakefeedError]:
     """Failures by the table of the pipeline file."""
     return {table.table: error for table, error in failures.items()}
-
-
-def _reason(text: str) -> tuple[str, str]:
-    stage, _, code = text.partition("/")
-    return stage, code

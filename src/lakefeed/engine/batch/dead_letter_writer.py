@@ -8,16 +8,17 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from lakefeed.dead_letters.form import in_form, letters_target
 from lakefeed.engine.batch.decoding import payloads_of
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import TableError
 from lakefeed.events import Events, Refused
-from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.parquet import TableWriter
 from lakefeed.formats.refusal import TYPE_CHANGES
 from lakefeed.handles.table_plan import TablePlan
-from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA, dead_letters, preview
+from lakefeed.rows.dead_letter import dead_letters, preview
 from lakefeed.stores import open_store
 
 _LONGEST_REASON = 300
@@ -29,7 +30,7 @@ class DeadLetterWriter(TableWriter):
 
     def __init__(self, plan: FlowPlan, table: TablePlan) -> None:
         store = open_store(plan.dead_letters_path, dict(plan.dead_letters_storage))
-        super().__init__(store, FileTarget(DEAD_LETTER_SCHEMA, sync=plan.sync))
+        super().__init__(store, letters_target(plan.letters_form, sync=plan.sync))
         self._plan = plan
         self._name = table.name
         self._stops = table.rules.type_change == "fail"
@@ -42,13 +43,13 @@ class DeadLetterWriter(TableWriter):
         indexes = [one.index for one in refused]
         count(result.dead_letters, events, indexes)
         payloads, origin = payloads_of(events, indexes), events.origin(indexes)
+        count_parts(result.refused_parts, self._plan, origin)
         self._note(refused, origin, payloads, result)
         plan = self._plan
-        self.write(
-            dead_letters(
-                plan.pipeline, plan.source_name, self._name, refused, origin, payloads, self._dead_at
-            )
+        letters = dead_letters(
+            plan.pipeline, plan.source_name, self._name, refused, origin, payloads, self._dead_at
         )
+        self.write(in_form(plan.letters_form, letters))
 
     def _stop_at_type_change(self, events: Events, refused: list[Refused]) -> None:
         changed = next((one for one in refused if one.code in TYPE_CHANGES), None)
@@ -92,3 +93,10 @@ def count(counts: dict[str, int], events: Events, indexes: Sequence[int]) -> Non
     """Add events to the counts of their partitions."""
     for partition, number in events.counts(indexes).items():
         counts[partition] = counts.get(partition, 0) + number
+
+
+def count_parts(counts: dict[str, int], plan: FlowPlan, origin: pa.RecordBatch) -> None:
+    """Add events to the counts of the parts that they are of, where the source keeps account of these."""
+    for offset in origin.column("offset").to_pylist() if plan.source.keeps_parts else ():
+        part = plan.source.part_of(offset)
+        counts[part] = counts.get(part, 0) + 1

@@ -15,9 +15,9 @@ from lakefeed import errors
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import BatchFailed
-from lakefeed.events import OffsetRange
+from lakefeed.events import OffsetRange, PartRead
 from lakefeed.files import WrittenFile
-from lakefeed.handles.progress import Expectations
+from lakefeed.handles.progress import Expectations, TableProgress
 from lakefeed.handles.table_plan import TableId
 
 MOST_SAMPLES = 5
@@ -45,6 +45,8 @@ class TableManifest:
     """Dead letters by partition, whether or not they had been written before."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Dead letters that this task has written, by `stage/code`."""
+    refused_parts: dict[str, int] = field(default_factory=dict)
+    """Dead letters by the part of the source that they are of, where it keeps account of parts."""
     samples: list[DeadLetterSample] = field(default_factory=list)
     newest: float | None = None
     """The time of a newest event that became a row, in seconds since 1970."""
@@ -86,6 +88,10 @@ class Manifest:
     tables: dict[TableId, TableManifest] = field(default_factory=dict)
     read: dict[str, int] = field(default_factory=dict)
     """Events read, by partition."""
+    parts: dict[str, int] = field(default_factory=dict)
+    """Events read, by the part of the source that they are of, where it keeps account of parts."""
+    part_errors: dict[str, str] = field(default_factory=dict)
+    """Why parts could not be read, or not all of them."""
     bytes_read: int = 0
     overfull: bool = False
     """Whether it gave up because its events are larger than the batch was planned for; it wrote nothing."""
@@ -98,6 +104,8 @@ class Manifest:
                 "ranges": [[span.partition, span.start, span.end] for span in self.ranges],
                 "tables": [_table_out(table) for table in self.tables.values()],
                 "read": self.read,
+                "parts": self.parts,
+                "part_errors": self.part_errors,
                 "bytes_read": self.bytes_read,
                 "overfull": self.overfull,
                 "error": _error_out(self.error),
@@ -112,6 +120,8 @@ class Manifest:
             ranges=[OffsetRange(*span) for span in value["ranges"]],
             tables={one.table: one for one in map(_table_in, value["tables"])},
             read=value["read"],
+            parts=value["parts"],
+            part_errors=value["part_errors"],
             bytes_read=value["bytes_read"],
             overfull=value["overfull"],
             error=_error_in(value["error"]),
@@ -158,6 +168,7 @@ def merged(manifests: list[Manifest]) -> dict[TableId, TableManifest]:
             known.dead_letter_files += one.dead_letter_files
             known.dead_letters = added([known.dead_letters, one.dead_letters])
             known.refusals = added([known.refusals, one.refusals])
+            known.refused_parts = added([known.refused_parts, one.refused_parts])
             known.samples += one.samples
             if one.newest is not None:
                 known.newest = max(one.newest, known.newest or one.newest)
@@ -188,6 +199,23 @@ def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return total
 
 
+def parts_read(
+    manifests: Sequence[Manifest],
+    tables: Mapping[TableId, TableManifest],
+    progress: Mapping[TableId, TableProgress],
+) -> dict[str, PartRead]:
+    """What was read of each part of a source that keeps account of them, and where the first table has it."""
+    written = (progress[table].handle.table for table, one in tables.items() if one.files)
+    version = next((table.version for table in written), None)
+    letters = added(table.refused_parts for table in tables.values())
+    counts = added(manifest.parts for manifest in manifests)
+    errors = {part: text for manifest in manifests for part, text in manifest.part_errors.items()}
+    return {
+        part: PartRead(records, letters.get(part, 0), version, errors.get(part))
+        for part, records in counts.items()
+    }
+
+
 def largest(manifests: list[Manifest]) -> tuple[int, int]:
     """Events and bytes of the task that met the largest: the next batch is planned by it, not by the mean."""
     counts = [(sum(manifest.read.values()), manifest.bytes_read) for manifest in manifests]
@@ -202,6 +230,7 @@ def _table_out(table: TableManifest) -> dict[str, Any]:
         "dead_letter_files": [asdict(file) for file in table.dead_letter_files],
         "dead_letters": table.dead_letters,
         "refusals": table.refusals,
+        "refused_parts": table.refused_parts,
         "samples": [asdict(sample) for sample in table.samples],
         "newest": table.newest,
         "skipped": table.skipped,
@@ -223,6 +252,7 @@ def _table_in(value: dict[str, Any]) -> TableManifest:
         dead_letter_files=[WrittenFile(**file) for file in value["dead_letter_files"]],
         dead_letters=value["dead_letters"],
         refusals=value["refusals"],
+        refused_parts=value["refused_parts"],
         samples=[DeadLetterSample(**sample) for sample in value["samples"]],
         newest=value["newest"],
         skipped=value["skipped"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.errors import LakefeedError
-from lakefeed.events import Offsets
+from lakefeed.events import Offsets, PartRead
 from lakefeed.handles.table_plan import TableId
 
 
@@ -22,6 +22,8 @@ class Outcome:
     """Where the batch began, in every partition."""
     read: dict[str, int] = field(default_factory=dict)
     """Events read, by partition."""
+    parts: dict[str, PartRead] = field(default_factory=dict)
+    """What was read of each part of a source that keeps account of parts."""
     size: int = 0
     overfull: tuple[int, int] | None = None
     """Events and their bytes in a task that gave up as they are too large; nothing was committed then."""

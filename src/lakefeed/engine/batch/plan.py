@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakefeed.dead_letters.form import LettersForm
 from lakefeed.events import OffsetRange, Offsets, Split
 from lakefeed.formats import Format
 from lakefeed.formats.json.format import JsonFormat
@@ -26,6 +27,8 @@ class FlowPlan:
     cores: int
     most_bytes: int | None = None
     """Payload bytes after which a task gives up: its batch was planned for far smaller events."""
+    letters_form: LettersForm | None = None
+    """How dead letters are written where their table is not Lakefeed's own."""
     sync: bool = True
     """Whether files of dead letters outlive a power cut."""
 
@@ -50,7 +53,7 @@ class FlowPlan:
 
 def format_of(source: Source) -> Format:
     """The format of a source's payloads; of a source of columns, that of its dead letters."""
-    found = source.format or JsonFormat()
+    found = source.payload_format or JsonFormat()
     assert isinstance(found, Format)
     return found
 

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.batch.dead_letter_writer import DeadLetterWriter, count
-from lakefeed.engine.batch.decoding import EventDecoder
+from lakefeed.engine.batch.dead_letter_writer import DeadLetterWriter, count, count_parts
+from lakefeed.engine.batch.decoding import key_column, key_decoder
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.batch.routed_writers import RoutedWriters
 from lakefeed.engine.batch.steps import event_steps, steps_for
+from lakefeed.engine.batch.stream_columns import decoder_of
 from lakefeed.errors import TableError
 from lakefeed.events import Events, OffsetRange, Refused
 from lakefeed.files.names import Serial
@@ -42,15 +43,17 @@ class TableTask:
         columns = as_in_events(columns, table.rename)
         dropped = [field for field in columns if field.name in table.rules.dropped]
         columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
-        self.wants = columns, table.rules
-        self.decoder = EventDecoder(plan.format, columns, table.rules)
+        key = key_column(plan.source, table.changes, table.rename)
+        self.wants = columns, table.rules, key
+        keys = key_decoder(plan.source, columns, key)
+        self.decoder = decoder_of(plan.source, plan.format, columns, table.rules, keys)
         self._dropped = dropped
         self._steps = self.steps(table, dropped, serial)
         self._plan = plan
         self._pending = {
-            (span.partition, offset, moment)
+            (span.partition, offset, moment, number)
             for span in ranges
-            for offset, moment in table.pending.get(span.partition, ())
+            for offset, moment, number in table.pending.get(span.partition, ())
             if span.start <= offset < span.end
         }
         self._rows: TableWriter | None = None
@@ -146,9 +149,10 @@ class TableTask:
             origin.column(at).to_pylist() for at in ("stream", "partition", "offset")
         )
         moments = origin.column("timestamp").cast(pa.int64()).to_pylist()
-        stamps = zip(map(name, streams, numbers), offsets, moments, strict=True)
+        stamps = zip(map(name, streams, numbers), offsets, moments, numbers, strict=True)
         found = {at for at, stamp in enumerate(stamps) if stamp in self._pending}
         count(self._result.dead_letters, events, sorted(found))
+        count_parts(self._result.refused_parts, self._plan, events.origin(sorted(found)))
         return found
 
     def _judge_again(self, events: Events, decoded: Decoded, before: set[int]) -> None:

@@ -64,6 +64,9 @@ def taking(
                     table.flush()
             for partition, count in events.counts().items():
                 manifest.read[partition] += count
+            for part, count in events.parts().items():
+                manifest.parts[part] = manifest.parts.get(part, 0) + count
+            manifest.part_errors |= events.part_errors()
             size, one = events.size()
             manifest.bytes_read += size
             # One large event cannot be parted, so it does not count.
@@ -94,7 +97,7 @@ def told(error: BaseException, ranges: Sequence[OffsetRange]) -> LakefeedError:
 
 def _take(tables: Sequence[TableTask], events: Events) -> None:
     """Decode once for all tables that want the same columns."""
-    decoded: dict[tuple[pa.Schema, Rules], Decoded] = {}
+    decoded: dict[tuple[pa.Schema, Rules, str | None], Decoded] = {}
     newest = events.newest()
     for table in tables:
         if table.wants not in decoded:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from lakefeed.errors import LakefeedError, StoreUnavailable, TableError
+
 _tasks = 0
 
 
@@ -29,6 +31,19 @@ def join_packed(plan: bytes, task: bytes) -> str:
     from lakefeed.engine.batch.shuffle import run_join
 
     return run_join(pickle.loads(plan), pickle.loads(task)).to_json()
+
+
+def work_packed(shared: bytes, item: bytes) -> bytes:
+    """Do work on one item; see `lakefeed.engine.spark.spread`. Returns what came of it, or what it raised."""
+    from lakefeed.stores import open_store
+
+    begin_task()
+    path, storage, work = pickle.loads(shared)
+    try:
+        return pickle.dumps(work(open_store(path, storage), pickle.loads(item)))
+    except LakefeedError as error:
+        # One with a constructor of its own would not be made again on the other side.
+        return pickle.dumps(StoreUnavailable(str(error)) if error.retryable else TableError(str(error)))
 
 
 def write_packed(plan: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

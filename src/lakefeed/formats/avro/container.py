@@ -7,6 +7,7 @@ import lzma
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from lakefeed.text import one_of
 from lakefeed.units import format_size
 
 MAGIC = b"Obj\x01"
-_SYNC = 16
+SYNC = 16
 _CHECKSUM = 4
 
 
@@ -37,22 +38,33 @@ def opened(payload: bytes) -> Contained:
         message = f"expected a container, which begins with 0x{MAGIC.hex()}, got {got}"
         raise Misfit("bad_framing", message)
     reader = ByteReader(payload, len(MAGIC))
-    header = _header(reader)
-    sync = reader.take(_SYNC, "a mark")
-    decompress = _codec(header.get("avro.codec", b"null"))
+    header = header_map(reader)
+    sync = reader.take(SYNC, "a mark")
+    decompress = decompressor(header.get("avro.codec", b"null"))
     contents: list[bytes] = []
     records = 0
     while reader.at < len(payload):
         records += reader.long("the number of records")
         contents.append(reader.counted("a block"))
-        if reader.take(_SYNC, "a mark") != sync:
+        if reader.take(SYNC, "a mark") != sync:
             raise reader.wrong("the mark after a block is not that of the header")
     if records != 1:
         raise Misfit("many_records", f"expected a container of one record, got {records}")
-    return Contained(_schema(header), b"".join(decompress(content) for content in contents if content))
+    return Contained(schema_text(header), b"".join(decompress(content) for content in contents if content))
 
 
-def _header(reader: ByteReader) -> dict[str, bytes]:
+class Parts(Protocol):
+    """What Avro's smallest parts are read from."""
+
+    def long(self, what: str) -> int:
+        """A number of at most 64 bits."""
+
+    def counted(self, what: str) -> bytes:
+        """Bytes behind their number."""
+
+
+def header_map(reader: Parts) -> dict[str, bytes]:
+    """What the header of a container says: its schema, and how it is compressed."""
     header: dict[str, bytes] = {}
     while count := reader.long("the number of entries of the header"):
         if count < 0:
@@ -63,14 +75,16 @@ def _header(reader: ByteReader) -> dict[str, bytes]:
     return header
 
 
-def _schema(header: dict[str, bytes]) -> str:
+def schema_text(header: dict[str, bytes]) -> str:
+    """The schema of a container. Raises Misfit."""
     try:
         return header["avro.schema"].decode()
     except (KeyError, UnicodeDecodeError):
         raise Misfit("bad_schema", "the header of the container holds no schema") from None
 
 
-def _codec(name: bytes) -> Callable[[bytes], bytes]:
+def decompressor(name: bytes) -> Callable[[bytes], bytes]:
+    """What decompresses a block. Raises Misfit, and so does what it returns."""
     found = _CODECS.get(name)
     if found is None:
         known = one_of([each.decode() for each in _CODECS])

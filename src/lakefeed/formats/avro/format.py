@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, PrivateAttr, model_validator
@@ -14,12 +14,12 @@ from lakefeed.formats.avro.reader import Container, Encoding, Plain, Registered,
 from lakefeed.formats.avro.schema import SchemaProblem, fingerprint, parsed
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.joining import joined
-from lakefeed.formats.refusal import FRAMED, VALUES, codes
+from lakefeed.formats.refusal import FRAMED, VALUES, Misfits, codes
 from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.pipeline.options.registry import RegistryField
 from lakefeed.text import shown
 
-CODES = codes(*FRAMED, "too_deep", "many_records", "bad_avro", *VALUES)
+CODES = codes(*FRAMED, "too_deep", "many_records", "bad_avro", "bad_transform", *VALUES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
 
@@ -77,6 +77,20 @@ class AvroFormat(Format):
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> AvroDecoder:
         """A decoder of payloads that are Avro as they are."""
         return AvroDecoder(self.reader(), schema, rules)
+
+    has_objects: ClassVar[bool] = True
+
+    def plain_objects(self, payloads: Sequence[bytes | None]) -> tuple[list[bytes | None], Misfits]:
+        """Each record as JSON: bytes as base64, times as RFC 3339, numbers with all their digits."""
+        from lakefeed.formats.fit.json_text import json_texts
+
+        made, misfits = self.reader().read(payloads)
+        texts: list[bytes | None] = [None] * len(payloads)
+        for part in made:
+            misfits |= {part.indexes[place]: misfit for place, misfit in part.misfits.items()}
+            for index, text in zip(part.indexes, json_texts(part.values), strict=True):
+                texts[index] = text.encode()
+        return texts, misfits
 
 
 class AvroDecoder(Decoder):

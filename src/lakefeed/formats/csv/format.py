@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from lakefeed.columns.names import ColumnName
 from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.csv.columns import json_value, read_column
+from lakefeed.formats.csv.header import HeaderDecoder
 from lakefeed.formats.csv.records import RecordReader
 from lakefeed.formats.fit.conversions import Conversions, Convert
 from lakefeed.formats.fit.doubt import Doubt, either
@@ -31,9 +32,7 @@ def _one_character(text: str) -> str:
     return text
 
 
-def _some_and_different(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not names:
-        raise ValueError("expected at least one")
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in seen:
@@ -46,14 +45,19 @@ Character = Annotated[str, AfterValidator(_one_character)]
 
 
 class CsvFormat(Format):
-    """One record of separated values per payload, without a header."""
+    """One record of separated values per payload; those of files may have a header."""
 
     type: Literal["csv"] = "csv"
-    columns: Annotated[tuple[ColumnName, ...], AfterValidator(_some_and_different)] = Field(
-        json_schema_extra={"minItems": 1},
+    columns: Annotated[tuple[ColumnName, ...], AfterValidator(_different)] = Field(
+        default=(),
         description="The names of the fields, in the order of the record. Their types are those of the "
-        "table's `schema`; a column that is not declared there is a string.",
+        "table's `schema`; a column that is not declared there is a string. Needed unless there is a header.",
         examples=[["event_id", "price", "event_time"]],
+    )
+    header: bool = Field(
+        default=False,
+        description="Whether the first line of each file names the fields. A payload of another source then "
+        "is a header, a line break, and a record.",
     )
     delimiter: Character = Field(default=",", description="The character between two fields.", examples=[";"])
     quote: Character = Field(
@@ -74,19 +78,29 @@ class CsvFormat(Format):
             raise ValueError(f"delimiter and quote are both {shown(self.quote)}; they must differ")
         return self
 
+    @model_validator(mode="after")
+    def _fields_have_names(self) -> Self:
+        if bool(self.columns) == self.header:
+            raise ValueError("give either columns or `header: true`, which takes the names from each file")
+        return self
+
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of payloads that are records as they are."""
-        made = pa.schema([(name, pa.string()) for name in self.columns])
-        return FixedDecoder(schema, rules, made, _Reader(self).read, CONVERSIONS)
+
+        def of(names: tuple[str, ...]) -> Decoder:
+            made = pa.schema([(name, pa.string()) for name in names])
+            return FixedDecoder(schema, rules, made, _Reader(self, names).read, CONVERSIONS)
+
+        return HeaderDecoder(of, self.delimiter, self.quote) if self.header else of(self.columns)
 
 
 class _Reader:
     """Reads records into columns of text."""
 
-    def __init__(self, options: CsvFormat) -> None:
-        self._names = options.columns
+    def __init__(self, options: CsvFormat, names: tuple[str, ...]) -> None:
+        self._names = names
         self._null = options.null
-        self._records = RecordReader(len(options.columns), options.delimiter, options.quote)
+        self._records = RecordReader(len(names), options.delimiter, options.quote)
 
     def read(self, payloads: Sequence[bytes]) -> Columns:
         """The fields of each record, as text."""

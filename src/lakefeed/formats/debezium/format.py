@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from lakefeed.columns.change_columns import DEBEZIUM, ChangeColumns
 from lakefeed.formats import Decoded, Decoder, Format, Rules
 from lakefeed.formats.avro.format import CODES as AVRO_CODES
 from lakefeed.formats.debezium.envelope import Envelope, Opener
@@ -46,9 +47,9 @@ class DebeziumFormat(Format):
     )
 
     @property
-    def brings_changes(self) -> bool:
+    def change_columns(self) -> ChangeColumns:
         """An event is a change of a row."""
-        return True
+        return DEBEZIUM
 
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of events that are JSON as they are, or in frames."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
 
 from lakefeed.formats import DEFAULT_RULES, Decoder, Format, Rules
-from lakefeed.formats.refusal import FRAMED, VALUES, codes
+from lakefeed.formats.refusal import FRAMED, VALUES, Misfits, codes
 from lakefeed.pipeline.options.registry import RegistryField
 
 __all__ = ["CODES", "JsonFormat", "infer"]
@@ -22,6 +22,7 @@ CODES = codes(
     "not_an_object",
     "duplicate_key",
     "too_deep",
+    "bad_transform",
     "bad_base64",
     *VALUES,
 )
@@ -47,6 +48,16 @@ class JsonFormat(Format):
 
         decoder = JsonDecoder(schema, rules)
         return UnframingDecoder(decoder, self.registry, "JSON") if self.registry else decoder
+
+    has_objects: ClassVar[bool] = True
+
+    def plain_objects(self, payloads: Sequence[bytes | None]) -> tuple[list[bytes | None], Misfits]:
+        """The payloads as they are, or what is in their frames."""
+        if self.registry is None:
+            return list(payloads), {}
+        from lakefeed.formats.registry.framing import unframed
+
+        return unframed(payloads, self.registry, "JSON")
 
 
 def infer(payloads: Sequence[bytes | None]) -> pa.Schema:

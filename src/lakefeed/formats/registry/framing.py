@@ -59,17 +59,25 @@ class UnframingDecoder(Decoder):
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal; raises RegistryError if the registry does not answer."""
-        indexes = [index for index, payload in enumerate(payloads) if payload is not None]
-        found = framed(payloads, indexes)
-        misfits = dict(found.misfits)
-        for number, those in found.by_schema.items():
-            try:
-                registered(self._registry, number, self._kind)
-            except Misfit as misfit:
-                misfits |= copies(misfit, those)
+        contents, misfits = unframed(payloads, self._registry, self._kind)
         kept = [index for index in range(len(payloads)) if index not in misfits]
-        part = self._plain.decode([_content(payloads[index]) for index in kept])
+        part = self._plain.decode([contents[index] for index in kept])
         return joined(len(payloads), [(kept, part)], misfits)
+
+
+def unframed(
+    payloads: Sequence[bytes | None], registry: Registry, kind: str
+) -> tuple[list[bytes | None], Misfits]:
+    """What is in each frame, and those that are none, by their place. Raises RegistryError."""
+    indexes = [index for index, payload in enumerate(payloads) if payload is not None]
+    found = framed(payloads, indexes)
+    misfits = dict(found.misfits)
+    for number, those in found.by_schema.items():
+        try:
+            registered(registry, number, kind)
+        except Misfit as misfit:
+            misfits |= copies(misfit, those)
+    return [_content(payload) for payload in payloads], misfits
 
 
 def _content(payload: bytes | None) -> bytes | None:

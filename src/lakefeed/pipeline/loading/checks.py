@@ -13,11 +13,14 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.pipeline.loading.graph import circles
+from lakefeed.pipeline.loading.ingest_checks import group_problems, ingest_problems
+from lakefeed.pipeline.loading.kept_checks import kept_problems
+from lakefeed.pipeline.loading.key_checks import key_problems
 from lakefeed.pipeline.loading.outline import Outline, TableOutline
 from lakefeed.pipeline.loading.query_checks import query_problems
 from lakefeed.pipeline.loading.stream_checks import stream_problems
 from lakefeed.pipeline.loading.upkeep_checks import upkeep_problems
-from lakefeed.pipeline.options.changes import KEYED, column_problems, option_problems
+from lakefeed.pipeline.options.changes import BROUGHT, CHANGING, KEYED, column_problems, option_problems
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.partition_by import partition_problems
 from lakefeed.pipeline.options.paths import is_inside, same_location
@@ -51,7 +54,13 @@ def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
     yield from _misfit_inputs(outline)
     yield from _idle_sources(outline)
     yield from _shared_paths(outline)
-    for at, message in query_problems(outline):
+    yield from _shared_folders(outline)
+    for at, message in (
+        *query_problems(outline),
+        *key_problems(outline),
+        *kept_problems(outline),
+        *group_problems(outline),
+    ):
         yield FieldProblem(at, message)
     for name, table in outline.tables.items():
         yield from _path_or_route(name, table)
@@ -59,14 +68,27 @@ def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
         for path, message in stream_problems(table.streams, own):
             yield FieldProblem(("tables", name, *path), message)
         yield from _misfit_route(name, table)
-        yield from _misfit_mode(name, table, outline.envelopes)
+        yield from _misfit_mode(name, table, outline)
+        yield from _misfit_changes(name, table, outline)
         yield from _misfit_python(name, table)
         yield from _idle_shuffle(name, table)
         yield from _column_clashes(name, table)
         yield from _name_clashes(name, table)
         yield from _misfit_partitions(name, table)
         yield from _misfit_upkeep(name, table)
+        for path, message in ingest_problems(outline, table):
+            yield FieldProblem(("tables", name, *path), message)
     yield from _strangers_in_tests(outline)
+
+
+def _shared_folders(outline: Outline) -> Iterator[FieldProblem]:
+    """Files that one source takes away and another one reads; folders of files with tables in them do not."""
+    for name in sorted(outline.removing):
+        mine = outline.folders[name]
+        for other, folder in outline.folders.items():
+            if other != name and (is_inside(folder, mine) or is_inside(mine, folder)):
+                message = f"takes files away that source '{other}' reads too; set `after: keep`"
+                yield FieldProblem(("sources", name, "after"), message)
 
 
 def _unknown_sources(outline: Outline) -> Iterator[FieldProblem]:
@@ -111,9 +133,9 @@ def _why_not_feeding(name: str, table: TableOutline) -> str | None:
         )
     if table.query:
         return f"'{name}' has a `query`, which replaces all its rows; use it in a `query` of this table"
-    if table.mode in ("overwrite", "upsert", "history"):
+    if table.mode == "overwrite":
         return (
-            f"'{name}' has `mode: {table.mode}`, which changes rows that are there; only appended rows can "
+            f"'{name}' has `mode: {table.mode}`, which replaces its rows; only appended and changed rows can "
             f"be followed. Feed this table from the source of '{name}', or use it in a `query`"
         )
     return None
@@ -175,7 +197,29 @@ def _idle_shuffle(name: str, table: TableOutline) -> Iterator[FieldProblem]:
         yield FieldProblem(("tables", name, "shuffle_by_partition"), message)
 
 
-def _misfit_mode(name: str, table: TableOutline, envelopes: frozenset[str]) -> Iterator[FieldProblem]:
+def _misfit_changes(name: str, table: TableOutline, outline: Outline) -> Iterator[FieldProblem]:
+    """What does not go together with sources that bring changes."""
+    if table.mode not in CHANGING or "delete_when" in table.keys or not table.sources:
+        return
+    feeds = [source for source in table.sources if source in outline.feeds]
+    if not feeds:
+        return
+    if others := [source for source in table.sources if source not in feeds]:
+        message = (
+            f"'{feeds[0]}' is a change feed, and '{others[0]}' is none; a table with `mode: {table.mode}` "
+            "takes one kind. Give each its own table, or say with `delete_when` which events delete"
+        )
+        yield FieldProblem(("tables", name, "from"), message)
+    sequence = table.keyed_by.get("sequence_by", ())
+    if sequence and (sequence[0] != BROUGHT[0] or not set(sequence) <= set(BROUGHT)):
+        message = (
+            f"the change feed '{feeds[0]}' brings the order of its changes, and a deleted row has its old "
+            "values; remove this, or use [__sequence, __timestamp]: the version, and when it was committed"
+        )
+        yield FieldProblem(("tables", name, "sequence_by"), message)
+
+
+def _misfit_mode(name: str, table: TableOutline, outline: Outline) -> Iterator[FieldProblem]:
     if table.mode == "overwrite" and table.route:
         message = (
             "`overwrite` replaces the rows of one table; with `route`, a table that a run has no event for "
@@ -184,8 +228,10 @@ def _misfit_mode(name: str, table: TableOutline, envelopes: frozenset[str]) -> I
         yield FieldProblem(("tables", name, "mode"), message)
     for option, message in option_problems(table.mode, table.keys):
         yield FieldProblem(("tables", name, option), message)
-    brought = table.mode != "deduplicate" and envelopes.issuperset(table.sources or ("",))
-    if table.mode in KEYED and "keys" not in table.keys and not (brought and "delete_when" not in table.keys):
+    brought = table.mode != "deduplicate" and outline.envelopes.issuperset(table.sources or ("",))
+    feed = outline.feeds_table(name)
+    keyed = brought and "delete_when" not in table.keys and (not feed or outline.row_keys(name))
+    if table.mode in KEYED and "keys" not in table.keys and not keyed:
         yield FieldProblem(("tables", name, "keys"), f"required with `mode: {table.mode}`, but missing")
     if table.mode == "history" and "sequence_by" not in table.keys and not brought:
         message = "required with `mode: history`, but missing: intervals begin and end with it"
@@ -194,6 +240,7 @@ def _misfit_mode(name: str, table: TableOutline, envelopes: frozenset[str]) -> I
         made = [*table.metadata.schema, *(pa.field(RESCUED, pa.string()) for _ in range(table.rescues))]
         columns = {**table.columns, **{field.name: field for field in made}}
         columns |= {field.name: None for field in table.partition_by if field and field.derived}
+        columns |= dict.fromkeys(BROUGHT) if feed else {}
         for option, message in column_problems(table.keyed_by, columns):
             yield FieldProblem(("tables", name, option), message)
 

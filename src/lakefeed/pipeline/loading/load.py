@@ -62,6 +62,14 @@ def load(
     return Loaded(pipeline, tuple(_warnings(document)))
 
 
+def load_text(text: str, overrides: Iterable[str], environment: Mapping[str, str]) -> Pipeline:
+    """A pipeline from a text that is no file; paths are relative to the working directory."""
+    document = read_document(text, "pipeline", environment)
+    for number, override in enumerate(overrides, 1):
+        apply_override(document, override, number, environment)
+    return _validated(document, FileContext(Path.cwd()))
+
+
 def load_and_warn(path: str | Path, overrides: Iterable[str] = ()) -> Pipeline:
     """Load a pipeline file and log its warnings."""
     loaded = load(path, overrides)

@@ -14,7 +14,7 @@ from lakefeed.columns.names import PipelineName
 from lakefeed.pipeline.connectors import Connector, SourceField
 from lakefeed.pipeline.loading.graph import feeding_tables, tables_read
 from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline
-from lakefeed.pipeline.options.changes import INTERVAL, ColumnNames
+from lakefeed.pipeline.options.changes import CHANGING, INTERVAL, ColumnNames
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
@@ -86,6 +86,33 @@ class Outline:
     """The tables that sources read, or that are named as sources themselves."""
     envelopes: frozenset[str] = frozenset()
     """The sources whose events are changes, with a key of their own."""
+    key_formats: Mapping[str, str] = field(default_factory=dict)
+    """The type of the format that keys are read by, of each source where they delete."""
+    feeds: frozenset[str] = frozenset()
+    """Those among them that read the change data feed of a Delta table."""
+    journals: Mapping[str, str] = field(default_factory=dict)
+    """Where sources keep events that they have answered for."""
+    shared: frozenset[str] = frozenset()
+    """The sources whose partitions several processes share."""
+    formats: Mapping[str, bool] = field(default_factory=dict)
+    """Sound sources, and whether their payloads are objects in which fields can be set."""
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """The folders whose files sources read."""
+    removing: frozenset[str] = frozenset()
+    """The sources that remove files which they have read."""
+
+    def feeds_table(self, name: str) -> bool:
+        """Whether all sources of a table read a change data feed."""
+        sources = self.tables[name].sources
+        return bool(sources) and self.feeds.issuperset(sources or ())
+
+    def row_keys(self, name: str) -> tuple[str, ...]:
+        """What tells the rows of a table apart: its `keys`, or those of the tables that it is fed from."""
+        table = self.tables[name]
+        if (keys := table.keyed_by.get("keys", ())) or not self.feeds_table(name):
+            return keys
+        found = {self.row_keys(self.reads[one]) if one in self.reads else () for one in table.sources or ()}
+        return found.pop() if len(found) == 1 else ()
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Outline:
@@ -110,13 +137,7 @@ class Outline:
         if given is None and name and first and (first.path or first.route):
             neighbour = f"{first.route.base}/any" if first.route else first.path or ""
             dead_letters = sibling(neighbour, f"{name}_dead_letters")
-        tests = {
-            name: (
-                tuple(_mapping(_mapping(case).get("events"))),
-                tuple(_mapping(_mapping(case).get("tables"))),
-            )
-            for name, case in _mapping(data.get("tests")).items()
-        }
+        tests = {name: _named_in(_mapping(case)) for name, case in _mapping(data.get("tests")).items()}
         models = {name: _valid(_SOURCE, value, context) for name, value in _mapping(sources).items()}
         streams = {name: None if one is None else one.known_streams() for name, one in models.items()}
         named = tuple(sources) if isinstance(sources, dict) else None
@@ -129,7 +150,44 @@ class Outline:
         reads |= {name: name for name in feeding}
         streams |= dict.fromkeys(feeding, ())
         changes = [name for name, one in models.items() if one is not None and one.brings_changes]
-        return cls(named, tables, dead_letters, tests, streams, reads, frozenset(changes))
+        keys = {name: one.key_format.type for name, one in models.items() if one and one.key_format}
+        feeds = [name for name, one in models.items() if one is not None and one.is_change_feed]
+        followed = [name for name in feeding if tables[name].mode in CHANGING]
+        return cls(
+            named,
+            tables,
+            dead_letters,
+            tests,
+            streams,
+            reads,
+            frozenset([*changes, *followed]),
+            keys,
+            frozenset([*feeds, *followed]),
+            _journals(models),
+            frozenset(name for name, one in models.items() if one and one.shares_partitions),
+            _have_objects(models),
+            *_folders(models),
+        )
+
+
+def _named_in(case: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The sources and the tables that a test names."""
+    return tuple(_mapping(case.get("events"))), tuple(_mapping(case.get("tables")))
+
+
+def _have_objects(sources: Mapping[str, Connector | None]) -> dict[str, bool]:
+    formats = {name: getattr(one, "format", None) for name, one in sources.items() if one}
+    return {name: bool(getattr(one, "has_objects", False)) for name, one in formats.items()}
+
+
+def _journals(sources: Mapping[str, Connector | None]) -> dict[str, str]:
+    return {name: path for name, one in sources.items() if one and (path := one.keeps_events_at())}
+
+
+def _folders(sources: Mapping[str, Connector | None]) -> tuple[dict[str, str], frozenset[str]]:
+    """The folders whose files sources read, and the sources that take files away."""
+    folders = {name: folder for name, one in sources.items() if one and (folder := one.reads_folder())}
+    return folders, frozenset(name for name, one in sources.items() if one and one.takes_away())
 
 
 def _mapping(value: object) -> dict[str, Any]:
@@ -164,7 +222,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
         {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
         # What a pipeline says when it is shown has these two names in every table.
-        frozenset(key for key, given in table.items() if given not in (None, "", False, (), [], key)),
+        frozenset(key for key, given in table.items() if given not in (None, "", False, (), [], {}, key)),
         UpkeepOutline.of_data(name, table, upkeep),
         str(table.get("mode", "append")),
         _valid(_QUERY, table.get("query")),

@@ -27,6 +27,10 @@ KEYED: Mapping[str, frozenset[str]] = {
 }
 """The modes that go by `keys`, and the other options of each."""
 
+CHANGING = ("upsert", "history")
+"""The modes that change rows which are there: who follows such a table reads its change data feed."""
+BROUGHT = ("__sequence", "__timestamp")
+"""What orders the changes of a change feed: the version, and when it was committed."""
 
 INTERVAL: Mapping[str, str | None] = {"valid_from": "valid_from", "valid_to": "valid_to", "is_current": None}
 """The options that name columns which `history` makes, with the names that they have by default."""

@@ -14,7 +14,10 @@ from pydantic import AfterValidator, ValidationInfo
 from lakefeed.text import shown
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
-_EXPECTED = "expected a local path, file:///path or s3://bucket/path"
+_EXPECTED = "expected a local path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
+# What one cloud is called in several ways is one table.
+_SPELLINGS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "adl": "az", "abfs": "az", "abfss": "az"}
+_AZURE_HOST = re.compile(r"([\w-]+)@([a-z0-9]+)\.(?:dfs|blob)\.(core\.windows\.net)", re.I)
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class FileContext:
 
 
 def location(text: str, directory: Path | None = None) -> str:
-    """The one spelling of a table's path: a local path without `..`, or `s3://bucket/key`.
+    """The one spelling of a table's path: a local path without `..`, or a URL such as `s3://bucket/key`.
 
     A relative path is made absolute if a directory is given. ValueError for anything else.
     """
@@ -36,8 +39,8 @@ def location(text: str, directory: Path | None = None) -> str:
         return os.path.normpath(directory / text if directory else text)
     if scheme[1].lower() == "file":
         return _local(text)
-    if scheme[1].lower() in ("s3", "s3a"):
-        return _s3(text)
+    if scheme[1].lower() in _SPELLINGS:
+        return _object_store(_SPELLINGS[scheme[1].lower()], text)
     raise ValueError(f"{_EXPECTED}, got one of {scheme[1]}://")
 
 
@@ -48,14 +51,18 @@ def _local(text: str) -> str:
     return os.path.normpath(unquote(text.split("://", 1)[1].removeprefix(parts.netloc)))
 
 
-def _s3(text: str) -> str:
+def _object_store(scheme: str, text: str) -> str:
     bucket, _, key = text.split("://", 1)[1].partition("/")
-    if "@" in bucket or ":" in bucket:
-        raise ValueError("expected s3://bucket/path; credentials and endpoints belong in `storage`")
+    expected = f"{scheme}://{'container' if scheme == 'az' else 'bucket'}/path"
+    if scheme == "az" and (named := _AZURE_HOST.fullmatch(bucket)):
+        # A container and its account, as Azure itself writes them.
+        scheme, bucket = "abfss", f"{named[1]}@{named[2]}.dfs.{named[3]}".lower()
+    elif "@" in bucket or ":" in bucket:
+        raise ValueError(f"expected {expected}; credentials and endpoints belong in `storage`")
     steps = [step for step in key.split("/") if step]
-    if not bucket or not steps or {".", ".."} & set(steps):
-        raise ValueError(f"expected s3://bucket/path without '.' and '..', got {shown(text)}")
-    return f"s3://{bucket}/{'/'.join(steps)}"
+    if not bucket or not steps or {".", ".."} & set(steps) or re.search(r"[#?]", key):
+        raise ValueError(f"expected {expected} without '.', '..', '#' and '?', got {shown(text)}")
+    return f"{scheme}://{bucket}/{'/'.join(steps)}"
 
 
 def is_inside(inner: str, outer: str) -> bool:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import logging
+import re
 import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
+from shlex import quote
 from typing import Any
 
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable, StoreUnavailable, TableError
-from lakefeed.events import OffsetRange, Offsets, Split
+from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, SourceClient
+from lakefeed.sources.delta.beginning import Beginning
+from lakefeed.sources.delta.event_time import order_mark
 from lakefeed.sources.delta.history import Cleaned, History, News
 from lakefeed.sources.delta.piece import Piece, shared_out
 from lakefeed.sources.delta.place import BEGINNING, Place, version_start
 from lakefeed.sources.delta.source import PARTITION, DeltaSource
 from lakefeed.sources.delta.way import Way, way
 from lakefeed.stores import open_store
+from lakefeed.tables.log.change_feed import FEED
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
 
-_log = logging.getLogger("lakefeed")
 _ROWS_WORTH_A_TASK = 50_000
 _READ_AHEAD = 500
 """Versions that are looked into at a time, so that it is known how much waits in them."""
-_MARK = "table"
+_LEFT_BEHIND = 3600.0
+"""Seconds after which a position moves on over versions that have no rows."""
+_MARK, _ORDER = "table", "order"
 
 
 class DeltaClient(SourceClient):
@@ -39,13 +43,19 @@ class DeltaClient(SourceClient):
         self._ahead: int | None = None
         """The first version that nobody has looked into."""
         with self._errors():
-            self._history = History(open_store(source.path, source.storage))
+            self._history = History(
+                open_store(source.path, source.storage),
+                change_feed=source.change_feed,
+                exclude=re.compile(source.exclude) if source.exclude else None,
+                event_time=source.event_time_order,
+            )
+        self._beginning = Beginning(source, name, self._history)
 
     def start(self) -> Offsets:
         """The same for every table that begins in this run."""
         if self._start is None:
             with self._errors():
-                first = self._first_place()
+                first = self._beginning.first()
                 self._start = {PARTITION: first.offset}
                 self._look_ahead(first.version if first.past else first.version + 1)
         return dict(self._start)
@@ -55,7 +65,7 @@ class DeltaClient(SourceClient):
         with self._errors():
             self._history.look()
             self._look_ahead()
-        return {PARTITION: self._end().offset}
+        return {PARTITION: self._history.end.offset}
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Refuse to go on in another table than before, or where versions or their files' list are gone."""
@@ -72,7 +82,18 @@ class DeltaClient(SourceClient):
                     "it was deleted and made anew.\nThe rows of the old one are still in what it fed; to "
                     "begin with the new one, drop those tables and start again."
                 )
-            at = self._served(at)
+            if self._source.change_feed and at.past and at.row:
+                raise SourceError(
+                    f"{self._whose}: {at} comes next, in the middle of the rows that the version adds, and "
+                    "changes are read by whole versions.\nRead that version without `change_feed` first, or "
+                    "drop the tables that it feeds: they begin anew."
+                )
+            if not at.past and at.row and marks.get(_ORDER, 0) != order_mark(self._source.event_time_order):
+                raise SourceError(
+                    f"{self._whose}: `event_time_order` was changed while {at} comes next: rows before it "
+                    "are others now.\nSet it back until the snapshot is read, or drop the tables it feeds."
+                )
+            at = self._beginning.served(at)
             self._look_ahead(at.version if at.past else at.version + 1)
         return {PARTITION: at.offset}
 
@@ -89,23 +110,36 @@ class DeltaClient(SourceClient):
 
     def age(self, position: Offsets) -> float | None:
         """Since the first version was committed that has something to read."""
-        start, end = Place.of(position.get(PARTITION, 0)), self._end()
+        start, end = Place.of(position.get(PARTITION, 0)), self._history.end
         with self._errors():
             for number in self._way(start, end):
                 if self._version(number).rows:
-                    return max(0.0, time.time() - self._history.committed(number) / 1000)
+                    return _age(self._version(number))
         return None
 
     def marks(self) -> dict[str, int]:
         """The id of the table as a number, cut to 63 bits."""
         with self._errors():
-            return {} if self._history.id is None else {_MARK: _number(self._history.id)}
+            if self._history.id is None:
+                return {}
+        order = order_mark(self._source.event_time_order)
+        return {_MARK: _number(self._history.id), **({_ORDER: order} if order else {})}
 
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """By the log; of versions that nobody has looked into yet, a guess."""
         return {
             name: self._waiting(Place.of(at), Place.of(ends.get(name, at))) for name, at in position.items()
         }
+
+    def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding:
+        """By the log; versions that nobody has looked into yet are left out."""
+        start, end = (Place.of(offsets.get(PARTITION, 0)) for offsets in (position, ends))
+        history = self._history
+        known = [history.known(number) for number in self._way(start, end)] if start < end else []
+        if start < end and not start.past:
+            known.append(history.known_snapshot(start.version))
+        pieces = [piece for news in known if news for piece in _parts(news, start, end)]
+        return Outstanding(len(pieces), sum(piece.size for piece in pieces))
 
     def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
         """By the log, where it still has all of these versions."""
@@ -149,97 +183,7 @@ class DeltaClient(SourceClient):
 
     @property
     def _whose(self) -> str:
-        return f"{self._source.noun} {self._name}"
-
-    def _end(self) -> Place:
-        newest = self._history.newest
-        return BEGINNING if newest < 0 else version_start(newest + 1)
-
-    def _first_place(self) -> Place:
-        history, start = self._history, self._source.start
-        if history.newest < 0:
-            if not self._source.waits:
-                raise SourceError(
-                    f"{self._whose}: there is no Delta table at {self._source.path}.\n"
-                    "Create it or correct `path`, then start again."
-                )
-            return BEGINNING
-        match start:
-            case "earliest":
-                history.snapshot(history.newest)
-                return Place(False, history.newest)
-            case "latest":
-                return version_start(history.newest + 1)
-            case {"version": int(version)}:
-                if version > history.newest + 1:
-                    raise SourceError(
-                        f"{self._whose}: `start` names version {version}, but the newest version of "
-                        f"{self._source.path} is {history.newest}."
-                    )
-                return self._served(version_start(version))
-            case dt.datetime():
-                return self._at(start)
-        raise AssertionError(start)
-
-    def _at(self, moment: dt.datetime) -> Place:
-        """Before the first version that was committed at that time or later."""
-        log, wanted = self._history.log, moment.timestamp() * 1000
-        assert log is not None
-        first = self._history.newest + 1
-        for version in sorted(log.versions, reverse=True):
-            if log.entry(version).timestamp < wanted:
-                break
-            first = version
-        if first == min(log.versions) and first > 0:
-            raise SourceError(
-                f"{self._whose}: `start` is {moment.isoformat()}, but the log of {self._source.path} goes "
-                f"back to version {first} only.\nUse `start: earliest`, which begins with all rows."
-            )
-        return version_start(first)
-
-    def _served(self, at: Place) -> Place:
-        """The place itself where everything from there on can be read; else DataLoss, or a later one."""
-        history = self._history
-        if history.newest < 0:
-            return at
-        if at > self._end():
-            raise DataLoss(
-                f"{self._whose}: {at} comes next, but the newest version of {self._source.path} is "
-                f"{history.newest}: its log was brought back to an older state.\n"
-                "Drop the tables that it has fed, and start again."
-            )
-        first = at.version if at.past else at.version + 1
-        log = history.log
-        assert log is not None
-        gone = [number for number in range(first, log.newest + 1) if number not in log.versions]
-        what = f"version {gone[0]}" if gone else ""
-        if len(gone) > 1:
-            what = f"versions {gone[0]} to {gone[-1]}"
-        if not gone and not at.past:
-            try:
-                history.snapshot(at.version)
-            except StoreUnavailable:
-                raise
-            except TableError:
-                gone, what = [at.version], f"the content of version {at.version}"
-        if not gone:
-            return at
-        if at == BEGINNING:
-            # The table was waited for and nothing of it was read: whatever is there now is new.
-            history.snapshot(history.newest)
-            return Place(False, history.newest)
-        text = (
-            f"{self._whose}: {at} comes next, but the log of {self._source.path} no longer has {what}: "
-            "it was cleaned up before that was read"
-        )
-        if self._source.on_data_loss == "skip":
-            _log.warning("%s. Continuing at version %d (`on_data_loss: skip`).", text, gone[-1] + 1)
-            return version_start(gone[-1] + 1)
-        declare = "Set" if not self._source.waits else f"Declare `{self._name}` in `sources` with"
-        raise DataLoss(
-            f"{text}.\n{declare} `on_data_loss: skip` to continue at version {gone[-1] + 1} without them, or "
-            "drop the table that was fed: it begins anew, with all rows."
-        )
+        return self._source.called(self._name)
 
     def _look_ahead(self, first: int | None = None) -> None:
         """Look into some more versions, at first from the one on that is read next."""
@@ -268,7 +212,9 @@ class DeltaClient(SourceClient):
     def _way(self, start: Place, end: Place) -> Way:
         """The versions to be read between two places."""
         last = end.version if end.row else end.version - 1
-        restores = {} if self._source.ignore_changes else self._history.restores
+        # A feed tells of a restore like of any other change.
+        follows = self._source.ignore_changes or self._source.change_feed
+        restores = {} if follows else self._history.restores
         return way(start, last if end.past else -1, restores)
 
     def _waiting(self, start: Place, end: Place) -> int:
@@ -289,16 +235,33 @@ class DeltaClient(SourceClient):
             known += 1
             own = sum(piece.live for piece in _parts(news, start, end))
             rows += max(own, 1) if self._stops(news) else own
+        if not rows and not unknown and self._is_left_behind(found):
+            return 1
         return rows + unknown * (max(1, rows // known) if known else 1)
 
+    def _is_left_behind(self, found: Way) -> bool:
+        """Whether nothing was to be read for long: a batch without rows then takes the position along.
+
+        Otherwise it would stay at a version that the log does not keep for ever.
+        """
+        oldest = next((self._history.known(number) for number in found), None)
+        return oldest is not None and _age(oldest) > _LEFT_BEHIND
+
     def _stops(self, news: News) -> bool:
-        if news.stops is None or self._source.ignore_changes:
+        if news.stops is None or (self._source.ignore_changes and not self._source.change_feed):
             return False
-        return not (news.only_deletes and self._source.ignore_deletes)
+        return self._source.change_feed or not (news.only_deletes and self._source.ignore_deletes)
 
     def _refusal(self, number: int) -> SourceError:
         """Why the reader cannot pass a version, and the ways on."""
         news, path, back_to = self._version(number), self._source.path, self._history.restores.get(number)
+        if self._source.change_feed:
+            return SourceError(
+                f"{self._whose}: version {number} of {path} ({news.stops}) changes rows, and the change "
+                "data feed was off: nothing tells which.\nTurn it on: lakefeed table properties "
+                f"{quote(path)} --set {FEED}=true --yes\nThen begin behind it with `start: {{version: N}}`, "
+                "or anew with all rows: `start: earliest`, after dropping the tables that it feeds."
+            )
         if back_to is not None:
             return SourceError(
                 f"{self._whose}: version {number} ({news.stops}) brings {path} back to version {back_to}; "
@@ -326,6 +289,8 @@ class DeltaClient(SourceClient):
             if rows <= allowed.rows and size <= allowed.bytes and files <= self._source.max_files:
                 at = piece.end
                 continue
+            if self._source.change_feed and piece.place.past:
+                return self._whole_versions(start, piece.place.version, end)
             if files > 1:
                 return self._rounded(at, end)
             by_size = piece.rows * allowed.bytes // max(1, piece.size)
@@ -336,6 +301,11 @@ class DeltaClient(SourceClient):
         if not files:
             raise self._refusal(stopped_by)
         return version_start(stopped_by)
+
+    def _whole_versions(self, start: Place, full: int, end: Place) -> Place:
+        """Before a version that does not fit, or behind it where it is the first: changes come together."""
+        before = version_start(full)
+        return before if before > start else min(end, version_start(full + 1))
 
     def _rounded(self, at: Place, end: Place) -> Place:
         """Behind the last row of a version is before the first of the next, which is told in one way."""
@@ -385,6 +355,10 @@ def _parts(news: News, start: Place, end: Place) -> Iterator[Piece]:
     for piece in news.pieces:
         if (part := piece.cut(start, end)) is not None:
             yield part
+
+
+def _age(news: News) -> float:
+    return max(0.0, time.time() - news.committed / 1000)
 
 
 def _total(news: News) -> int:

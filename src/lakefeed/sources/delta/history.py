@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.errors import TableError
+from lakefeed.sources.delta.event_time import ordered
 from lakefeed.sources.delta.piece import Piece
-from lakefeed.sources.delta.place import MOST_ROWS, MOST_VERSIONS, Place, version_start
+from lakefeed.sources.delta.place import BEGINNING, MOST_ROWS, MOST_VERSIONS, Place, version_start
 from lakefeed.stores import local_folder, store_errors, store_path
+from lakefeed.tables.log.change_feed import INSERT, ChangedFile, changed_files, committed, is_on
 from lakefeed.tables.log.data_file import DataFile
-from lakefeed.tables.log.entry import Entry, read_entry
+from lakefeed.tables.log.entry import Entry, entry_name, read_entry
 from lakefeed.tables.log.log import Log
-from lakefeed.tables.log.vector import read_vector
+from lakefeed.tables.log.roaring import Positions
+from lakefeed.tables.log.vector import DeletionVector, read_vector
 from lakefeed.tables.log.write import footprint
 from lakefeed.tables.table import commit_info_of
 
@@ -31,11 +36,14 @@ class Shape:
     id: str
     schema: str
     """Its columns, as the log has them."""
+    tells_changes: bool = False
+    """Whether it has a change data feed."""
 
     @classmethod
     def of(cls, metadata: dict[str, Any]) -> Shape:
         """From a `metaData` action."""
-        return cls(str(metadata.get("id")), str(metadata["schemaString"]))
+        tells_changes = is_on(dict(metadata.get("configuration") or ()))
+        return cls(str(metadata.get("id")), str(metadata["schemaString"]), tells_changes)
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ class News:
     stops: str | None = None
     """What the version does to rows that were there before: its operation; None where it only adds some."""
     only_deletes: bool = False
+    committed: int = 0
+    """When a version was committed, in milliseconds since 1970."""
 
 
 class Cleaned(TableError):
@@ -57,8 +67,21 @@ class Cleaned(TableError):
 class History:
     """The log of one table, read as far as somebody has asked. -1 is the newest version of no table."""
 
-    def __init__(self, store: pafs.FileSystem) -> None:
+    def __init__(
+        self,
+        store: pafs.FileSystem,
+        *,
+        change_feed: bool = False,
+        exclude: re.Pattern[str] | None = None,
+        event_time: str | None = None,
+    ) -> None:
+        """With `change_feed`, a version has its changes, else the rows that it adds.
+
+        Files whose paths `exclude` matches are as if they were not there. The files of a snapshot are in the
+        order of the column `event_time`, if one is given.
+        """
         self.store = store
+        self._change_feed, self._exclude, self._event_time = change_feed, exclude, event_time
         self.newest = -1
         self._patient, self._looked_at = local_folder(store) is None, -_LOOK_EVERY
         self.log: Log | None = None
@@ -90,6 +113,11 @@ class History:
             raise TableError(f"{store_path(self.store)} has {self.newest:,} versions, more than can be read.")
 
     @property
+    def end(self) -> Place:
+        """Behind the newest version; the beginning while there is no table."""
+        return BEGINNING if self.newest < 0 else version_start(self.newest + 1)
+
+    @property
     def id(self) -> str | None:
         """The id of the table; None where there is none."""
         return self.shape(self.newest).id if self.newest >= 0 else None
@@ -117,17 +145,19 @@ class History:
     def _entry(self, number: int) -> Entry:
         with store_errors(store_path(self.store)):
             try:
-                return read_entry(self.store, number)
+                return read_entry(self.store, number, self._written(number))
             except FileNotFoundError:
                 raise Cleaned(f"{store_path(self.store)}: the log no longer has version {number}.") from None
+
+    def _written(self, number: int) -> int:
+        """When the file of an entry was written, which is the time of its changes; else nobody asks."""
+        if not self._change_feed:
+            return 0
+        return (self.store.get_file_info(entry_name(number)).mtime_ns or 0) // 1_000_000
 
     def known(self, number: int) -> News | None:
         """What a version adds, where somebody has asked for it before."""
         return self._news.get(number)
-
-    def committed(self, number: int) -> int:
-        """When a version was committed, in milliseconds since 1970."""
-        return self._entry(number).timestamp
 
     def forget(self, before: int) -> None:
         """Let go of what versions before this one add."""
@@ -140,60 +170,101 @@ class History:
         if version not in self._snapshots:
             log = Log.open(self.store)
             assert log is not None
-            files = list(log.snapshot(version).files.values())
-            # Checkpoints have files in any order; this one is the same at every start.
-            files.sort(key=lambda file: (file.modified, file.path))
-            pieces = tuple(self._pieces(files, Place(False, version)))
+            shape = self.shape(version)
+            files = ordered(log.snapshot(version).files.values(), self._event_time, shape.schema)
+            found = [ChangedFile(file, INSERT) for file in files]
+            # A feed begins with all rows as if this version had inserted them.
+            moment = committed(log.entry(version)) if self._change_feed and version in log.versions else 0
+            pieces = tuple(self._pieces(found, Place(False, version), moment))
             rows = sum(piece.live for piece in pieces)
-            self._snapshots[version] = News(pieces, self.shape(version).schema, rows)
+            self._snapshots[version] = News(pieces, shape.schema, rows)
         return self._snapshots[version]
 
     def live(self, piece: Piece) -> int:
         """How many rows of a piece are read, to the row."""
+        if piece.only is not None:
+            return len(self._difference(piece.only, piece.vector))
         if piece.vector is None or piece.rows == (piece.of or piece.rows):
             return piece.live
         deleted = read_vector(self.store, piece.vector)
         return piece.rows - int(((deleted >= piece.first) & (deleted < piece.first + piece.rows)).sum())
+
+    def _difference(self, only: DeletionVector, without: DeletionVector | None) -> Positions:
+        """The rows that one vector names and another does not."""
+        named = read_vector(self.store, only)
+        return named if without is None else np.setdiff1d(named, read_vector(self.store, without))
 
     def known_snapshot(self, version: int) -> News | None:
         """All rows of a version, where somebody has asked for them before."""
         return self._snapshots.get(version)
 
     def _news_of(self, entry: Entry) -> News:
+        if self._change_feed:
+            return self._changes_of(entry)
         ours = commit_info_of(entry.info)
         # `delete_after` takes rows away for their age alone, and writes only what was there before.
         aged = (ours.get("kind"), ours.get("by")) == ("delete", "upkeep")
-        added = [file for file in entry.adds if file.data_change and not aged]
+        added = [ChangedFile(file, INSERT) for file in entry.adds if file.data_change and not aged]
         removed = [file for file in entry.removes if file.data_change and not aged]
         pieces = tuple(self._pieces(added, version_start(entry.version)))
         rows = sum(piece.live for piece in pieces)
-        stops = str(entry.info.get("operation", "a commit")) if removed else None
+        stops = _operation(entry) if removed else None
         schema = self.shape(entry.version).schema if pieces else ""
-        return News(pieces, schema, rows, stops, only_deletes=bool(removed) and not added)
+        return News(
+            pieces, schema, rows, stops, only_deletes=bool(removed) and not added, committed=entry.timestamp
+        )
 
-    def _pieces(self, files: Sequence[DataFile], at: Place) -> Iterator[Piece]:
+    def _changes_of(self, entry: Entry) -> News:
+        """The changes of a version; it stops the reader where the feed was off and rows have come or gone."""
+        shape = self.shape(entry.version)
+        if entry.data_change and not shape.tells_changes:
+            return News((), shape.schema, 0, _operation(entry), committed=entry.timestamp)
+        changed = [
+            one
+            for one in changed_files(entry)
+            if one.only is None or len(self._difference(one.only, one.file.vector))
+        ]
+        pieces = tuple(self._pieces(changed, version_start(entry.version), committed(entry)))
+        rows = sum(piece.live for piece in pieces)
+        return News(pieces, shape.schema, rows, committed=entry.timestamp)
+
+    def _pieces(self, files: Sequence[ChangedFile], at: Place, moment: int = 0) -> Iterator[Piece]:
         row = 0
-        for file in files:
+        for one in files:
+            file = one.file
             if "://" in file.path or file.path.startswith(("/", "file:")):
                 raise TableError(
                     f"{store_path(self.store)}: {file.path} lies outside of the table, as in a shallow "
                     "clone, which is not read."
                 )
             # Deleted rows keep their numbers, so that a vector that comes later moves no place.
-            rows = self._footer_rows(file) if file.rows is None else file.rows + file.deleted
+            counted = file.rows is not None and one.only is None
+            rows = (file.rows or 0) + file.deleted if counted else self._footer_rows(file)
             if row + rows >= MOST_ROWS:
                 raise TableError(
                     f"{store_path(self.store)}: {at} has more than {MOST_ROWS:,} rows, too many to be "
                     "read.\nBegin with a later version: `start: {version: N}`."
                 )
-            if rows:
+            # What is left out keeps its places, so that another pattern moves none.
+            if rows and not (self._exclude and self._exclude.search(file.path)):
                 place = Place(at.past, at.version, row)
-                yield Piece(place, file.path, rows, file.size, file.partition, file.modified, file.vector)
+                piece = Piece(place, file.path, rows, file.size, file.partition, file.modified, file.vector)
+                if self._change_feed:
+                    piece = replace(piece, modified=moment, change=one.kind, only=one.only)
+                yield piece
             row += rows
 
     def _footer_rows(self, file: DataFile) -> int:
-        with self.store.open_input_file(file.path) as stream:
-            return int(pq.ParquetFile(stream).metadata.num_rows)
+        with store_errors(store_path(self.store)):
+            try:
+                with self.store.open_input_file(file.path) as stream:
+                    return int(pq.ParquetFile(stream).metadata.num_rows)
+            except FileNotFoundError:
+                raise TableError(
+                    f"{store_path(self.store)}: {file.path} is gone, and the log does not say how many rows "
+                    "it had: a vacuum has removed it before it was read.\nBegin with a later version: "
+                    "`start: {version: N}`."
+                ) from None
 
     def _find_shape(self, version: int) -> Shape:
         """Look back for the entry or checkpoint that says it."""
@@ -218,13 +289,11 @@ class History:
 
     def _readable(self, number: int, metadata: dict[str, Any]) -> Shape:
         """Refuse a table whose files do not hold what its schema says in a way that is known here."""
-        configuration = dict(metadata.get("configuration") or ())
-        if configuration.get("delta.columnMapping.mode") == "id":
-            raise TableError(
-                f"{store_path(self.store)} maps its columns by id, which is not read.\n"
-                "Read it with Spark, or set `delta.columnMapping.mode` to `name`."
-            )
         return Shape.of(metadata)
+
+
+def _operation(entry: Entry) -> str:
+    return str(entry.info.get("operation", "a commit"))
 
 
 def _restored(entry: Entry) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lakefeed.sources.delta.place import Place
+from lakefeed.tables.file_rows import FileRows
 from lakefeed.tables.log.data_file import Partition
 from lakefeed.tables.log.vector import DeletionVector
 
@@ -21,16 +22,28 @@ class Piece:
     size: int
     partition: Partition
     modified: int
-    """When the file was written, in milliseconds since 1970: the time of its rows."""
+    """When the file was written, in milliseconds since 1970: the time of its rows. Of changes, when they were
+    committed."""
     vector: DeletionVector | None = None
     """Which rows of the file are deleted. They are counted in `rows`, and nobody reads them."""
     first: int = 0
     of: int = 0
     """The rows of the whole file, where this is a part of it."""
+    change: str | None = None
+    """What its rows do, of a change feed: see `lakefeed.tables.log.change_feed`."""
+    only: DeletionVector | None = None
+    """Of a change feed, where it is there: none but these rows are read."""
+
+    @property
+    def wanted(self) -> FileRows:
+        """What is read of the file."""
+        return FileRows(self.path, self.size, self.partition, self.vector, self.only, self.first, self.rows)
 
     @property
     def live(self) -> int:
         """The rows that are read; of a part of a file with deleted rows, about so many."""
+        if self.only is not None:
+            return max(1, self.only.cardinality - (self.vector.cardinality if self.vector else 0))
         if self.vector is None:
             return self.rows
         return self.rows - round(self.vector.cardinality * self.rows / (self.of or self.rows))
@@ -68,6 +81,8 @@ class Piece:
             "partition": dict(self.partition),
             "modified": self.modified,
             "vector": self.vector.action if self.vector else None,
+            "change": self.change,
+            "only": self.only.action if self.only else None,
         }
 
     @classmethod
@@ -83,6 +98,8 @@ class Piece:
             given["modified"],
             DeletionVector.of(given["vector"]),
             given["first"],
+            change=given["change"],
+            only=DeletionVector.of(given["only"]),
         )
 
 

@@ -21,7 +21,7 @@ from lakefeed.events import EPOCH, Offsets
 from lakefeed.sources import SourceClient
 from lakefeed.sources.kafka.epochs import cut_short
 from lakefeed.sources.kafka.group import ConsumerGroup
-from lakefeed.sources.kafka.source import partition_name, topic_and_number
+from lakefeed.sources.kafka.source import OTHERS, Edge, KafkaSource, partition_name, topic_and_number
 from lakefeed.text import counted
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class KafkaClient(SourceClient):
         settings: dict[str, Any] = {**source.settings(), "error_cb": self._remember}
         del settings["isolation.level"]
         try:
-            self._admin = AdminClient(settings, logger=_Chatter())
+            self._admin = AdminClient(settings, logger=Chatter())
         except KafkaException as error:
             raise SourceError(
                 f"source {name}: the client refuses its options: {error.args[0].str()}"
@@ -65,19 +65,24 @@ class KafkaClient(SourceClient):
 
     def start(self) -> Offsets:
         """The offsets that `start` in the pipeline file means."""
+        return self.start_beside({})
+
+    def start_beside(self, held: Offsets) -> Offsets:
+        """The same for partitions that are not held; offsets given for the others may be long gone."""
         self._look()
         start = self._source.start
         ends = self._ends()
         if start == "latest":
-            return ends
-        if isinstance(start, dt.datetime):
+            found = ends
+        elif isinstance(start, dt.datetime):
             moment = int(start.timestamp() * 1000)
             found = self._list(self._partitions(), OffsetSpec.for_timestamp(moment))
-            return {partition: ends[partition] if at < 0 else at for partition, at in found.items()}
-        offsets = self._list(self._partitions(), OffsetSpec.earliest())
-        if isinstance(start, dict):
-            offsets |= self._given(start, offsets, ends)
-        return offsets
+            found = {partition: ends[partition] if at < 0 else at for partition, at in found.items()}
+        else:
+            found = self._list(self._partitions(), OffsetSpec.earliest())
+            if isinstance(start, dict):
+                found |= self._given(start, found, ends, held)
+        return {partition: at for partition, at in found.items() if partition not in held}
 
     def latest(self) -> Offsets:
         """The end of every partition.
@@ -197,9 +202,21 @@ class KafkaClient(SourceClient):
                 self._whole[partition, read_under] = at
         return {partition: asked[partition][0] if at is None else at for partition, at in found.items()}
 
-    def _given(self, start: dict[str, dict[str, int]], known: Offsets, ends: Offsets) -> Offsets:
-        given = {
-            partition_name(t, int(n)): offset for t, numbers in start.items() for n, offset in numbers.items()
+    def _given(
+        self, start: dict[str, dict[str, int | Edge]], known: Offsets, ends: Offsets, held: Offsets
+    ) -> Offsets:
+        edges = {"earliest": known, "latest": ends}
+        given: Offsets = {}
+        for partition in known:
+            topic, number = topic_and_number(partition)
+            at = start.get(topic, {}).get(str(number), start.get(topic, {}).get(OTHERS))
+            if isinstance(at, str):
+                given[partition] = edges[at][partition]
+        given |= {
+            partition_name(t, int(n)): offset
+            for t, numbers in start.items()
+            for n, offset in numbers.items()
+            if isinstance(offset, int) and n != OTHERS
         }
         for partition in given:
             if partition not in known:
@@ -208,7 +225,7 @@ class KafkaClient(SourceClient):
                     f"There are: {', '.join(sorted(known))}."
                 )
         for partition, wanted in given.items():
-            if not known[partition] <= wanted <= ends[partition]:
+            if partition not in held and not known[partition] <= wanted <= ends[partition]:
                 raise SourceError(
                     f"source {self._name}: `start` says {wanted} for {partition}, which holds "
                     f"offsets from {known[partition]} up to {ends[partition]}."
@@ -325,7 +342,7 @@ class KafkaClient(SourceClient):
             self._last_error = _NOISE.sub("", str(error.str()))
 
 
-class _Chatter:
+class Chatter:
     """Takes what the client has to say of each connection: what matters, its errors tell."""
 
     def log(self, level: int, *words: Any) -> None:

@@ -6,20 +6,26 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Event
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, NonNegativeInt, StringConstraints, field_validator, model_validator
 
+from lakefeed.errors import SourceUnavailable
 from lakefeed.events import Events, OffsetRange
-from lakefeed.pipeline.connectors import FormatField
+from lakefeed.pipeline.connectors import Connector, FormatField
 from lakefeed.pipeline.options.client_options import Options
-from lakefeed.sources import Source, SourceClient
+from lakefeed.pipeline.options.event_key import KeyFormatField
+from lakefeed.sources import Membership, Source, SourceClient
 
 _PORT = re.compile(r":\d+$")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-PartitionNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]+$")]
-Start = Literal["earliest", "latest"] | dt.datetime | dict[str, dict[PartitionNumber, NonNegativeInt]]
+PartitionNumber = Annotated[str, StringConstraints(pattern=r"^([0-9]+|\*)$")]
+Edge = Literal["earliest", "latest"]
+Start = Edge | dt.datetime | dict[str, dict[PartitionNumber, NonNegativeInt | Edge]]
+OTHERS = "*"
+"""In `start`: every partition of a topic that is not named."""
 
 
 class KafkaSource(Source):
@@ -32,6 +38,12 @@ class KafkaSource(Source):
 
     type: Literal["kafka"] = "kafka"
     format: FormatField = Field(description="How a payload becomes columns.", examples=["json"])
+    key: KeyFormatField | None = Field(
+        default=None,
+        description="How a message's key becomes columns. With it, a message without a value deletes the row "
+        "of its key, in tables with `mode: upsert` and `history`. Left out: such a message is refused.",
+        examples=["json", {"type": "avro", "registry": "http://localhost:8081"}],
+    )
     brokers: str = Field(
         description="Bootstrap brokers, separated by commas; without a port, 9092.",
         examples=["localhost:9092"],
@@ -50,7 +62,7 @@ class KafkaSource(Source):
         "earliest",
         description="Where a table without a position begins: `earliest`, `latest`, a timestamp (in UTC "
         "unless it names a zone), or offsets by topic and partition (partitions that are not "
-        "named begin at the earliest).",
+        "named begin at the earliest, or where `*` says: `earliest` or `latest`).",
         examples=["latest", "2026-11-01T00:00:00Z", {"clicks": {"0": 123}}],
     )
     on_data_loss: Literal["fail", "skip"] = Field(
@@ -65,6 +77,12 @@ class KafkaSource(Source):
         description="The consumer group whose offsets are committed after each batch, for lag tools; "
         "Lakefeed never reads them. Left out: `lakefeed-` and the pipeline's name.",
         examples=["shop-lake"],
+    )
+    assignment: Literal["all", "group"] = Field(
+        "all",
+        description="Which partitions a process reads: `all`, or with `group` those that the brokers assign "
+        "to it. Then several processes run the same pipeline, members of one `group`, and share the "
+        "partitions.",
     )
     options: Options = Field(
         default={},
@@ -91,6 +109,17 @@ class KafkaSource(Source):
             return value.replace(tzinfo=dt.UTC)
         return value
 
+    @field_validator("start")
+    @classmethod
+    def _others_begin_at_an_edge(cls, value: Start) -> Start:
+        for topic, numbers in value.items() if isinstance(value, dict) else ():
+            if isinstance(at := numbers.get(OTHERS), int):
+                raise ValueError(
+                    f"{topic}: `*` is {at}, which would be another event in each partition; "
+                    "give `earliest` or `latest`, or name the partitions"
+                )
+        return value
+
     @field_validator("options")
     @classmethod
     def _options_that_are_ours(cls, value: dict[str, str]) -> dict[str, str]:
@@ -113,11 +142,44 @@ class KafkaSource(Source):
             raise ValueError("give either topics or topic_pattern")
         return self
 
+    @model_validator(mode="after")
+    def _group_as_it_is_joined(self) -> Self:
+        for name in ("group.protocol", "partition.assignment.strategy"):
+            if self.assignment == "group" and name in self.options:
+                raise ValueError(
+                    f"{name} is set by Lakefeed with `assignment: group`; remove it from options"
+                )
+        return self
+
+    @property
+    def key_format(self) -> Connector | None:
+        """A message without a value deletes by its key."""
+        return self.key
+
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Connect, on the driver."""
         from lakefeed.sources.kafka.client import KafkaClient
 
         return KafkaClient(self, pipeline, name)
+
+    @property
+    def shares_partitions(self) -> bool:
+        """Whether processes share the partitions."""
+        return self.assignment == "group"
+
+    def join(self, pipeline: str, name: str, stop: Event) -> Membership | None:
+        """Become a member of the group, where it assigns the partitions."""
+        if not self.shares_partitions:
+            return None
+        from lakefeed.sources.kafka.membership import GroupMember
+
+        member = GroupMember(self, pipeline, name)
+        try:
+            member.wait(stop)
+        except SourceUnavailable:
+            member.close()
+            raise
+        return member
 
     def known_streams(self) -> tuple[str, ...] | None:
         """The topics, unless there is a pattern for them."""
@@ -126,6 +188,10 @@ class KafkaSource(Source):
     def partition_of(self, stream: str | None, number: int) -> str:
         """The name of a partition."""
         return partition_name(stream or "", number)
+
+    def number_of(self, partition: str) -> int:
+        """The number in its topic."""
+        return topic_and_number(partition)[1]
 
     def stream_of(self, partition: str) -> str | None:
         """The topic."""
@@ -187,6 +253,11 @@ class KafkaEvents(Events):
             for column, field in zip(columns, ORIGIN, strict=True)
         ]
         return pa.record_batch(arrays, schema=ORIGIN)
+
+    def timestamp_types(self, rows: Sequence[int] | None = None) -> Sequence[int]:
+        """Who gave each message its time: the client counts from 0, Kafka from -1."""
+        messages = self._messages if rows is None else [self._messages[row] for row in rows]
+        return [message.timestamp()[0] - 1 for message in messages]
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many messages of each partition."""

@@ -88,6 +88,13 @@ def read_entry(
     """
     with store.open_input_stream(entry_name(version)) as stream:
         content = stream.read()
+    return parse_entry(store, version, content, written, positions_only=positions_only)
+
+
+def parse_entry(
+    store: pafs.FileSystem, version: int, content: bytes, written: int = 0, *, positions_only: bool = False
+) -> Entry:
+    """The version that these bytes are; otherwise as `read_entry`."""
     entry = Entry(version, written, digest=hashlib.sha256(content).digest() if positions_only else b"")
     try:
         for line in content.splitlines():

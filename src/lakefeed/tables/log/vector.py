@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.fs as pafs
 
 from lakefeed.errors import TableError
@@ -126,8 +127,17 @@ def write_vectors(
 
 
 def union(positions: Positions, more: Positions) -> Positions:
-    """The rows of either."""
-    return np.union1d(positions, more)
+    """The rows of either. Few are added to many, again and again: nothing is sorted anew."""
+    new = more[~among(more, positions)]
+    return np.insert(positions, np.searchsorted(positions, new), new)
+
+
+def among(rows: Positions, positions: Positions) -> npt.NDArray[np.bool_]:
+    """Which of some rows, which ascend, are among these positions."""
+    if not len(positions):
+        return np.zeros(len(rows), np.bool_)
+    found: npt.NDArray[np.bool_] = positions[np.searchsorted(positions, rows) % len(positions)] == rows
+    return found
 
 
 def _write(store: pafs.FileSystem, path: str, content: bytes, durable: bool) -> None:

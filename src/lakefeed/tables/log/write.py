@@ -1,4 +1,4 @@
-"""The next entry of a log on a disk, a file of its own: its cost does not grow with the table.
+"""The next entry of a log, a file that only one writer can make: its cost does not grow with the table.
 
 delta-rs keeps every file of a table in its snapshot and goes through all of them at each commit, and through
 every entry of the log: at 100,000 files that is half a second. An append needs neither.
@@ -6,10 +6,7 @@ every entry of the log: at 100,000 files that is half a second. An append needs 
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,43 +16,35 @@ import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from lakefeed import __version__
-from lakefeed.stores import local_folder, sync
+from lakefeed.stores import confirm_conditional, is_conditional, local_folder, put_new, sync, tag
 from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.entry import LOG, entry_name
 from lakefeed.tables.log.vector import DeletionVector
 
-_LOG = "_delta_log"
 OWN_ENTRY = "lakefeed:"
 """How the engine of an entry that was written here begins."""
 UNQUOTED = "/!$&'()+,-.:;=@_~"
 """What delta-rs leaves as it is in a path, besides letters and digits."""
 
 
-def plain_folder(delta: DeltaTable, store: pafs.FileSystem) -> Path | None:
-    """The folder of a table whose entries may be written here; None where delta-rs must do it.
+def writes_entries(delta: DeltaTable, store: pafs.FileSystem) -> bool:
+    """Whether the entries of a table may be written here; otherwise delta-rs must do it.
 
-    That is a table on a disk, reached without options. What its features ask of a commit is not looked at:
-    a table of which one asks anything is not fed at all.
+    That is a table on a disk, reached without options, or in a store that writes on condition. What its
+    features ask of a commit is not looked at: a table of which one asks anything is not fed at all.
     """
     # The handle has no public name for its options.
-    return None if delta._storage_options else local_folder(store)
+    return not delta._storage_options if local_folder(store) is not None else is_conditional(store)
 
 
 def entry_path(folder: Path, version: int) -> Path:
-    """Where an entry lies."""
-    return folder / _LOG / f"{version:020d}.json"
+    """Where an entry lies on a disk."""
+    return folder / entry_name(version)
 
 
 def footprint(store: pafs.FileSystem, version: int) -> Hashable | None:
     """By which an entry differs from another of the same version; None where there is none."""
-    folder = local_folder(store)
-    if folder is not None:
-        try:
-            found = entry_path(folder, version).stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
-    info = store.get_file_info(f"{_LOG}/{version:020d}.json")
-    return (info.size, info.mtime_ns) if info.type == pafs.FileType.File else None
+    return tag(store, entry_name(version))
 
 
 def add_action(
@@ -148,30 +137,16 @@ def commit_info(
 
 
 def write_entry(
-    folder: Path, version: int, actions: Iterable[Mapping[str, Any]], *, durable: bool = False
-) -> None:
-    """Put an entry in place, whole or not at all. Raises FileExistsError where the version exists already.
+    store: pafs.FileSystem, version: int, actions: Iterable[Mapping[str, Any]], *, durable: bool = False
+) -> tuple[bytes, Hashable | None]:
+    """Put an entry in place, whole or not at all; its content and its footprint.
 
-    A `durable` one outlives a power cut: it is on the disk before it has its name, and its name before this
-    returns.
+    Raises FileExistsError where the version exists already. On an object store it may be this very one, when
+    an answer was lost on the way: whoever cares looks at it. A `durable` one on a disk outlives a power cut.
     """
-    part = folder / _LOG / f"_commit_{uuid.uuid4()}.json.tmp"
-    try:
-        part.write_bytes(b"\n".join(orjson.dumps(action) for action in actions))
-        if durable:
-            sync([part])
-        try:
-            # Unlike a rename, a link never replaces what is there.
-            os.link(part, entry_path(folder, version))
-        except FileExistsError:
-            # A disk on the network may have done it, lost its own reply, and tried again.
-            if part.stat().st_nlink < 2:
-                raise
-        if durable:
-            sync([part.parent])
-    finally:
-        with suppress(OSError):
-            part.unlink()
+    confirm_conditional(store)
+    content = b"\n".join(orjson.dumps(action) for action in actions)
+    return content, put_new(store, entry_name(version), content, durable=durable)
 
 
 def sync_folder(store: pafs.FileSystem) -> None:
@@ -185,7 +160,7 @@ def sync_checkpoint(store: pafs.FileSystem, version: int) -> None:
     """Let a checkpoint and what points to it outlive a power cut."""
     folder = local_folder(store)
     if folder is not None:
-        log = folder / _LOG
+        log = folder / LOG
         sync([*log.glob(f"{version:020d}.checkpoint*"), log / "_last_checkpoint"])
         sync([log])
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
-import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable
 
 from lakefeed.errors import Conflict, TableError, UsageError
@@ -18,11 +17,10 @@ from lakefeed.pipeline.options.properties import property_problem
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
-from lakefeed.tables.log.write import write_entry
 from lakefeed.tables.operations.operation import CommitInfo, Report, change
 from lakefeed.tables.protocol import features, refuse_unkept
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
-from lakefeed.tables.table import COMMIT_KEY, LakeTable, only_known
+from lakefeed.tables.table import COMMIT_KEY, LakeTable, commit_info_of, only_known
 from lakefeed.text import did_you_mean
 from lakefeed.units import parse_size
 
@@ -92,8 +90,10 @@ def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ())
     for name in gone:
         if name.startswith(("delta.columnMapping.", "delta.constraints.", "delta.rowTracking.")):
             raise UsageError(f"--unset {name}: the table's files depend on it. Use the engine that set it.")
-    if gone and not _local(table):
-        raise UsageError(f"--unset {gone[0]}: only on a local disk; on an object store, --set another value.")
+    if gone and not table.writes_entries:
+        raise UsageError(
+            f"--unset {gone[0]}: only in a store with conditional writes; in this one, --set another value."
+        )
     changed = {name: value for name, value in wanted.items() if have.get(name) != value}
     found = PropertiesPlan(table.version, have, changed, gone)
     if changed and table.delta.protocol().min_reader_version > 2:
@@ -107,7 +107,7 @@ def run(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> Repo
     info = {**commit_info, "set": dict(plan.changed), "unset": list(plan.unset)}
     if plan.nothing:
         return Report("properties", whole, whole)
-    if _local(table) and not _lacking(table, plan):
+    if table.writes_entries and not _lacking(table, plan):
         return Report("properties", whole, whole, (_alter(table, plan, info),))
     made = change(table, info, lambda delta, properties: _set(delta, plan.changed, properties))
     if plan.unset:
@@ -116,15 +116,11 @@ def run(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> Repo
 
 
 def _refuse_unasked_features(table: LakeTable, plan: PropertiesPlan) -> None:
-    if _lacking(table, plan) or not _local(table):
+    if _lacking(table, plan) or not table.writes_entries:
         raise TableError(
             f"{table.path}: delta-rs would add features to it that nobody asked for.\n"
             "Set the property with the engine that wrote the table, such as Spark."
         )
-
-
-def _local(table: LakeTable) -> bool:
-    return isinstance(table.store, pafs.SubTreeFileSystem)
 
 
 def _lacking(table: LakeTable, plan: PropertiesPlan) -> bool:
@@ -166,7 +162,7 @@ def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> i
     choice to tables of reader version 3.
     """
     table.refresh()
-    version = table.version + 1
+    token = uuid.uuid4().hex
     with store_errors(table.path):
         metadata = table.log().metadata()
         if metadata is None:
@@ -177,19 +173,13 @@ def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> i
             "operation": "SET TBLPROPERTIES",
             "operationParameters": {"properties": orjson.dumps(commit_info["set"]).decode()},
             "isBlindAppend": False,
-            COMMIT_KEY: orjson.dumps(commit_info).decode(),
+            COMMIT_KEY: orjson.dumps({**commit_info, "commit": token}).decode(),
         }
         altered = {**metadata, "configuration": {**kept, **plan.changed}}
-        _put(table, version, [{"commitInfo": info}, {"metaData": altered}])
-    table.refresh()
-    return version
-
-
-def _put(table: LakeTable, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
-    """Put an entry into a log on a local disk, whole or not at all, and never over another."""
-    try:
-        write_entry(Path(table.store.base_path), version, actions, durable=True)
-    except FileExistsError as error:
-        raise Conflict(
-            f"{table.path}: another writer changed the table meanwhile; nothing was committed.\nRun it again."
-        ) from error
+        table.put([{"commitInfo": info}, {"metaData": altered}])
+    for version, found in table.refresh().items():
+        if commit_info_of(found).get("commit") == token:
+            return version
+    raise Conflict(
+        f"{table.path}: another writer changed the table meanwhile; nothing was committed.\nRun it again."
+    )

@@ -140,6 +140,8 @@ def _refuse_vacuumed(log: Log, then: Snapshot, now: Snapshot) -> None:
 
 def _note_beginnings(commit_info: Mapping[str, Any], begun: dict[str, int]) -> None:
     """Remember where partitions began that the older version does not know."""
+    for name, first in (commit_info.get("ingest") or {}).items():
+        begun.setdefault(name, first)
     for partition, span in (commit_info.get("ranges") or {}).items():
         begun.setdefault(f"{commit_info.get('pipeline')}/{commit_info.get('source')}/{partition}", span[0])
 

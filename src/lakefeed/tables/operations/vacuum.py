@@ -7,7 +7,7 @@ files behind links. So what is deleted is decided here, file by file, and only t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from lakefeed.tables.positions import tombstone_heads
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.retention import DAY, DELETED_FILES, retention
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.keyed.tombstones import referenced
+from lakefeed.tables.write.keyed.tombstones import TOMBSTONES_FOLDER, counted_for, referenced
 from lakefeed.units import format_duration
 
 MINIMUM = 7 * DAY
@@ -73,7 +73,13 @@ def plan(
         needed |= referenced(table.store, tombstone_heads(table.transactions))
     every = [*found.data, *found.changes, *found.vectors, *found.kept]
     candidates = [file for file in every if file.path not in needed]
-    old = tuple(file for file in candidates if _is_old(file, file.path in known, now, seconds))
+    with store_errors(table.path):
+        remembered = _remembered(table, candidates)
+    old = tuple(
+        file
+        for file in candidates
+        if _is_old(file, file.path in known, now, max(seconds, remembered.get(file.path, 0.0)))
+    )
     young = [file for file in candidates if file not in set(old)]
     return VacuumPlan(
         table.version,
@@ -130,6 +136,12 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
             needed |= paths
         needed |= set(stored_paths(file for file in entry.removes if file.modified >= since))
     return needed, known
+
+
+def _remembered(table: LakeTable, candidates: Sequence[Found]) -> dict[str, float]:
+    """For how many seconds files of tombstones are kept: a table that is restored needs what it names."""
+    paths = [file.path for file in candidates if file.path.startswith(f"{TOMBSTONES_FOLDER}/")]
+    return counted_for(table.store, tombstone_heads(table.transactions), paths)
 
 
 def _is_old(file: Found, known: bool, now: float, retain: float) -> bool:

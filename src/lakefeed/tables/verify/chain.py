@@ -57,8 +57,12 @@ class Chain:
         found = bisect_right(self.links, version, key=lambda link: link.version)
         return self.links[found - 1].next if found else None
 
-    def read_range(self, version: int, span: Sequence[int], jump: Sequence[int] | None) -> list[Finding]:
+    def read_range(
+        self, version: int, span: Sequence[int], jump: Sequence[int] | None, *, shared: bool = False
+    ) -> list[Finding]:
         """Add a range `[start, end, read, dead letters]`; returns what is wrong with it.
+
+        With `shared`, there may be more events than offsets.
 
         `jump` are the offset that was wanted and the one from which reading went on, where the source had
         lost events: what lies between is no gap.
@@ -80,7 +84,7 @@ class Chain:
                 f"offsets {start} to {expected - 1} were read twice: the next expected offset was {expected}"
             )
             found.append(self._finding("overlap", version, text, start, expected))
-        if not 0 <= letters <= read <= end - start:
+        if not 0 <= letters <= read or (read > end - start and not shared):
             text = f"offsets {start} to {end - 1} cannot be {counted(read, 'event')}, {letters} of them dead"
             found.append(self._finding("count", version, text, start, end))
         self.links.append(Link(version, end, self.read + read, self.letters + letters))

@@ -33,6 +33,7 @@ class OriginColumns:
 
 OF_ROWS = OriginColumns(("_topic", "_partition"), "_offset", "_timestamp")
 OF_LETTERS = OriginColumns(("pipeline", "source", "table", "topic", "partition"), "offset", "timestamp")
+OF_INGEST_LETTERS = OriginColumns(OF_LETTERS.partition, "offset", "event_timestamp")
 
 _BLOCK_BITS = 16
 """8 KB: offsets of a table that feeds another begin anew, far away, with each version."""

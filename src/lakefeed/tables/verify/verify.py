@@ -16,6 +16,7 @@ from lakefeed.tables.verify.chain import Chain
 from lakefeed.tables.verify.changes import change_problems, events_left, is_keyed
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.refreshes import check_refresh
+from lakefeed.tables.verify.strangers import NOBODY, Expected, told_of_stranger
 from lakefeed.text import counted
 
 _APPENDS = ("rows", "position", "replay", "letters")
@@ -62,9 +63,11 @@ class VerifiedLog:
         return [file for file in self.snapshot.files.values() if file.path not in self.missing]
 
 
-def verify_log(log: Log, *, letters: bool = False) -> VerifiedLog:
-    """Walk through the log of a table, or of the dead letters, and compare it with the files."""
-    walk = _Walk(log, letters)
+def verify_log(
+    log: Log, *, letters: bool = False, shared: frozenset[str] = frozenset(), expected: Expected = NOBODY
+) -> VerifiedLog:
+    """Compare a log with its files; in `shared` sources, several events may have one offset."""
+    walk = _Walk(log, letters, shared, expected)
     walk.run()
     _check_files(log, walk.verified)
     return walk.verified
@@ -73,9 +76,8 @@ def verify_log(log: Log, *, letters: bool = False) -> VerifiedLog:
 class _Walk:
     """One way through a log, from the oldest version that it can rebuild to the newest."""
 
-    def __init__(self, log: Log, letters: bool) -> None:
-        self._log = log
-        self._letters = letters
+    def __init__(self, log: Log, letters: bool, shared: frozenset[str], expected: Expected) -> None:
+        self._log, self._letters, self._shared, self._expected = log, letters, shared, expected
         self.verified = VerifiedLog()
         self._uncounted: list[int] = []
         """Versions that changed rows and do not say how many."""
@@ -107,11 +109,7 @@ class _Walk:
         self._go_on(state)
         state = verified.snapshot
         self._forget_what_is_gone()
-        verified.version, verified.rows, verified.files = (
-            state.version,
-            state.rows,
-            len(state.files),
-        )
+        verified.version, verified.rows, verified.files = state.version, state.rows, len(state.files)
         uncounted = self._uncounted
         if uncounted or verified.rows is None:
             verified.complete = False
@@ -192,15 +190,17 @@ class _Walk:
             self._follow_rewind(entry, commit_info)
             return
         head = f"{commit_info.get('pipeline')}/{commit_info.get('source')}/"
-        jumps: Mapping[str, list[int]] = commit_info.get("lost") or {}
+        lost: Mapping[str, list[int]] = commit_info.get("lost") or {}
+        jumps = {**(commit_info.get("adopted") or {}), **lost}
         ranges: Mapping[str, list[int]] = commit_info.get("ranges") or {}
         for partition, span in ranges.items():
             name = head + partition
             shown = named_partition(name) or name
             chain = verified.chains.setdefault(name, Chain.begun(shown, version, span[0]))
-            verified.findings += chain.read_range(version, span, jumps.get(partition))
-            if partition in jumps:
-                self._note_loss(shown, version, *jumps[partition])
+            shared = commit_info.get("source") in self._shared
+            verified.findings += chain.read_range(version, span, jumps.get(partition), shared=shared)
+            if partition in lost:
+                self._note_loss(shown, version, *lost[partition])
         for name, last in entry.transactions.items():
             known = verified.chains.get(name)
             if known is not None:
@@ -333,10 +333,9 @@ class _Walk:
 
     def _name_stranger(self, entry: Entry, added: int, removed: int) -> None:
         self.verified.untouched = False
-        what = f"{counted(added, 'row')} added" + (f", {removed:,} removed" if removed else "")
-        who = entry.info.get("engineInfo") or entry.info.get("clientVersion") or "an unknown engine"
-        text = f"{what} by {_operation(entry)} of {who}, not by Lakefeed"
-        self.verified.findings.append(Finding("foreign", text, entry.version))
+        told = told_of_stranger(entry, added, removed, self._expected)
+        found: list[Any] = self.verified.findings if isinstance(told, Finding) else self.verified.notes
+        found.append(told)
 
     def _check_removed_once(self, entry: Entry, state: Snapshot) -> None:
         unknown = [file.path for file in entry.removes if file.path not in state.files]

@@ -87,16 +87,22 @@ class _Effort:
             self.check()
             entry = self.mode.entry(self.table, self.change)
             before, self.unsure = self.unsure, True
+            tried = self.table.next_version
             failure = _try(self.table, entry, self.change.token)
-            if isinstance(failure, FileExistsError):
+            refused = isinstance(failure, FileExistsError)
+            if refused and local_folder(self.table.store) is not None:
                 self.unsure = before
             version = self.find(entry)
-            if isinstance(failure, FileExistsError) and version is None:
+            # A store may answer 409 while a request of ours still runs: only an entry that is there refuses.
+            refused = refused and self.table.next_version > tried
+            if refused and version is None:
+                # A store may have told that of this very entry, whose first answer was lost: not any more.
+                self.unsure = before
                 _delete(self.table, entry.made)
             if version is not None:
                 checkpoint_when_due(self.table, version)
                 return Landed(version, entry)
-            if isinstance(failure, FileExistsError) and overtaken < _MOST_OVERTAKEN:
+            if refused and overtaken < _MOST_OVERTAKEN:
                 # Others are writing, which is no trouble: the next version may be ours.
                 overtaken += 1
                 continue
@@ -181,7 +187,7 @@ class _Effort:
 def _try(table: LakeTable, entry: NewEntry, token: str) -> Exception | None:
     try:
         with store_errors(table.path):
-            if table.folder is not None or entry.is_own:
+            if table.writes_entries or entry.is_own:
                 return _write(table, entry, token)
             _commit_by_delta(table, entry, token)
     except (CommitFailedError, LakefeedError) as error:

@@ -22,6 +22,7 @@ from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array,
 from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
 from lakefeed.tables.write.keyed.staged import read_staged
 from lakefeed.tables.write.mode import Change, NewEntry
+from lakefeed.tables.write.spread import Spread, in_threads
 
 _ANY = int(np.iinfo(np.int64).max // 2)
 """The moment of a row without one."""
@@ -41,6 +42,8 @@ class DeduplicateMode:
     """Adds rows of new keys. One object for one table and process."""
 
     kind = "deduplicate"
+    spread: Spread = staticmethod(in_threads)
+    """How work on many files is done; the engine may have more cores for it."""
 
     def __init__(self, rules: DedupeRules, targets: Callable[[Shape], FileTarget]) -> None:
         self._rules, self._targets = rules, targets
@@ -59,7 +62,8 @@ class DeduplicateMode:
         self.check(table.shape, table.path)
         rows = self._in_order(table, change)
         index = KeyIndex(rows, self._rules.keys)
-        found = find(table, rows.select(list(self._rules.keys)), index, self._since(rows))
+        keys = rows.select(list(self._rules.keys))
+        found = find(table, keys, index, self._since(rows), self.spread)
         new = self._new(table, rows, index, found)
         writer = TableWriter(table.store, self._targets(table.shape))
         try:

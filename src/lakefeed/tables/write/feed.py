@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.errors import TableError
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.tables.log.listing import CHANGES
@@ -28,15 +27,6 @@ _PROPERTY = "delta.enableChangeDataFeed"
 def has_feed(shape: Shape) -> bool:
     """Whether the table wants its changes to be told."""
     return str(shape.properties.get(_PROPERTY, "")).lower() == "true"
-
-
-def refuse_feed(shape: Shape, path: str) -> None:
-    """Raise TableError where the changes of a table could not be told."""
-    if has_feed(shape) and "://" in path and not path.startswith("file:"):
-        raise TableError(
-            f"{path}: {_PROPERTY} is true, and changes of rows can be told only in a table on a disk.\n"
-            "Set the property to false, or choose a path on a disk."
-        )
 
 
 def write_feed(

@@ -17,6 +17,7 @@ from lakefeed.tables.write.intervals.decision import decide
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.decision import Decision
 from lakefeed.tables.write.keyed.layout import Layout
+from lakefeed.tables.write.keyed.moved import settled
 from lakefeed.tables.write.keyed.staged import read_staged
 from lakefeed.tables.write.keyed.tombstones import DELETED_AT, Tombstones
 from lakefeed.tables.write.mode import Change
@@ -73,7 +74,8 @@ class HistoryMode(UpsertMode):
         if self._staged is None or self._staged[0] != change.token:
             self._staged = change.token, read_staged(table, change.files)
         remembered = self._tombstones.load(table)
-        return decide(table, self._staged[1], self._rules, remembered, replayed=change.replayed)
+        changes, replayed = settled(table, self._staged[1], self._rules), change.replayed
+        return decide(table, changes, self._rules, remembered, replayed=replayed, spread=self.spread)
 
     def landed(self, entry: object) -> None:
         """The changes are of no use any more."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from lakefeed.errors import TableError
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget
@@ -17,14 +19,17 @@ from lakefeed.pipeline.options.changes import column_problems
 from lakefeed.tables.positions import tombstones_id
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.feed import has_feed, refuse_feed, write_feed
+from lakefeed.tables.write.feed import has_feed, write_feed
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
 from lakefeed.tables.write.keyed.layout import Laid, Layout
+from lakefeed.tables.write.keyed.moved import settled
 from lakefeed.tables.write.keyed.staged import logged_keys, read_staged, staged_keys
 from lakefeed.tables.write.keyed.tombstones import Tombstones
+from lakefeed.tables.write.keyed.undated import dated
 from lakefeed.tables.write.mode import Change, NewEntry
+from lakefeed.tables.write.spread import Spread, in_threads
 
 Targets = Callable[[Shape], FileTarget]
 """How the files of a table of this shape are written."""
@@ -34,6 +39,8 @@ class UpsertMode:
     """Applies changes by key. One object for one table and process."""
 
     kind = "upsert"
+    spread: Spread = staticmethod(in_threads)
+    """How work on many files is done; the engine may have more cores for it."""
     _memory: type[Tombstones] = Tombstones
 
     def __init__(
@@ -51,7 +58,6 @@ class UpsertMode:
                 f"{path}: `mode: {self.kind}` changes rows, and the table has delta.appendOnly=true.\n"
                 "Set the property to false, or choose `mode: append`."
             )
-        refuse_feed(shape, path)
         columns = {field.name: field for field in shape.schema}
         named = {"keys": self._rules.keys, "sequence_by": self._rules.sequence_by}
         for option, problem in column_problems(named, columns):
@@ -114,14 +120,22 @@ class UpsertMode:
 
     def _decide(self, table: LakeTable, change: Change) -> Decision:
         """What the changes make of the version that the table stands at."""
-        folded = self._fold(table, change)
-        return decide(table, folded, self._rules, self._tombstones.load(table), replayed=change.replayed)
+        tombstones = self._tombstones.load(table)
+        folded = self._fold(table, change, tombstones)
+        replayed, spread = change.replayed, self.spread
+        return decide(table, folded, self._rules, tombstones, replayed=replayed, spread=spread)
 
-    def _fold(self, table: LakeTable, change: Change) -> Folded:
-        """The same for every try: what is staged does not depend on the version."""
-        if self._folded is None or self._folded[0] != change.token:
-            self._folded = change.token, fold(read_staged(table, change.files), self._rules)
-        return self._folded[1]
+    def _fold(self, table: LakeTable, change: Change, tombstones: pa.Table) -> Folded:
+        """The same for every try, unless it depends on rows that the table has."""
+        if self._folded is not None and self._folded[0] == change.token:
+            return self._folded[1]
+        staged = read_staged(table, change.files)
+        changes = settled(table, staged, self._rules)
+        changes = dated(table, changes, self._rules, tombstones, replayed=change.replayed)
+        folded = fold(changes, self._rules)
+        if changes is staged:
+            self._folded = change.token, folded
+        return folded
 
     def _feed(self, table: LakeTable, decision: Decision) -> Sequence[WrittenFile]:
         if not has_feed(table.shape) or not (decision.edits or decision.rows.num_rows):
@@ -137,7 +151,8 @@ class UpsertMode:
         if not decision.edits and not decision.rows.num_rows:
             return Laid()
         target = self._targets(table.shape)
-        return self._layout.lay(table, target, self._rules.keys, decision.edits, decision.rows)
+        edits, rows = decision.edits, decision.rows
+        return self._layout.lay(table, target, self._rules.keys, edits, rows, self.spread)
 
 
 def _costs(decision: Decision, laid: Laid) -> dict[str, int]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from lakefeed import __version__
-from lakefeed.errors import UsageError
-from lakefeed.pipeline.http import Http, is_loopback, split_address
+from lakefeed.pipeline.http import bound_socket, is_loopback, split_address
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.watch.health import concerns, reasons, remarks
 from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
@@ -102,7 +99,7 @@ def serving(pipeline: Pipeline, state: RunState, metrics: Metrics) -> Iterator[s
     """
     assert pipeline.http is not None
     host, _ = split_address(pipeline.http.listen)
-    bound = _bind(pipeline.http)
+    bound = bound_socket(pipeline.http.listen, "http")
     port = bound.getsockname()[1]
     app = Guard(Starlette(routes=Pages(pipeline, state, metrics).routes()), host, port, pipeline.http.token)
     server = uvicorn.Server(
@@ -129,24 +126,3 @@ def serving(pipeline: Pipeline, state: RunState, metrics: Metrics) -> Iterator[s
         server.should_exit = True
         thread.join(_STOP_SECONDS)
         bound.close()
-
-
-def _bind(http: Http) -> socket.socket:
-    host, port = split_address(http.listen)
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, protocol)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(128)
-        return found
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise UsageError(
-                f"http: another program listens on {http.listen} already.\n"
-                "Stop it, or choose another address: --set http.listen=127.0.0.1:0 takes a free port."
-            ) from error
-        raise UsageError(
-            f"http: cannot listen on {http.listen}: {error.strerror or error}.\n"
-            "Set `http.listen` to an address of this machine, such as 127.0.0.1:8088."
-        ) from error

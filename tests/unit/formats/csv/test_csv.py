@@ -155,7 +155,7 @@ tables:
         load(file)
 
     assert str(error.value).replace(f"{file}:", "").splitlines() == [
-        "3: sources.a.format.columns: required, but missing",
+        "3: sources.a.format: give either columns or `header: true`, which takes the names from each file",
         "4: sources.b.format.columns: names 'a' and 'A', which are one column in a table",
         "5: sources.c.format.columns.0: a column name may not contain a space",
         "5: sources.c.format.delimiter: expected one character that is no line break, got '||'",

@@ -201,6 +201,7 @@ def test_the_keys_of_a_map_may_be_any_text() -> None:
 def test_every_code_is_explained() -> None:
     outside = "bad_compression too_large bad_framing unknown_schema bad_schema"
     decode = f"null_payload {outside} empty_payload not_utf8 bad_json not_an_object duplicate_key too_deep"
+    decode += " bad_transform"
     schema = "wrong_type out_of_range bad_timestamp bad_date bad_decimal bad_base64 missing_value bad_name"
     rules = "new_column"
 

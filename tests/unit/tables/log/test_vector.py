@@ -17,7 +17,7 @@ from lakefeed.errors import TableError
 from lakefeed.stores import open_store
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.log.roaring import NotABitmap, decode, encode
-from lakefeed.tables.log.vector import DeletionVector, read_vector, write_vectors
+from lakefeed.tables.log.vector import DeletionVector, among, read_vector, union, write_vectors
 from support.delta_tables import ids, open_any
 from support.vectors import allow, mark_everywhere
 
@@ -30,6 +30,14 @@ def test_positions_are_read_as_they_were_written(single: set[int], spans: list[t
     wanted = np.array(sorted(single | {n for at, many in spans for n in range(at, at + many)}), np.int64)
 
     assert decode(encode(wanted)).tolist() == wanted.tolist()
+
+
+@given(st.sets(st.integers(0, 60)), st.sets(st.integers(0, 60)))
+def test_rows_are_added_to_those_that_are_deleted(before: set[int], more: set[int]) -> None:
+    first, second = (np.array(sorted(some), np.int64) for some in (before, more))
+
+    assert union(first, second).tolist() == sorted(before | more)
+    assert among(second, first).tolist() == [row in before for row in sorted(more)]
 
 
 def test_runs_are_read_which_other_writers_use() -> None:

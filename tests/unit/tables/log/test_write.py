@@ -66,7 +66,7 @@ def test_an_entry_says_what_delta_rs_would_say(tmp_path: Path, monkeypatch: pyte
     put(tmp_path / "here", change.files)
     put(tmp_path / "there", change.files)
     append(make_cities(tmp_path / "here"), change, retries=0)
-    monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+    monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
 
     append(make_cities(tmp_path / "there"), change, retries=0)
 
@@ -110,7 +110,7 @@ def test_checkpoints_are_written_and_old_entries_deleted_as_the_table_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     if way == "delta-rs":
-        monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+        monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
     short = {"delta.checkpointInterval": "5", "delta.logRetentionDuration": "interval 0 seconds"}
     table = make_cities(tmp_path, short)
 

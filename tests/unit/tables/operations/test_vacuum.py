@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +16,12 @@ from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.retention import DAY, interval_seconds
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed import KeyRules
+from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
+from lakefeed.tables.write.upsert import UpsertMode
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import age_log, ids, make_old, open_any, write_table
+from support.keyed_table import KeyedTable
 
 ACCOUNT = operation_info("vacuum", by="command", reason="disk is full")
 
@@ -48,6 +53,22 @@ def test_files_unneeded_for_longer_than_the_retention_go_and_the_rows_stay(tmp_p
     assert '"kind":"vacuum"' in told and '"reason":"disk is full"' in told and '"files":3' in told
     assert vacuum.plan(open_any(tmp_path)).files == ()
     assert vacuum.run(table, vacuum.plan(table), ACCOUNT).versions == ()
+
+
+@pytest.mark.parametrize(("tombstones", "days", "kept"), [(30, 10, True), (30, 31, False), (2, 10, False)])
+def test_tombstones_that_an_older_version_names_stay_while_they_count(
+    tombstones: int, days: int, kept: bool, tmp_path: Path
+) -> None:
+    rules = KeyRules(("id",), ("at",))
+    table = KeyedTable(tmp_path, pa.schema([("id", pa.int64()), ("at", pa.int64())]), rules)
+    table.mode = UpsertMode("shop", rules, table.target, CopyOnWrite(), tombstones * DAY)
+    for key in range(25):
+        # So many files of tombstones become one, which is all that the newest version names.
+        table.apply({"id": key, "at": 1, "op": "delete"})
+
+    plan = vacuum.plan(table.open(), now=time.time() + days * DAY)
+
+    assert any("/tombstones/" in path for path in deleted(plan)) is not kept
 
 
 def test_files_removed_within_the_retention_stay_for_time_travel(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_second_instance_is_fenced_also_after_a_stranger_has_committed_in_betwee
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways in which a commit is made; without the other one."""
     if request.param == "delta-rs":
-        monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+        monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
     return str(request.param)
 
 

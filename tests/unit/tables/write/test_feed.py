@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed.errors import TableError
 from lakefeed.tables.operations.changes import changes
-from lakefeed.tables.shape import Shape
 from lakefeed.tables.write.history import HistoryMode
 from lakefeed.tables.write.keyed import HistoryRules, KeyRules
 from lakefeed.tables.write.upsert import UpsertMode
@@ -97,10 +95,3 @@ def test_nothing_is_told_of_changes_that_change_nothing(tmp_path: Path) -> None:
     table.apply(up(1, 1, "old"))
 
     assert told(table, "id") == []
-
-
-def test_a_feed_in_an_object_store_is_refused(tmp_path: Path) -> None:
-    table = fed(tmp_path, "copy_on_write", KeyRules(("id",), ("seq",)))
-
-    with pytest.raises(TableError, match="enableChangeDataFeed is true, and changes of rows can be told"):
-        table.mode.check(Shape.of(DeltaTable(tmp_path)), "s3://bucket/table")

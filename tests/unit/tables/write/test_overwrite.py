@@ -66,7 +66,7 @@ def opened(pipeline: Pipeline) -> LakeTable:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways in which a commit is made."""
     if request.param == "delta-rs":
-        monkeypatch.setattr("lakefeed.tables.table.plain_folder", lambda delta, store: None)
+        monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
     return str(request.param)
 
 
@@ -178,7 +178,7 @@ def test_rows_of_one_source_stay_when_the_answer_to_their_commit_cannot_be_read(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, mode = make_table(tmp_path), OverwriteMode("shop")
-    read = tables.read_entry
+    read = tables.read_tagged
     failed: list[int] = []
 
     def refuse_once(*args: Any, **more: Any) -> Any:
@@ -187,7 +187,7 @@ def test_rows_of_one_source_stay_when_the_answer_to_their_commit_cannot_be_read(
             raise OSError("connection reset by peer")
         return read(*args, **more)
 
-    monkeypatch.setattr(tables, "read_entry", refuse_once)
+    monkeypatch.setattr(tables, "read_tagged", refuse_once)
 
     with pytest.raises(TableError, match="connection reset"):
         commit(table, brings(tmp_path, "bills", 0, 9), mode, retries=0)

@@ -138,6 +138,17 @@ def test_a_replayed_change_obeys_the_sequence(tmp_path: Path) -> None:
     assert (again.commit_info["stale"], same.commit_info["stale"]) == (2, 1)
 
 
+def test_a_replayed_tombstone_deletes_no_row(tmp_path: Path) -> None:
+    table = shop(tmp_path)
+    table.apply({"id": 1, "at": 5, "name": "a"}, {"id": 2, "at": 5, "name": "b"})
+
+    again = table.apply({"id": 1, "at": None, "op": "tombstone", "offset": 0}, replayed=True)
+    now = table.apply({"id": 2, "at": None, "op": "tombstone"})
+
+    assert [(row["id"], row["name"]) for row in table.rows()] == [(1, "a")]
+    assert (again.commit_info["stale"], now.commit_info["deleted"]) == (1, 1)
+
+
 def test_without_a_sequence_a_replayed_change_never_replaces_a_row(tmp_path: Path) -> None:
     table = shop(tmp_path, KeyRules(("id",)))
     table.apply({"id": 1, "at": 0, "name": "a"}, {"id": 2, "op": "delete"})

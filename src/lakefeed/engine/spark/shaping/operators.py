@@ -10,7 +10,18 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from lakefeed.engine.batch.carried import KEPT, NOTE, PAYLOAD, PLACE, REASON, beside, event_columns, verdict
+from lakefeed.columns.staged import DELETIONS
+from lakefeed.engine.batch.carried import (
+    KEPT,
+    NOTE,
+    OPS,
+    PAYLOAD,
+    PLACE,
+    REASON,
+    beside,
+    event_columns,
+    verdict,
+)
 from lakefeed.engine.spark.shaping.attempt import Attempt, quoted
 from lakefeed.sql.projection import BATCH_TIME, Projection
 from lakefeed.sql.spark_types import spark_schema
@@ -53,8 +64,8 @@ def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
     """
     projection = table.projection
     assert projection is not None and table.columns is not None
-    events = frame.select(*map(_named, columns))
-    attempt = Attempt(events, _wanted(projection))
+    events = frame.select(*map(_named, [*columns, *([OPS] if table.changes else [])]))
+    attempt = Attempt(events, _wanted(projection, changes=table.changes is not None))
     tried = frame.select(attempt.value().alias(_TRIED), *map(_named, [*columns, *beside(table).names]))
     threw = _named(_TRIED).isNull()
     made = _named(_TRIED).getField(_MADE)
@@ -69,15 +80,21 @@ def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
     return _judged(rows, table, projection)
 
 
-def _wanted(projection: Projection) -> Column:
+def _wanted(projection: Projection, *, changes: bool = False) -> Column:
     """A struct around what `select` makes: inside of it is null for a row that `where` leaves out.
+
+    Of `changes`, a deletion for which the condition is null is kept, see `lakefeed.rows.select.Where`.
 
     The struct stays around the condition: Spark moves what stands directly around it into its branches, and
     what the condition throws would not be caught.
     """
     items = F.struct(*(F.expr(item.text).alias(item.name) for item in projection.items))
-    kept = items if projection.where_text is None else F.when(F.expr(projection.where_text), items)
-    return F.struct(kept.alias(_MADE))
+    if projection.where_text is None:
+        return F.struct(items.alias(_MADE))
+    met = F.expr(projection.where_text)
+    if changes:
+        met = F.coalesce(met, _named(OPS).isin(*DELETIONS))
+    return F.struct(F.when(met, items).alias(_MADE))
 
 
 def _judged(rows: DataFrame, table: TablePlan, projection: Projection) -> DataFrame:

@@ -30,13 +30,20 @@ from lakefeed.tables.write.keyed.decision import Decision
 from lakefeed.tables.write.keyed.fold import silences
 from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array, ranks, taken
 from lakefeed.tables.write.keyed.layout import Edit
+from lakefeed.tables.write.spread import Spread, in_threads
 
 
 def decide(
-    table: LakeTable, changes: pa.Table, rules: HistoryRules, remembered: pa.Table, *, replayed: bool
+    table: LakeTable,
+    changes: pa.Table,
+    rules: HistoryRules,
+    remembered: pa.Table,
+    *,
+    replayed: bool,
+    spread: Spread = in_threads,
 ) -> Decision:
     """Put each change where it belongs in the history of its key."""
-    return _Deciding(Known(table, changes, rules, remembered), rules, replayed).run()
+    return _Deciding(Known(table, changes, rules, remembered, spread), rules, replayed).run()
 
 
 @dataclass
@@ -47,7 +54,7 @@ class _Deciding:
 
     def run(self) -> Decision:
         points = self.known.points()
-        columns, points = self._complete(points.sorted())
+        columns, points = self._complete(points.sorted(deletions_first=self.rules.deletions_first))
         stale = self._stale(points, columns)
         counts = self._counts(points, stale)
         keep = ~stale
@@ -95,6 +102,8 @@ class _Deciding:
         both = at[points.deleted[at] == points.deleted[known[at]]]
         # What is sent again is behind everything of its time that has been read.
         older = at[~points.deleted[at]] if self.replayed else at[:0]
+        if self.rules.deletions_first:
+            older = older[~points.deleted[known[older]]]
         for name in self.known.body.names:
             upserts = ~points.deleted[both]
             if not upserts.any():

@@ -19,6 +19,7 @@ from lakefeed.tables.write.keyed.fold import ops
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
 from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
 from lakefeed.tables.write.keyed.tombstones import DELETED_AT
+from lakefeed.tables.write.spread import Spread, in_threads
 
 _NOBODY = np.iinfo(np.int64).max
 
@@ -44,6 +45,7 @@ class Known:
     rules: HistoryRules
     remembered: pa.Table
     """Rows of the table without the columns of the interval, what each does, and when it was told."""
+    spread: Spread = in_threads
     index: KeyIndex = field(init=False)
     found: Found = field(init=False)
     times: pa.Table = field(init=False)
@@ -69,7 +71,7 @@ class Known:
             there = pa.Table.from_batches(read_rows(self.table, data_files(self.table), own), own)
             keys = pa.concat_tables([keys.cast(own), there]).combine_chunks()
         self.index = KeyIndex(keys, names)
-        self.found = find(self.table, keys, self.index)
+        self.found = find(self.table, keys, self.index, spread=self.spread)
 
     def _read(self) -> None:
         """Read the intervals of these keys, rank all times, and read the rows that matter in full."""

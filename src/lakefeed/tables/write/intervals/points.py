@@ -48,10 +48,10 @@ class Points:
         numbers, times, layers = self.numbers[at], self.times[at], self.layers[at]
         return Points(numbers, times, layers, deleted, self.values[at], self.order[at])
 
-    def sorted(self) -> Points:
+    def sorted(self, *, deletions_first: bool = False) -> Points:
         """By key and time; what counts of the same time comes last."""
-        real = self.deleted & (self.layers != IMPLIED)
-        return self.chosen(np.lexsort((self.order, self.layers, real, self.times, self.numbers)))
+        last = ~self.deleted if deletions_first else self.deleted & (self.layers != IMPLIED)
+        return self.chosen(np.lexsort((self.order, self.layers, last, self.times, self.numbers)))
 
     @property
     def last(self) -> Mask:

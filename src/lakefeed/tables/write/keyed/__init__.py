@@ -18,6 +18,9 @@ class KeyRules:
     """Empty: the position decides."""
     ignore_nulls: bool = False
     """Whether a null says nothing about its column."""
+    deletions_first: bool = False
+    """Whether a deletion comes before an upsert of the same sequence: a change feed tells how rows were
+    before a version, and how they are behind it. Elsewhere the deletion wins."""
 
 
 @dataclass(frozen=True)

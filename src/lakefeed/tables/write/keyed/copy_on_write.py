@@ -5,25 +5,26 @@ So a table that is sorted by its key stays so, and the next lookup opens few fil
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.files.partitions import combinations
-from lakefeed.tables.data_files import read_rows
+from lakefeed.tables.data_files import read_file
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.vector import read_vector, union
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import Mask, Numbers, ranks, taken
 from lakefeed.tables.write.keyed.layout import Edit, Laid
+from lakefeed.tables.write.spread import Spread, good, in_threads
 
-_AT_ONCE = max(2, min(4, os.cpu_count() or 1))
 _ROW_GROUP_BYTES = 32 * 2**20
 """Smaller row groups than others have: several files are written at once, and each holds one in memory."""
 _SORTED_WHOLE = 16 * 2**20
@@ -34,29 +35,31 @@ class CopyOnWrite:
     """Writes files again without the rows that leave them, with those that take their place."""
 
     def lay(
-        self, table: LakeTable, target: FileTarget, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table
+        self,
+        table: LakeTable,
+        target: FileTarget,
+        keys: Sequence[str],
+        edits: Sequence[Edit],
+        rows: pa.Table,
+        spread: Spread = in_threads,
     ) -> Laid:
         """Rewrite each file that a row leaves; rows that fit into none of them get files of their own."""
         target = replace(target, sort_by=(), row_group_bytes=_ROW_GROUP_BYTES)
         homes = _homes(table, keys, edits, rows)
-        writers = [TableWriter(table.store, target) for _ in range(len(edits) + 1)]
-        jobs = [
-            _Job(table, keys, edit, taken(rows, np.flatnonzero(homes == at))) for at, edit in enumerate(edits)
-        ]
+        jobs = [_Job(keys, edit, taken(rows, np.flatnonzero(homes == at))) for at, edit in enumerate(edits)]
+        size = sum(edit.file.size for edit in edits)
+        results = spread(table.store, partial(_rewrite, target, table.schema), jobs, size)
+        done = [one for one in results if not isinstance(one, Exception)]
+        added: list[WrittenFile] = [file for files, _ in done for file in files]
         try:
-            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rewrite") as pool:
-                written = list(pool.map(_Job.run, jobs, writers))
+            good(results)
             apart = _in_order(taken(rows, np.flatnonzero(homes < 0)), keys)
-            for batch in apart.combine_chunks().to_batches():
-                writers[-1].write(batch)
-            written.append((writers[-1].close(), 0))
+            added += _written(table.store, target, [apart])
         except BaseException:
-            for writer in writers:
-                writer.abort()
+            _delete(table.store, added)
             raise
-        added: list[WrittenFile] = [file for files, _ in written for file in files]
         removed: list[DataFile] = [edit.file for edit in edits]
-        return Laid(added, removed, copied=sum(copied for _, copied in written))
+        return Laid(added, removed, copied=sum(copied for _, copied in done))
 
 
 def _homes(table: LakeTable, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table) -> Numbers:
@@ -110,30 +113,64 @@ def _partitions(table: LakeTable, edits: Sequence[Edit], rows: pa.Table) -> _Par
     return _Partitions(edits, values, codes.astype(np.int64))
 
 
+@dataclass(frozen=True)
 class _Job:
-    """The rewriting of one file."""
+    """The rewriting of one file, which may be done elsewhere."""
 
-    def __init__(self, table: LakeTable, keys: Sequence[str], edit: Edit, rows: pa.Table) -> None:
-        self._table, self._keys, self._edit = table, list(keys), edit
-        self._rows = _in_order(rows, keys)
+    keys: Sequence[str]
+    edit: Edit
+    rows: pa.Table
+    """The rows that come into it."""
 
-    def run(self, writer: TableWriter) -> tuple[list[WrittenFile], int]:
-        """The files that take the place of the file, and how many rows were copied."""
-        copied = 0
-        ordered = self._merged if self._edit.is_sorted else self._appended
-        for rows in ordered():
+
+def _rewrite(
+    target: FileTarget, schema: pa.Schema, store: pafs.FileSystem, job: _Job
+) -> tuple[list[WrittenFile], int]:
+    """The files that take the place of a file, and how many rows were copied."""
+    work = _Rewriting(store, schema, job)
+    files = _written(store, target, work.rows())
+    return files, sum(file.rows for file in files) - job.rows.num_rows
+
+
+def _written(store: pafs.FileSystem, target: FileTarget, pieces: Iterable[pa.Table]) -> list[WrittenFile]:
+    """Write rows piece by piece; a failure leaves nothing behind."""
+    writer = TableWriter(store, target)
+    try:
+        for rows in pieces:
             for batch in rows.combine_chunks().to_batches():
                 writer.write(batch)
-            copied += rows.num_rows
-        return writer.close(), copied - self._rows.num_rows
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _delete(store: pafs.FileSystem, files: Iterable[WrittenFile]) -> None:
+    """Delete files that no entry will name; what cannot be deleted stays for vacuum."""
+    for file in files:
+        with suppress(Exception):
+            store.delete_file(file.path)
+
+
+class _Rewriting:
+    """The rows that a file has when some have left it and others come."""
+
+    def __init__(self, store: pafs.FileSystem, schema: pa.Schema, job: _Job) -> None:
+        self._store, self._schema = store, schema
+        self._keys, self._edit = list(job.keys), job.edit
+        self._rows = _in_order(job.rows, job.keys)
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Piece by piece, in the order of their keys where the file has it."""
+        return self._merged() if self._edit.is_sorted else self._appended()
 
     def _kept(self) -> Iterator[pa.Table]:
         """The rows of the file that stay, piece by piece."""
         start, gone, file = 0, self._edit.gone, self._edit.file
         if file.vector is not None:
             # Places are counted through the whole file, so rows that are deleted already are read too.
-            gone, file = union(read_vector(self._table.store, file.vector), gone), replace(file, vector=None)
-        for batch in read_rows(self._table, [file]):
+            gone, file = union(read_vector(self._store, file.vector), gone), replace(file, vector=None)
+        for batch in read_file(self._store, file, self._schema):
             end = start + batch.num_rows
             leaving = gone[np.searchsorted(gone, start) : np.searchsorted(gone, end)] - start
             if len(leaving):
@@ -170,5 +207,4 @@ class _Job:
 
 
 def _in_order(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-
     return rows.sort_by([(name, "ascending") for name in keys]) if rows.num_rows > 1 else rows

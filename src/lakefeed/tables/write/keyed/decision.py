@@ -17,6 +17,7 @@ from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array, ranks, ta
 from lakefeed.tables.write.keyed.layout import Edit
 from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
 from lakefeed.tables.write.keyed.truncation import leaving
+from lakefeed.tables.write.spread import Spread, in_threads
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,16 @@ class Decision:
 
 
 def decide(
-    table: LakeTable, folded: Folded, rules: KeyRules, tombstones: pa.Table, *, replayed: bool
+    table: LakeTable,
+    folded: Folded,
+    rules: KeyRules,
+    tombstones: pa.Table,
+    *,
+    replayed: bool,
+    spread: Spread = in_threads,
 ) -> Decision:
     """Compare each change with the row and the tombstones of its key. Newer wins."""
-    return _Deciding(table, folded, rules, tombstones, replayed).run()
+    return _Deciding(table, folded, rules, tombstones, replayed, spread).run()
 
 
 @dataclass
@@ -47,6 +54,7 @@ class _Deciding:
     rules: KeyRules
     tombstones: pa.Table
     replayed: bool
+    spread: Spread
     found: Found = field(init=False)
     numbers: Numbers = field(init=False)
     """The key of each row that was found, over all files."""
@@ -54,7 +62,8 @@ class _Deciding:
 
     def run(self) -> Decision:
         folded, rules = self.folded, self.rules
-        self.found = find(self.table, folded.rows.select(list(rules.keys)), folded.index)
+        keys = folded.rows.select(list(rules.keys))
+        self.found = find(self.table, keys, folded.index, spread=self.spread)
         self.numbers = _joined([match.numbers for match in self.found.matches])
         truncation = self._newer_truncation()
         self.truncated = {} if truncation is None else leaving(self.table, truncation, rules)
@@ -126,6 +135,10 @@ class _Deciding:
         tied = has_row & (own == newest) & ~folded.deleted
         # What is sent again is behind everything of its sequence that has been read.
         stale = (own <= grave) | (own < newest) | (tied & self.replayed)
+        if self.rules.deletions_first:
+            # A deletion takes away what was there before its sequence, and an upsert of it follows.
+            older = (own < grave) | (own < newest) | (tied & self.replayed)
+            stale = np.where(folded.deleted, own <= np.maximum(grave, newest), older)
         self._newest, self._grave = newest, grave
         return stale, tied
 

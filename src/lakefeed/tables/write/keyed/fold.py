@@ -1,7 +1,8 @@
 """Folding: the changes of each key in a batch become one change, or keep the order that they are to have.
 
 A change is behind another of its key when its sequence is larger; of the same sequence, when it is a deletion
-and the other is none; then by its position. Where there is no sequence, the position alone decides.
+and the other is none; then by its position. Of a change feed, the deletion comes first. Where there is no
+sequence, the position alone decides.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def ordered(rows: pa.Table, rules: KeyRules) -> Ordered:
     kept = rows if before is None else rows.filter(pa.array(~before))
     index = KeyIndex(kept, rules.keys)
     sequence, position = _orders(kept, rules)
-    order = np.lexsort((position, ops(kept) == DELETE, sequence, index.numbers))
+    deletes = ops(kept) == DELETE
+    last = ~deletes if rules.deletions_first else deletes
+    order = np.lexsort((position, last, sequence, index.numbers))
     if not rules.sequence_by:
         order = np.lexsort((position, index.numbers))
     return Ordered(taken(kept, order), index.numbers[order], index, truncation, rows.num_rows)

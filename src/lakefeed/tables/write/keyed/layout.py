@@ -18,6 +18,7 @@ from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.vector import DeletionVector
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import Numbers
+from lakefeed.tables.write.spread import Spread, in_threads
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,13 @@ class Layout(Protocol):
     """How changed rows are written."""
 
     def lay(
-        self, table: LakeTable, target: FileTarget, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table
+        self,
+        table: LakeTable,
+        target: FileTarget,
+        keys: Sequence[str],
+        edits: Sequence[Edit],
+        rows: pa.Table,
+        spread: Spread = in_threads,
     ) -> Laid:
         """Write the new rows, which have all columns of the table, and make the others leave.
 

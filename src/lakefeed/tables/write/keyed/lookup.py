@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from lakefeed.stores import store_errors
+from lakefeed.columns.views import without_views
+from lakefeed.stores import store_errors, store_path
 from lakefeed.tables.data_files import add_actions, conformed, files_of, open_data, with_vectors
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.roaring import NONE
-from lakefeed.tables.log.vector import read_vector
+from lakefeed.tables.log.vector import among, read_vector
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks
+from lakefeed.tables.write.spread import Spread, good, in_threads
 
-_AT_ONCE = max(2, min(4, os.cpu_count() or 1))
 _BATCH_ROWS = 250_000
 _COMPARED_TEXT = 31
 """So many characters of a text are compared with statistics: writers cut them at 32, each in its own way."""
@@ -56,7 +57,13 @@ class Found:
     """All files of the version."""
 
 
-def find(table: LakeTable, keys: pa.Table, index: KeyIndex, since: tuple[str, int] | None = None) -> Found:
+def find(
+    table: LakeTable,
+    keys: pa.Table,
+    index: KeyIndex,
+    since: tuple[str, int] | None = None,
+    spread: Spread = in_threads,
+) -> Found:
     """Find every row of the table's version that has one of these keys, which `index` numbers.
 
     With `since`, files may be passed by whose rows all lie before a moment in that column, in microseconds.
@@ -69,14 +76,14 @@ def find(table: LakeTable, keys: pa.Table, index: KeyIndex, since: tuple[str, in
         may_hold &= _reaches(actions, *since)
     files = with_vectors(table, files_of(actions.filter(pa.array(may_hold)), table.partition_columns))
     schema = pa.schema([table.schema.field(name) for name in keys.schema.names])
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lookup") as pool:
-        matches = pool.map(lambda file: _match(table, file, index, schema), files)
-        return Found([one for one in matches if len(one.places)], len(files), actions.num_rows)
+    size = sum(file.size for file in files) * len(schema) // max(1, len(table.schema))
+    matches = good(spread(table.store, partial(_match, index, schema), files, size))
+    return Found([one for one in matches if len(one.places)], len(files), actions.num_rows)
 
 
-def read_columns(table: LakeTable, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_columns(store: pafs.FileSystem, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """All rows of a file, but only these columns."""
-    with store_errors(table.path), open_data(table.store, file.path) as stream:
+    with store_errors(store_path(store)), open_data(store, file.path) as stream:
         reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", pre_buffer=True)
         names = _present(reader, schema)
         for batch in reader.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=False):
@@ -101,8 +108,8 @@ def rows_at(table: LakeTable, file: DataFile, places: Numbers, schema: pa.Schema
 def _taken(reader: pq.ParquetFile, group: int, places: Numbers, names: list[str]) -> pa.RecordBatch:
     if not names:
         return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), len(places), [None]))
-    rows = reader.read_row_group(group, columns=names, use_threads=False).take(pa.array(places))
-    return rows.combine_chunks().to_batches()[0]
+    rows = without_views(reader.read_row_group(group, columns=names, use_threads=False))
+    return rows.take(pa.array(places)).combine_chunks().to_batches()[0]
 
 
 def _present(reader: pq.ParquetFile, schema: pa.Schema) -> list[str]:
@@ -110,17 +117,17 @@ def _present(reader: pq.ParquetFile, schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name in there]
 
 
-def _match(table: LakeTable, file: DataFile, index: KeyIndex, schema: pa.Schema) -> Match:
+def _match(index: KeyIndex, schema: pa.Schema, store: pafs.FileSystem, file: DataFile) -> Match:
     places, numbers = [], []
     low: list[Any] = []
     high: list[Any] = []
     start, is_sorted, before = 0, True, None
-    deleted = NONE if file.vector is None else read_vector(table.store, file.vector)
-    for batch in read_columns(table, file, schema):
+    deleted = NONE if file.vector is None else read_vector(store, file.vector)
+    for batch in read_columns(store, file, schema):
         found = index.find(batch)
         hits = np.flatnonzero(found >= 0)
         if len(deleted) and len(hits):
-            hits = hits[~np.isin(hits + start, deleted)]
+            hits = hits[~among(hits + start, deleted)]
         places.append(hits + start)
         numbers.append(found[hits])
         bounds = pc.min_max(batch.column(0))

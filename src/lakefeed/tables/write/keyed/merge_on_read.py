@@ -19,15 +19,25 @@ from lakefeed.tables.log.roaring import NONE
 from lakefeed.tables.log.vector import DeletionVector, read_vector, union, write_vectors
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.layout import Edit, Laid
+from lakefeed.tables.write.spread import Spread, in_threads
 
 
 class MergeOnRead:
     """Marks the rows that leave, and writes no row a second time."""
 
     def lay(
-        self, table: LakeTable, target: FileTarget, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table
+        self,
+        table: LakeTable,
+        target: FileTarget,
+        keys: Sequence[str],
+        edits: Sequence[Edit],
+        rows: pa.Table,
+        spread: Spread = in_threads,
     ) -> Laid:
-        """Mark what leaves; a file that nothing is left of goes. New rows are sorted by their keys."""
+        """Mark what leaves; a file that nothing is left of goes. New rows are sorted by their keys.
+
+        That is little work, which is not spread.
+        """
         writer = TableWriter(table.store, replace(target, sort_by=tuple(keys)))
         try:
             for batch in rows.combine_chunks().to_batches():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import PurePosixPath
 
@@ -31,6 +32,8 @@ DELETED_AT = "_lakefeed_deleted_at"
 """When the deletion was applied, in microseconds since 1970."""
 
 _OLDER = b"lakefeed.older"
+_AGE = b"lakefeed.tombstones"
+"""For how many seconds tombstones count, by the file that was in force when they were written."""
 _MOST_SEGMENTS = 20
 """So many files are read at a start at most; then they become one."""
 
@@ -77,9 +80,10 @@ class Tombstones:
         whole = len(segments) >= _MOST_SEGMENTS
         every = pa.concat_tables([before, stamped])
         rows, older = (every, []) if whole else (stamped, segments)
-        path = f"{TOMBSTONES_FOLDER}/{number}.parquet"
+        path = _path(number)
         self._written = number, every, [*older, number]
-        _write(table, path, rows.replace_schema_metadata({_OLDER: json.dumps(older)}))
+        told = {_OLDER: json.dumps(older), _AGE: json.dumps(self._age)}
+        _write(table, path, rows.replace_schema_metadata(told))
         return number, path
 
     def _read(self, table: LakeTable, heads: tuple[int, ...]) -> tuple[pa.Table, list[int]]:
@@ -93,7 +97,7 @@ class Tombstones:
         return pa.concat_tables([self.schema(table).empty_table(), *found.values()]), sorted(found)
 
     def _segment(self, table: LakeTable, number: int) -> tuple[pa.Table, list[int]]:
-        path, schema = f"{TOMBSTONES_FOLDER}/{number}.parquet", self.schema(table)
+        path, schema = _path(number), self.schema(table)
         with store_errors(table.path):
             try:
                 with table.store.open_input_file(path) as stream:
@@ -131,14 +135,28 @@ def _fitting(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | None:
 
 def referenced(store: pafs.FileSystem, heads: tuple[int, ...]) -> set[str]:
     """The paths of all files of tombstones that count where these are the newest."""
-    found: set[int] = set(heads)
-    for number in heads:
-        with (
-            suppress(FileNotFoundError),
-            store.open_input_file(f"{TOMBSTONES_FOLDER}/{number}.parquet") as one,
-        ):
-            found |= set(json.loads((pq.ParquetFile(one).schema_arrow.metadata or {}).get(_OLDER, b"[]")))
-    return {f"{TOMBSTONES_FOLDER}/{number}.parquet" for number in found}
+    older = [json.loads(_told(store, _path(head)).get(_OLDER, b"[]")) for head in heads]
+    return {_path(number) for number in {*heads, *(one for some in older for one in some)}}
+
+
+def counted_for(store: pafs.FileSystem, heads: tuple[int, ...], paths: Iterable[str]) -> dict[str, float]:
+    """For how many seconds what is in each of these files counts, once it was written.
+
+    Older versions of the table may name files that the newest one does not name any more.
+    """
+    newest = [float(_told(store, _path(head)).get(_AGE, 0)) for head in heads]
+    return {path: max(float(_told(store, path).get(_AGE, 0)), *newest, 0.0) for path in paths}
+
+
+def _path(number: int) -> str:
+    return f"{TOMBSTONES_FOLDER}/{number}.parquet"
+
+
+def _told(store: pafs.FileSystem, path: str) -> dict[bytes, bytes]:
+    """What a file says about itself; nothing where there is none."""
+    with suppress(FileNotFoundError), store.open_input_file(path) as one:
+        return dict(pq.ParquetFile(one).schema_arrow.metadata or {})
+    return {}
 
 
 def _write(table: LakeTable, path: str, rows: pa.Table) -> None:

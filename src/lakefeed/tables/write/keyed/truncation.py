@@ -35,7 +35,7 @@ def leaving(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> dict[str
 def _older(table: LakeTable, file: DataFile, edge: pa.Table) -> Numbers:
     schema = pa.schema([table.schema.field(name) for name in edge.schema.names])
     start, places = 0, [np.zeros(0, np.int64)]
-    for batch in read_columns(table, file, schema):
+    for batch in read_columns(table.store, file, schema):
         rows, limit = ranks(batch, edge)
         places.append(np.flatnonzero(rows <= limit[0]) + start)
         start += batch.num_rows

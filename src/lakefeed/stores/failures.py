@@ -1,26 +1,16 @@
-"""Stores: the disk or object store that holds a table, as one file system rooted at the table."""
+"""What went wrong with a store, in a sentence with what to do about it."""
 
 from __future__ import annotations
 
 import errno
-import os
 import re
-from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-import pyarrow.fs as pafs
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.fs import DeltaStorageHandler
 
 from lakefeed.errors import LakefeedError, StoreUnavailable, TableError
-
-# The engine tries again by itself: a store that is away must not hold a worker for minutes.
-_DEFAULTS = {"retry_timeout": "30s"}
-
-_SYNCS = 8
+from lakefeed.stores.refusals import refusal
 
 _FULL = (StoreUnavailable, "no space left", "Free some space; the write is tried again.")
 _FORBIDDEN = (TableError, "permission denied", "Give the user that runs Lakefeed the right to write there.")
@@ -41,12 +31,6 @@ _BY_NUMBER: dict[int, tuple[type[TableError], str, str]] = {
 }
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_MISSING = re.compile(r"NoSuchBucket|ContainerNotFound|FilesystemNotFound", re.I)
-_REFUSED = re.compile(
-    r"AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|AuthorizationFailure"
-    r"|InvalidToken|40[13] (Forbidden|Unauthorized)|credentials|permission denied",
-    re.I,
-)
 _DAMAGED = re.compile(
     r"Json error|found gap|Invalid Checkpoint|Parquet error|less than footer|No table metadata or protocol"
     r"|older than the existing snapshot"
@@ -66,8 +50,10 @@ _PASSING = re.compile(
     r"|i/o error|unavailable|slow ?down|too many requests|no reason given",
     re.I,
 )
+# Not the name of a table or a bucket, in a URL that an error quotes.
 _MISUSED = re.compile(
-    r"unknown scheme|invalid (table|url|uri)|missing (region|account)|configuration"
+    r"unknown scheme|invalid (table|url|uri)|missing (region|account)"
+    r"|(?<![\w/.%=-])configuration(?![\w/%-]|\.\w)"
     r"|generic delta kernel error",
     re.I,
 )
@@ -75,65 +61,6 @@ _MISUSED = re.compile(
 _BACKTRACE = re.compile(r"\d+: (<unknown>|\w+$)|at \S+:\d+:\d+$")
 # delta-rs has no errno, but quotes the system's error in one of these two ways.
 _NUMBER = re.compile(r"Os \{ code: (\d+)|\(os error (\d+)\)")
-
-
-def delta_options(path: str, storage: Mapping[str, str]) -> dict[str, str]:
-    """The options with which delta-rs opens a table: the user's, and our timeout for an object store."""
-    return {**_DEFAULTS, **storage} if "://" in path and not path.startswith("file:") else dict(storage)
-
-
-class _ObjectStore(DeltaStorageHandler):
-    """delta-rs's own object stores, so that one set of storage options serves the log and the files."""
-
-    def __init__(self, uri: str, storage: Mapping[str, str]) -> None:
-        super().__init__(uri, {**_DEFAULTS, **storage})
-        self.uri = uri
-
-
-def open_store(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
-    """A file system whose root is the table at `path`: a local path, `file://`, or an object store's URL.
-
-    Nothing is created or asked for yet. Used on the driver and on workers; one store serves one thread.
-    """
-    local = _local_path(path)
-    if local is not None:
-        return pafs.SubTreeFileSystem(str(local), pafs.LocalFileSystem())
-    with store_errors(path):
-        return pafs.PyFileSystem(_ObjectStore(path, storage))
-
-
-def local_folder(store: pafs.FileSystem) -> Path | None:
-    """The directory that is a store's root; None for an object store."""
-    local = isinstance(store, pafs.SubTreeFileSystem) and isinstance(store.base_fs, pafs.LocalFileSystem)
-    return Path(store.base_path) if local else None
-
-
-def store_path(store: pafs.FileSystem) -> str:
-    """Where a store is, as a user would write it."""
-    return str(store.handler.uri if isinstance(store, pafs.PyFileSystem) else store.base_path).rstrip("/")
-
-
-def sync(paths: Collection[Path]) -> None:
-    """Wait until the content of files, or the names in directories, would outlive a power cut."""
-    if len(paths) == 1:
-        return _sync(next(iter(paths)))
-    # Side by side: the disk then writes its journal once for many of them.
-    with ThreadPoolExecutor(max_workers=_SYNCS) as pool:
-        for _ in pool.map(_sync, paths):
-            pass
-        return None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        # Some file systems on the network cannot, and need not, do that with a directory.
-        if error.errno != errno.EINVAL or not path.is_dir():
-            raise
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -155,26 +82,16 @@ def store_errors(path: str) -> Iterator[None]:
         raise _table_error(path, error) from error
 
 
-def _local_path(path: str) -> Path | None:
-    scheme, rest = urlsplit(path).scheme, urlsplit(path).path
-    if scheme == "file":
-        return Path(unquote(rest))
-    return None if "://" in path else Path(path).absolute()
-
-
 def _table_error(path: str, error: Exception) -> TableError:
     text = _ANSI.sub("", str(error))
     if found := _BY_NUMBER.get(_number(error, text)):
         kind, what, remedy = found
-    elif (file := _DATA_FILE.search(text)) and "_delta_log" not in file[1] and not _MISSING.search(text):
+    elif refused := refusal(path, text, _gist(text)):
+        kind = TableError
+        what, remedy = refused
+    elif (file := _DATA_FILE.search(text)) and "_delta_log" not in file[1]:
         kind, what = TableError, f"a file of the table is missing or damaged: {file[1].rpartition('/')[2]}"
         remedy = "Bring it back from a backup, or restore the table to a version without it."
-    elif _MISSING.search(text) or "404 Not Found" in text:
-        kind, what = TableError, "the bucket or container does not exist"
-        remedy = "Create it, or correct the path."
-    elif _REFUSED.search(text):
-        kind, what = TableError, f"the store refused access: {_gist(text)}"
-        remedy = "Check the credentials in `storage` and their permissions."
     elif _UNKNOWN_KIND.search(text):
         kind, what = TableError, f"delta-rs does not support this table: {_kernel(text)}"
         remedy = "Choose another path, or remove the unsupported feature with the engine that set it."
@@ -222,4 +139,5 @@ def _gist(text: str) -> str:
     code = re.search(r"<Code>(\w+)</Code>\s*<Message>([^<]*)", text)
     # A line about retries and their limits ends in what went wrong.
     last = lines[-1].split("  - ")[-1] if lines else "no reason given"
-    return f"{code[1]}: {code[2]}" if code else last[:200]
+    # Azure adds the number and the time of the request.
+    return f"{code[1]}: {code[2].splitlines()[0]}" if code and code[2] else last[:200]

@@ -1,0 +1,226 @@
+"""A Postgres database into an append table: decoding, the whole client, the snapshot, and the same by hand.
+
+A row has ten columns. CPU is that of our process, without its start; the server's is not in it. Call
+`python postgres.py FILE` to run a pipeline once in a process of its own; it prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+
+from figure import Asked, Figure, say  # noqa: E402
+
+CHANGES, ROWS = 500_000, 1_000_000
+PER_TRANSACTION = 100
+STEP = 10_000
+DECODING, CLIENT = 1.5, 3.5
+"""Microseconds that a row may cost: to decode, and in all."""
+SHARE_OF_SERVER = 0.8
+SNAPSHOT = 300_000
+"""Rows of a snapshot in a second of CPU."""
+TABLE = """
+CREATE TABLE {} (id bigint PRIMARY KEY, name text, price numeric(12,2), at timestamptz, ok boolean,
+    meta jsonb, uid uuid, ratio float8, day date, count int)
+"""
+FILLED = """
+INSERT INTO {} SELECT i, 'name of ' || i, (i % 100000) / 100.0,
+    '2026-11-17 10:00:00+00'::timestamptz + i * '1 ms'::interval, i % 3 = 0,
+    jsonb_build_object('k', i, 'tags', 'a'), ('00000000-0000-4000-8000-' || lpad(to_hex(i), 12, '0'))::uuid,
+    i / 7.0, '2026-01-01'::date + (i % 365)::int, i % 1000
+FROM generate_series({}::bigint, {}::bigint) i
+"""
+PEEK = "pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1', 'publication_names', %s)"
+PIPELINE = """\
+name: bench
+sources:
+  db: {{type: postgres, connection: "{dsn}", tables: public.{table}, snapshot: {snapshot}, slot: bench}}
+tables: {{rows: {{path: {path}, from: db}}}}
+"""
+
+
+def measure(asked: Asked) -> Iterator[Figure]:
+    """The stream of changes, then the snapshot."""
+    from support.postgres import PostgresServer
+
+    with tempfile.TemporaryDirectory(prefix="lakefeed-postgres-") as folder, PostgresServer() as server:
+        if asked.wants("changes"):
+            yield from _changes(asked.of(CHANGES, STEP), server, Path(folder))
+        if asked.wants("snapshot"):
+            yield from _snapshot(asked.of(ROWS, STEP), server, Path(folder))
+
+
+def _changes(count: int, server: Any, folder: Path) -> Iterator[Figure]:
+    server.execute(TABLE.format("changed"))
+    _write(folder / "changes.yaml", server, "changed", "never")
+    _run(folder / "changes.yaml")
+    # The first batch that shows columns is read twice: the table is there when it is measured.
+    server.execute(FILLED.format("changed", -9, 0))
+    _run(folder / "changes.yaml")
+    say(f"{count:,} changes in transactions of {PER_TRANSACTION} ...")
+    with server.connect() as connection:
+        for start in range(1, count + 1, PER_TRANSACTION):
+            connection.execute(FILLED.format("changed", start, start + PER_TRANSACTION - 1).encode())
+    messages, alone = _peeked(server)
+    decoding = min(_decoding(server, messages) for _ in range(3)) / count * 1e6
+    yield Figure("decoding a row", decoding, "us", goal=f"at most {DECODING}", reached=decoding <= DECODING)
+    by_hand = _cpu(lambda: _by_hand(messages, folder / "by_hand")) / count * 1e6
+    ran = _run(folder / "changes.yaml")
+    client = ran["cpu"] / count * 1e6
+    yield Figure(
+        "a change into an append table",
+        client,
+        "us CPU",
+        by_hand / client,
+        "as cheap as psycopg and deltalake by hand",
+        f"at most {CLIENT}",
+        client <= CLIENT,
+    )
+    share = alone / ran["wall"]
+    yield Figure(
+        "changes read in a second",
+        count / ran["wall"],
+        "rows",
+        share,
+        "what the server alone decodes",
+        f"at least {SHARE_OF_SERVER}",
+        share >= SHARE_OF_SERVER,
+    )
+
+
+def _snapshot(count: int, server: Any, folder: Path) -> Iterator[Figure]:
+    server.execute(TABLE.format("copied"))
+    server.execute(FILLED.format("copied", 1, count) + "; ANALYZE copied")
+    _write(folder / "snapshot.yaml", server, "copied", "only")
+    ran = _run(folder / "snapshot.yaml")
+    rate = count / ran["cpu"]
+    yield Figure(
+        "rows of a snapshot in a second of CPU",
+        rate,
+        "rows",
+        goal=f"at least {SNAPSHOT:,}",
+        reached=rate >= SNAPSHOT,
+    )
+    yield Figure("rows of a snapshot in a second", count / ran["wall"], "rows")
+
+
+def _peeked(server: Any) -> tuple[list[bytes], float]:
+    """All messages of the slot, and how long the server takes for them when nobody reads them."""
+    with server.connect() as connection:
+        began = time.monotonic()
+        connection.execute(f"SELECT count(*) FROM {PEEK}".encode(), ["bench", "lakefeed_bench_db"]).fetchone()
+        alone = time.monotonic() - began
+        with connection.cursor(binary=True) as cursor:
+            cursor.execute(f"SELECT data FROM {PEEK}".encode(), ["bench", "lakefeed_bench_db"])
+            return [row[0] for row in cursor.fetchall()], alone
+
+
+def _decoding(server: Any, messages: list[bytes]) -> float:
+    from lakefeed.sources.postgres.pgoutput import Decoder
+    from lakefeed.sources.postgres.table_columns import TableColumns
+    from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
+
+    with server.connect() as connection:
+        tables, decoder = TableColumns(TypeCatalog(connection)), Decoder({"public.changed": ("id",)})
+
+        def decode() -> None:
+            for at in range(0, len(messages), STEP):
+                for changes in decoder.decode(messages[at : at + STEP]):
+                    tables.cast(changes.relation, changes.texts, _nothing(len(changes.ops)))
+
+        return _cpu(decode)
+
+
+def _nothing(count: int) -> list[Any]:
+    import pyarrow as pa
+
+    from lakefeed.sources.postgres.events import METADATA
+
+    return [pa.nulls(count, field.type) for field in METADATA]
+
+
+def _by_hand(messages: list[bytes], path: Path) -> None:
+    """What three dozen lines do: a loop over messages, lists, Arrow, and a commit for each 100,000 rows."""
+    import struct
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake import write_deltalake
+
+    rows: list[list[str | None]] = []
+
+    def write() -> None:
+        texts = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+        kinds = [pa.int64(), pa.string(), pa.decimal128(12, 2), pa.timestamp("us", "UTC"), None]
+        kinds += [pa.string(), pa.string(), pa.float64(), pa.date32(), pa.int32()]
+        columns = [
+            pc.equal(text, "t") if kind is None else text.cast(kind)
+            for text, kind in zip(texts, kinds, strict=True)
+        ]
+        write_deltalake(str(path), pa.table(columns, names=[f"c{at}" for at in range(10)]), mode="append")
+        rows.clear()
+
+    for message in messages:
+        if message[:1] != b"I":
+            continue
+        at, row = 8, []
+        for _ in range(10):
+            if message[at : at + 1] == b"t":
+                (size,) = struct.unpack_from(">i", message, at + 1)
+                row.append(message[at + 5 : at + 5 + size].decode())
+                at += 5 + size
+            else:
+                row.append(None)
+                at += 1
+        rows.append(row)
+        if len(rows) == 100_000:
+            write()
+    if rows:
+        write()
+
+
+def _write(file: Path, server: Any, table: str, snapshot: str) -> None:
+    path = file.with_suffix(".delta")
+    file.write_text(PIPELINE.format(dsn=server.dsn(), table=table, snapshot=snapshot, path=path))
+
+
+def _run(file: Path) -> dict[str, float]:
+    command = [sys.executable, str(HERE / "postgres.py"), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _cpu(work: Callable[[], None]) -> float:
+    def used() -> float:
+        now = resource.getrusage(resource.RUSAGE_SELF)
+        return now.ru_utime + now.ru_stime
+
+    before = used()
+    work()
+    return used() - before
+
+
+def _main(file: str) -> None:
+    from lakefeed import Pipeline
+    from lakefeed.engine.inline import run_inline
+
+    pipeline = Pipeline.from_file(file)
+    began = time.monotonic()
+    cpu = _cpu(lambda: run_inline(pipeline))
+    print(json.dumps({"cpu": cpu, "wall": time.monotonic() - began}))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

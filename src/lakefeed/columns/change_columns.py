@@ -1,0 +1,61 @@
+"""The columns by which change events say what they do, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ChangeColumns:
+    """Columns that events of changes have besides those of the row that they are about. Picklable."""
+
+    op: str
+    """The column that says what was done to the row."""
+    deletions: tuple[str, ...]
+    """What it says where a row is gone, or was other before."""
+    truncation: str
+    """What it says where a whole table was emptied."""
+    sequence: tuple[str, ...]
+    """What makes a change newer than another."""
+    types: Mapping[str, str]
+    """The columns that a table of changes needs, with their types."""
+    others: tuple[str, ...] = ()
+    """Further columns that are no values of the row."""
+    unchanged: str | None = None
+    """The column that lists what a change says nothing about; None where placeholders stand for that."""
+    insertion: str = ""
+    """What `op` says of a new row, which may have had another key before."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.types, *self.others)
+
+
+DEBEZIUM = ChangeColumns(
+    "__op",
+    ("d",),
+    "t",
+    ("__sequence",),
+    {"__op": "string", "__sequence": "string"},
+    others=("__deleted", "__ts_ms"),
+)
+CHANGE_FEED = ChangeColumns(
+    "__op",
+    ("delete", "update_preimage"),
+    "t",
+    ("__sequence",),
+    {"__op": "string", "__sequence": "long", "__timestamp": "timestamp"},
+)
+"""The change data feed of a Delta table."""
+POSTGRES = ChangeColumns(
+    "_op",
+    ("delete",),
+    "truncate",
+    ("_lsn", "_ordinal"),
+    {"_op": "string", "_lsn": "long", "_ordinal": "long", "_unchanged": "array<string>"},
+    others=("_stream", "_commit_time", "_xid"),
+    unchanged="_unchanged",
+    insertion="insert",
+)

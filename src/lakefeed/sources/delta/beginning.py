@@ -1,0 +1,108 @@
+"""Where a reader of a Delta table begins, and whether it can go on where it was."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+
+from lakefeed.errors import DataLoss, SourceError, StoreUnavailable, TableError
+from lakefeed.sources.delta.history import History
+from lakefeed.sources.delta.place import BEGINNING, Place, version_start
+from lakefeed.sources.delta.source import DeltaSource
+
+_log = logging.getLogger("lakefeed")
+
+
+class Beginning:
+    """The first place that is read of a table, for those who have read nothing and for those who go on."""
+
+    def __init__(self, source: DeltaSource, name: str, history: History) -> None:
+        self._source, self._name, self._history = source, name, history
+        self._whose = source.called(name)
+
+    def first(self) -> Place:
+        """Where `start` of the pipeline file is. Raises SourceError."""
+        history, start = self._history, self._source.start
+        if history.newest < 0:
+            if not self._source.waits:
+                raise SourceError(
+                    f"{self._whose}: there is no Delta table at {self._source.path}.\n"
+                    "Create it or correct `path`, then start again."
+                )
+            return BEGINNING
+        match start:
+            case "earliest":
+                history.snapshot(history.newest)
+                return Place(False, history.newest)
+            case "latest":
+                return version_start(history.newest + 1)
+            case {"version": int(version)}:
+                if version > history.newest + 1:
+                    raise SourceError(
+                        f"{self._whose}: `start` names version {version}, but the newest version of "
+                        f"{self._source.path} is {history.newest}."
+                    )
+                return self.served(version_start(version))
+            case dt.datetime():
+                return self._at(start)
+        raise AssertionError(start)
+
+    def _at(self, moment: dt.datetime) -> Place:
+        """Before the first version that was committed at that time or later."""
+        log, wanted = self._history.log, moment.timestamp() * 1000
+        assert log is not None
+        first = self._history.newest + 1
+        for version in sorted(log.versions, reverse=True):
+            if log.entry(version).timestamp < wanted:
+                break
+            first = version
+        if first == min(log.versions) and first > 0:
+            raise SourceError(
+                f"{self._whose}: `start` is {moment.isoformat()}, but the log of {self._source.path} goes "
+                f"back to version {first} only.\nUse `start: earliest`, which begins with all rows."
+            )
+        return version_start(first)
+
+    def served(self, at: Place) -> Place:
+        """The place itself where everything from there on can be read; else DataLoss, or a later one."""
+        history = self._history
+        if history.newest < 0:
+            return at
+        if at > self._history.end:
+            raise DataLoss(
+                f"{self._whose}: {at} comes next, but the newest version of {self._source.path} is "
+                f"{history.newest}: its log was brought back to an older state.\n"
+                "Drop the tables that it has fed, and start again."
+            )
+        first = at.version if at.past else at.version + 1
+        log = history.log
+        assert log is not None
+        gone = [number for number in range(first, log.newest + 1) if number not in log.versions]
+        what = f"version {gone[0]}" if gone else ""
+        if len(gone) > 1:
+            what = f"versions {gone[0]} to {gone[-1]}"
+        if not gone and not at.past:
+            try:
+                history.snapshot(at.version)
+            except StoreUnavailable:
+                raise
+            except TableError:
+                gone, what = [at.version], f"the content of version {at.version}"
+        if not gone:
+            return at
+        if at == BEGINNING:
+            # The table was waited for and nothing of it was read: whatever is there now is new.
+            history.snapshot(history.newest)
+            return Place(False, history.newest)
+        text = (
+            f"{self._whose}: {at} comes next, but the log of {self._source.path} no longer has {what}: "
+            "it was cleaned up before that was read"
+        )
+        if self._source.on_data_loss == "skip":
+            _log.warning("%s. Continuing at version %d (`on_data_loss: skip`).", text, gone[-1] + 1)
+            return version_start(gone[-1] + 1)
+        declare = "Set" if not self._source.waits else f"Declare `{self._name}` in `sources` with"
+        raise DataLoss(
+            f"{text}.\n{declare} `on_data_loss: skip` to continue at version {gone[-1] + 1} without them, or "
+            "drop the table that was fed: it begins anew, with all rows."
+        )

@@ -1,0 +1,128 @@
+"""Listing: the files that are there now, as columns. The only module that knows how stores list."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from lakefeed.sources.files.scope import LOG, Scope
+from lakefeed.stores import listed_objects, local_folder, open_store, store_errors
+
+LISTED = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("modified", pa.timestamp("us", "UTC")),
+        ("etag", pa.string()),
+    ]
+)
+"""A file that is there: its whole path, and what tells one content from the next."""
+
+_log = logging.getLogger("lakefeed")
+_AT_A_TIME = 100_000
+_Found = tuple[str, int, int, str | None]
+"""The path below the base, the size, the time in microseconds, and the etag of a store."""
+
+
+def listed(scope: Scope, storage: Mapping[str, str]) -> pa.Table:
+    """Every file that counts, but for empty ones. Raises FileNotFoundError or TableError."""
+    if (missing := _missing(scope.base)) is not None:
+        raise FileNotFoundError(missing)
+    with store_errors(scope.base):
+        store = open_store(scope.base, storage)
+        folder = local_folder(store)
+        if folder is None:
+            return _columns(_in_store(store, scope), f"{scope.base.rstrip('/')}/")
+        if folder.is_dir():
+            return _columns(_on_disk(folder, scope), f"{folder.as_posix().rstrip('/')}/")
+        status = folder.stat()
+        return _columns(iter([(folder.as_posix(), status.st_size, status.st_mtime_ns // 1000, None)]), "")
+
+
+def _missing(base: str) -> str | None:
+    """The folder on a disk that is not there."""
+    folder = local_folder(open_store(base, {})) if "://" not in base else None
+    return None if folder is None or folder.exists() else str(folder)
+
+
+def is_local(scope: Scope, storage: Mapping[str, str]) -> bool:
+    """Whether the files lie on a disk, where one can see them while they are written."""
+    return local_folder(open_store(scope.base, storage)) is not None
+
+
+def _columns(found: Iterator[_Found], head: str) -> pa.Table:
+    batches = []
+    while some := _next(found):
+        paths, sizes, times, etags = zip(*some, strict=True)
+        columns = [
+            pa.array([head + path for path in paths], pa.string()),
+            pa.array(sizes, pa.int64()),
+            pa.array(times, pa.int64()).cast(LISTED.field("modified").type),
+            pa.array(etags, pa.string()),
+        ]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=LISTED))
+    return pa.Table.from_batches(batches, LISTED)
+
+
+def _next(found: Iterator[_Found]) -> list[_Found]:
+    return [one for one, _ in zip(found, range(_AT_A_TIME), strict=False)]
+
+
+def _on_disk(base: Path, scope: Scope) -> Iterator[_Found]:
+    """Walk the folders. A link to a file counts as the file, one to a folder is not followed."""
+    waiting = [(str(base), "")]
+    while waiting:
+        folder, below = waiting.pop()
+        with os.scandir(folder) as entries:
+            inside = list(entries)
+        if any(entry.name == LOG for entry in inside):
+            # A Delta table has rows of its own, and perhaps it is one that this pipeline writes.
+            continue
+        for entry in inside:
+            if not entry.name.isascii() and not _is_text(entry.path):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if scope.enters(entry.name):
+                    waiting.append((entry.path, f"{below}{entry.name}/"))
+            elif scope.takes(below + entry.name):
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue
+                if status.st_size and not entry.is_dir():
+                    yield below + entry.name, status.st_size, status.st_mtime_ns // 1000, None
+
+
+def _is_text(path: str) -> bool:
+    """Whether a name can be written into a table."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        _tell_left_out(path)
+        return False
+    return True
+
+
+@cache
+def _tell_left_out(path: str) -> None:
+    """Warn once of each: folders are listed again and again."""
+    shown = path.encode(errors="backslashreplace").decode()
+    _log.warning("%s is left out: its name is not UTF-8; rename it, and it is read", shown)
+
+
+def _in_store(store: pafs.FileSystem, scope: Scope) -> Iterator[_Found]:
+    found, tables = [], set()
+    for one in listed_objects(store):
+        if f"{LOG}/" in one[0]:
+            tables.add(one[0].split(f"{LOG}/")[0])
+        elif one[1] and scope.takes(one[0]):
+            found.append(one)
+    for one in found:
+        if not any(one[0].startswith(table) for table in tables):
+            yield one

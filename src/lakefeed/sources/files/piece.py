@@ -1,0 +1,108 @@
+"""Pieces of files: what a task reads, how it travels there, and how a batch is shared out among tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakefeed.sources.files.place import file_start, numbers_of
+
+_OPENING = 16 * 1024
+"""What it costs to open a file, in bytes of a large one."""
+_SMALLEST_CUT = 4 * 2**20
+"""Bytes of the smallest piece of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file as the ledger has it."""
+
+    number: int
+    path: str
+    size: int
+    modified: int
+    """Microseconds since 1970."""
+    etag: str | None = None
+    changed: bool = False
+    """Whether it has another content by now, so that what was found cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Places of one file from `first` up to and without `end`; all of it where `end` is None."""
+
+    file: FoundFile
+    first: int = 0
+    end: int | None = None
+
+    @property
+    def start(self) -> int:
+        """The offset that it begins at."""
+        return file_start(self.file.number) + self.first
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of its file."""
+        return self.end is None
+
+    def payload(self) -> list[Any]:
+        """As JSON."""
+        file = self.file
+        known = [file.number, file.path, file.size, file.modified, file.etag, file.changed]
+        return [*known, self.first, self.end]
+
+    @classmethod
+    def of_payload(cls, given: Sequence[Any]) -> Piece:
+        """From JSON."""
+        return cls(FoundFile(*given[:6]), *given[6:])
+
+
+def end_of(file: FoundFile) -> int:
+    """The offset behind a file, where the next one begins."""
+    return file_start(file.number + numbers_of(file.size))
+
+
+@dataclass(frozen=True)
+class Work:
+    """A file to be shared out: its bytes when it is read, and at how many places it can be cut."""
+
+    file: FoundFile
+    size: int
+    places: int = 0
+
+    @property
+    def weight(self) -> int:
+        """What it costs to open and to read it."""
+        return self.size + _OPENING
+
+
+def shared_out(files: Iterable[Work], weight: int) -> Iterator[list[Piece]]:
+    """Groups of pieces of about that weight, in the order of the files; a large file is cut where it can."""
+    group: list[Piece] = []
+    left = weight
+    for work in files:
+        if not work.places or work.weight <= left or work.size < 2 * _SMALLEST_CUT:
+            group.append(Piece(work.file))
+            left -= work.weight
+        else:
+            at, least = 0, max(1, _SMALLEST_CUT * work.places // work.size)
+            while at < work.places:
+                end = at + max(least, left * work.places // work.weight)
+                end = work.places if end + least > work.places else end
+                group.append(Piece(work.file, at, end))
+                left -= work.weight * (end - at) // work.places
+                at = end
+                if at < work.places:
+                    yield group
+                    group, left = [], weight
+        if left <= 0:
+            yield group
+            group, left = [], weight
+    if group:
+        yield group
+
+
+def tasks_for(weight: int, cores: int, worth: int, most: int) -> int:
+    """How many tasks a batch is shared out among: not more than cores, unless each would be too large."""
+    return max(1, min(cores, weight // worth), -(-weight // most))

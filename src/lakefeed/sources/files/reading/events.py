@@ -1,0 +1,101 @@
+"""Records of files, in memory on a worker: each with its file and its place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefeed.events import ORIGIN, Events, Refused
+from lakefeed.sources.files.piece import FoundFile
+from lakefeed.sources.files.place import file_start
+from lakefeed.sources.files.reading.lines import Places
+from lakefeed.sources.files.source import PARTITION
+
+
+class FileEvents(Events):
+    """Records of some files, in their order."""
+
+    def __init__(
+        self,
+        files: Sequence[FoundFile],
+        counts: Sequence[int],
+        places: Places,
+        *,
+        payloads: Sequence[bytes | None] = (),
+        columns: pa.RecordBatch | None = None,
+        refused: Sequence[Refused] = (),
+        before: int = 0,
+    ) -> None:
+        """`counts` are the records of each file, `before` bytes of the last one that were read before."""
+        self.payloads, self.columns, self.refused = payloads, columns, refused
+        self._files, self._counts, self._places, self._before = files, counts, places, before
+
+    def size(self) -> tuple[int, int]:
+        """All bytes, and those of the last file so far: no batch ends inside of a file, however large."""
+        if self.refused:
+            return 0, 0
+        whole, _ = super().size()
+        return whole, whole + self._before
+
+    def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """The file and the offset of each record, and when the file was modified."""
+        owners, places = self._owners(rows)
+        starts = np.array([file_start(file.number) for file in self._files], np.int64)
+        return self._origin(owners, starts[owners] + places)
+
+    def shown(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """The same, with the place in the file as the offset."""
+        return self._origin(*self._owners(rows))
+
+    def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """All are of one partition."""
+        return {PARTITION: len(self) if rows is None else len(rows)}
+
+    def parts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+        """How many records of each file there are."""
+        counts: Sequence[int] = self._counts
+        if rows is not None:
+            counts = np.bincount(self._owners(rows)[0], minlength=len(self._files)).tolist()
+        found: dict[str, int] = {}
+        for file, count in zip(self._files, counts, strict=True):
+            found[str(file.number)] = found.get(str(file.number), 0) + count
+        return found
+
+    def part_errors(self) -> Mapping[str, str]:
+        """Why the file could not be read, or not all of it."""
+        return {str(self._files[0].number): one.error for one in self.refused}
+
+    def newest(self) -> float | None:
+        """When the last file was modified."""
+        return self._files[-1].modified / 1_000_000 if self._files else None
+
+    def _owners(self, rows: Sequence[int] | None) -> tuple[npt.NDArray[np.int64], Places]:
+        owners = np.repeat(np.arange(len(self._files)), self._counts)
+        if rows is None:
+            return owners, self._places
+        chosen = np.asarray(rows, np.int64)
+        return owners[chosen], self._places[chosen]
+
+    def _origin(self, owners: npt.NDArray[np.int64], offsets: Places) -> pa.RecordBatch:
+        count, files = len(owners), self._files
+        taken = pa.array(owners)
+        kinds = {field.name: field.type for field in ORIGIN}
+        times = pa.array([file.modified for file in files], pa.int64()).cast(kinds["timestamp"])
+        headers = pa.array([_headers(file) for file in files], kinds["headers"])
+        known = {
+            "stream": pa.array([file.path for file in files], pa.string()).take(taken),
+            "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": times.take(taken),
+            "headers": headers.take(taken),
+        }
+        arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in ORIGIN]
+        return pa.record_batch(arrays, schema=ORIGIN)
+
+
+def _headers(file: FoundFile) -> list[dict[str, object]]:
+    name = file.path.rpartition("/")[2]
+    return [{"key": "file", "value": name.encode()}, {"key": "size", "value": str(file.size).encode()}]

@@ -1,0 +1,104 @@
+"""Lines of a file, cut out of it with the place at which each begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakefeed.sources.files.reading.opening import Stream, Unreadable
+from lakefeed.units import format_size
+
+CHUNK = 8 * 2**20
+LONGEST_LINE = 64 * 2**20
+MARK = b"\xef\xbb\xbf"
+
+Places = npt.NDArray[np.int64]
+Records = tuple[list[bytes], Places]
+"""Payloads, and the place of each in its file."""
+
+
+def byte_lines(stream: pa.NativeFile, first: int, end: int) -> Iterator[Records]:
+    """The lines that begin in a range of bytes, each with the byte that it begins at.
+
+    A line belongs to the range that its first byte is in, so ranges that follow each other share no line.
+    """
+    at = max(0, first - 1)
+    stream.seek(at)
+    rest = b""
+    skipping = first > 0
+    while at < end:
+        chunk = stream.read(CHUNK)
+        text = rest + chunk
+        if skipping and text:
+            cut = text.find(b"\n") + 1
+            if not cut and chunk:
+                at, rest = at + len(text), b""
+                continue
+            at, text, skipping = at + cut, text[cut:] if cut else b"", False
+        if at >= end:
+            return
+        whole = text.rfind(b"\n") + 1 if chunk else len(text)
+        if not whole and chunk:
+            rest = bounded(text)
+            continue
+        payloads, places = _cut(text[:whole], at)
+        if at + whole > end:
+            wanted = int(np.searchsorted(places, end))
+            payloads, places = payloads[:wanted], places[:wanted]
+        if payloads:
+            yield payloads, places
+        at, rest = at + whole, text[whole:]
+        if not chunk:
+            return
+
+
+def numbered_lines(stream: Stream) -> Iterator[Records]:
+    """All lines, each with its number, from 0; empty ones are counted and left out."""
+    rest, number = b"", 0
+    while True:
+        chunk = bytes(stream.read(CHUNK))
+        text = rest + chunk
+        whole = text.rfind(b"\n") + 1 if chunk else len(text)
+        rest = bounded(text[whole:])
+        if whole:
+            lines = _lines(text[:whole], is_first=not number)
+            payloads, places = _filled(text[:whole], lines, np.arange(number, number + len(lines)))
+            number += len(lines)
+            yield payloads, places
+        if not chunk:
+            return
+
+
+def _cut(text: bytes, at: int) -> Records:
+    lines = _lines(text, is_first=at == 0)
+    lengths = np.fromiter(map(len, lines), np.int64, len(lines)) + 1
+    if at == 0 and text.startswith(MARK):
+        lengths[0] += len(MARK)
+    return _filled(text, lines, at + np.cumsum(lengths) - lengths)
+
+
+def _lines(text: bytes, *, is_first: bool) -> list[bytes]:
+    lines = text.removesuffix(b"\n").split(b"\n")
+    if is_first:
+        lines[0] = lines[0].removeprefix(MARK)
+    return lines
+
+
+def _filled(text: bytes, lines: list[bytes], places: Places) -> Records:
+    """Without empty lines, and without the other half of a line break from Windows."""
+    if b"\r" in text:
+        lines = [line.removesuffix(b"\r") for line in lines]
+    if b"" not in lines:
+        return lines, places
+    kept = [at for at, line in enumerate(lines) if line]
+    return [lines[at] for at in kept], places[kept]
+
+
+def bounded(text: bytes) -> bytes:
+    """A part of a record that has not ended yet. Raises Unreadable where it is too long."""
+    if len(text) > LONGEST_LINE:
+        raise Unreadable("too_large", f"a line of more than {format_size(LONGEST_LINE)}")
+    return text

@@ -1,0 +1,242 @@
+"""Files: a folder, prefix or glob of files, read as they arrive, each once."""
+
+from __future__ import annotations
+
+import codecs
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from urllib.parse import unquote
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from lakefeed.events import Events, OffsetRange
+from lakefeed.pipeline.connectors import Connector, FormatField
+from lakefeed.pipeline.options.client_options import Options
+from lakefeed.pipeline.options.paths import Location, is_inside, sibling
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources import Source, SourceClient
+from lakefeed.sources.files.place import file_number, place_text
+from lakefeed.sources.files.scope import Scope
+from lakefeed.text import listed, shown
+from lakefeed.units import Duration
+
+if TYPE_CHECKING:
+    from lakefeed.sources.files.ledger import LedgerPlace
+
+PARTITION = "0"
+
+Move = Annotated[dict[Literal["move"], Location], Field(min_length=1)]
+_NULLS: dict[str, str | None] = {"__HIVE_DEFAULT_PARTITION__": None}
+Start = Literal["all", "new"] | dt.datetime
+
+
+class FilesSource(Source):
+    """Files of a folder, prefix or glob: those that are there, and those that arrive.
+
+    An item is a record of a file: a line, an element of a JSON array. Files are read in parallel, and byte
+    ranges of a large one too. It guarantees each file once and whole: a batch ends between two files, and
+    what was read of a file that changed meanwhile is never committed.
+    """
+
+    keeps_parts: ClassVar[bool] = True
+    reads_files: ClassVar[bool] = True
+    line_formats: ClassVar[tuple[str, ...]] = ("json", "debezium", "event", "text")
+    """Formats whose payload is a line, or an element of an array."""
+    type: Literal["files"] = "files"
+    path: Location = Field(
+        description="A folder with all that is below it, a file, or a glob: `*` and `?` within a name, `**` "
+        "for any folders. Files and folders whose names begin with `.` or `_`, `*.tmp`, `*.crc`, empty "
+        "files, and Delta tables do not count.",
+        examples=["landing/orders", "s3://landing/orders/2026-*/*.json"],
+    )
+    pattern: str | None = Field(
+        None,
+        min_length=1,
+        description="What the name of a file must match. Left out: any name.",
+        examples=["*.json.gz"],
+    )
+    recursive: bool = Field(True, description="Whether files in folders below `path` count.")
+    format: FormatField = Field(
+        description="What is in the files: `json` (also `debezium`, `event`) is a value on each line, or one "
+        "array of values; `csv` records, with `columns` or `header: true`; `text` lines; `parquet` and "
+        "`avro` (`encoding: container`) rows; `bytes` a file as one payload. `.gz`, `.zst`, `.bz2` and `.xz` "
+        "at the end of a name say how a file is compressed.",
+        examples=["json", {"type": "csv", "header": True}],
+    )
+    encoding: str | None = Field(
+        None,
+        description="The encoding of text files, by a name that Python knows. Left out: UTF-8.",
+        examples=["latin-1", "utf-16"],
+    )
+    start: Start = Field(
+        "all",
+        description="Where a table without a position begins: `all` (with the first file), `new` (with files "
+        "that come from now on), or a timestamp (with the first file that was modified then or later; in "
+        "UTC unless it names a zone).",
+        examples=["new", "2026-11-01T00:00:00Z"],
+    )
+    settle: Duration = Field(
+        2.0,
+        description="On a local disk, how long a file must not have changed before it is read, as it may "
+        "still be written. An object store shows a file when it is whole.",
+        examples=["10s"],
+    )
+    on_change: Literal["fail", "ignore", "reload"] = Field(
+        "fail",
+        description="What to do with a file that has changed since it was found: `fail` stops and names it, "
+        "`ignore` keeps what was read, and `reload` reads it again as another file.",
+    )
+    after: Literal["keep", "delete"] | Move = Field(
+        "keep",
+        description="What becomes of a file when every table of its source has it: `keep`, `delete`, or "
+        "`{move: PATH}` to another folder.",
+        examples=["delete", {"move": "s3://landing/done"}],
+    )
+    after_delay: Duration | None = Field(
+        None,
+        description="How long a file stays after it was read, with `after`. Left out: not at all.",
+        examples=["1d"],
+    )
+    max_files: int = Field(1000, gt=0, description="The maximum number of files in one batch.")
+    partitions: Literal["hive"] | None = Field(
+        None,
+        description="`hive`: folders such as `day=2026-11-17` are columns of their files, converted as a CSV "
+        "field is; a field of that name in a record does not count.",
+        examples=["hive"],
+    )
+    ledger: Location | None = Field(
+        None,
+        description="The path of the ledger, a Delta table that knows every file. Left out: next to the "
+        "first table, named `<pipeline>_<source>_files`.",
+        examples=["s3://lake/shop_drops_files"],
+    )
+    storage: Options = Field(
+        default={},
+        description="Options of the store, in addition to those of the pipeline.",
+        examples=[{"AWS_REGION": "eu-west-1"}],
+    )
+
+    _ledger_storage: dict[str, str] = PrivateAttr(default_factory=dict)
+    _sync: bool = PrivateAttr(True)
+
+    @field_validator("start")
+    @classmethod
+    def _times_are_utc(cls, value: Start) -> Start:
+        if isinstance(value, dt.datetime) and value.tzinfo is None:
+            return value.replace(tzinfo=dt.UTC)
+        return value
+
+    @field_validator("format")
+    @classmethod
+    def _format_of_files(cls, value: Connector) -> Connector:
+        known = (*cls.line_formats, "csv", "parquet", "avro", "bytes")
+        if value.type not in known:
+            raise ValueError(f"files of {value.type} are not read; there are {listed(known)}")
+        if getattr(value, "encoding", "container") != "container":
+            raise ValueError("Avro files are containers: set `encoding: container`")
+        if getattr(value, "decompress", None):
+            raise ValueError("the end of a file's name says how it is compressed; remove `decompress`")
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _encoding_is_known(cls, value: str | None) -> str | None:
+        try:
+            found = None if value is None else codecs.lookup(value).name
+        except LookupError:
+            raise ValueError(f"unknown encoding {shown(value)}; expected one such as latin-1") from None
+        return None if found == "utf-8" else found
+
+    @model_validator(mode="after")
+    def _only_text_has_an_encoding(self) -> Self:
+        if self.encoding is not None and self.format.type not in (*self.line_formats, "csv"):
+            raise ValueError(f"encoding has no effect on {self.format.type}; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _after_makes_sense(self) -> Self:
+        if self.after_delay is not None and self.after == "keep":
+            raise ValueError("after_delay has an effect only with `after: delete` or `move`; remove it")
+        if self.moves_to is not None and is_inside(self.moves_to, self.scope.base):
+            raise ValueError("after.move lies inside `path`, where files would be found again")
+        return self
+
+    def reads_folder(self) -> str:
+        """The folder below which all files are."""
+        return self.scope.base
+
+    @property
+    def moves_to(self) -> str | None:
+        """Where files go that were read."""
+        return None if isinstance(self.after, str) else self.after["move"]
+
+    def takes_away(self) -> bool:
+        """Whether files are deleted or moved."""
+        return self.after != "keep"
+
+    def within(self, pipeline: Pipeline, name: str) -> Self:
+        """With the options of the store, and the path of the ledger, that it takes from the pipeline."""
+        storage = {**pipeline.storage, **self.storage}
+        first, table = next(iter(pipeline.tables.items()))
+        beside = sibling(table.neighbour, f"{pipeline.name}_{name}_files")
+        found = self.model_copy(update={"storage": storage, "ledger": self.ledger or beside})
+        found._ledger_storage = storage if self.ledger else pipeline.storage_for(first)
+        found._sync = pipeline.sync
+        return found
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether files bring columns, and no payloads."""
+        return self.format.type == "parquet"
+
+    @property
+    def scope(self) -> Scope:
+        """Which files are meant."""
+        return Scope.of(self.path, self.pattern, recursive=self.recursive)
+
+    def client(self, pipeline: str, name: str) -> SourceClient:
+        """Look at the ledger and at the files, on the driver."""
+        from lakefeed.sources.files.client import FilesClient
+
+        return FilesClient(self, name, self.ledger_place(pipeline, name))
+
+    def ledger_place(self, pipeline: str, name: str) -> LedgerPlace:
+        """Where the ledger is."""
+        from lakefeed.sources.files.ledger import LedgerPlace
+
+        assert self.ledger is not None, "a source within its pipeline has a ledger"
+        return LedgerPlace(self.ledger, self._ledger_storage, pipeline, name, self._sync)
+
+    @property
+    def has_stream_columns(self) -> bool:
+        """Whether folders are columns."""
+        return self.partitions is not None
+
+    def stream_columns(self, stream: str) -> dict[str, str | None]:
+        """The columns of a file by its folders, with `partitions: hive`."""
+        folders = stream.removeprefix(self.scope.base).split("/")[:-1]
+        pairs = [folder.partition("=") for folder in folders if "=" in folder]
+        return {unquote(name): _NULLS.get(value, unquote(value)) for name, _, value in pairs if name}
+
+    def known_streams(self) -> tuple[str, ...]:
+        """There are none: a table takes all files of a source."""
+        return ()
+
+    def partition_of(self, stream: str | None, number: int) -> str:
+        """All files are one partition."""
+        return PARTITION
+
+    def part_of(self, offset: int) -> str:
+        """The number of the file."""
+        return str(file_number(offset))
+
+    def place(self, offset: int) -> str:
+        """`file 12`."""
+        return place_text(offset)
+
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
+        """Yield the records of the files that ranges name. Runs on a worker."""
+        from lakefeed.sources.files.reading.read import read
+
+        return read(self, ranges)

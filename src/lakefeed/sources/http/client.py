@@ -1,0 +1,123 @@
+"""The HTTP source as the driver sees it: what its journal holds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lakefeed.errors import DataLoss
+from lakefeed.events import OffsetRange, Offsets, Split
+from lakefeed.sources import Finding, SourceClient, dense
+from lakefeed.sources.http.journal.journal import open_journal
+from lakefeed.sources.http.journal.scan import Contents, scan
+from lakefeed.sources.http.journal.segments import segments_at
+from lakefeed.sources.http.source import HttpSource
+from lakefeed.text import counted
+
+_log = logging.getLogger("lakefeed")
+
+
+class HttpClient(SourceClient):
+    """Asks the journal that this process writes; in any other process, the segments as they are."""
+
+    def __init__(self, source: HttpSource, name: str) -> None:
+        self._source = source
+        self._name = name
+        self._live = open_journal(source.journal)
+        self._seen = self._look()
+
+    def start(self) -> Offsets:
+        """The first event of each stream that the journal still holds."""
+        return self._of_streams(self._contents().earliest())
+
+    def latest(self) -> Offsets:
+        """The next number of each stream, those among them that are not accepted any more."""
+        return self._of_streams(self._contents().next)
+
+    def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
+        """Equal numbers of events, each range with the pieces of segments that hold it."""
+        return [
+            tuple(replace(span, payload=self._pieces(span)) for span in task)
+            for task in dense.splits(ranges, cores)
+        ]
+
+    def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """Compare positions with what the journal holds; see the contract."""
+        now = self._contents()
+        earliest = self._of_streams(now.earliest())
+        # Behind it, nobody can have read, however many events this process has received since.
+        ends = self._of_streams(self._live.readable() if self._live else now.next)
+        answer: Offsets = {}
+        for stream in {**earliest, **positions}:
+            wanted, first = positions.get(stream), earliest.get(stream, 0)
+            if wanted is None:
+                answer[stream] = first
+            elif marks.get(stream, now.id) != now.id:
+                what = "the journal was deleted or replaced since, and events that it held may be lost"
+                answer[stream] = self._lost(stream, wanted, first, what)
+            elif wanted < first:
+                what = f"{counted(first - wanted, 'event')} lost"
+                answer[stream] = self._lost(stream, wanted, first, what)
+            elif wanted > ends.get(stream, 0):
+                what = f"the journal ends at {ends.get(stream, 0)}: it is older than the table"
+                twice = f" Events before {wanted} may then be written a second time."
+                answer[stream] = self._lost(stream, wanted, first, what, twice)
+            else:
+                answer[stream] = wanted
+        return answer
+
+    def acknowledge(self, positions: Offsets) -> None:
+        """Let the journal forget what every table has; only the process that writes it may."""
+        if self._live:
+            self._live.acknowledge(positions)
+
+    def marks(self) -> dict[str, int]:
+        """The id of the journal, for each stream."""
+        now = self._contents()
+        return {} if now.id is None else dict.fromkeys(self._of_streams(now.next), now.id)
+
+    def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int]:
+        """Numbers have no gaps."""
+        return self.rows_between(position, ends)
+
+    def age(self, position: Offsets) -> float | None:
+        """Since when the first event behind a position waits, about."""
+        received = self._contents().index.received(position)
+        return None if received is None else max(0.0, time.time() - received / 1_000_000)
+
+    def findings(self) -> list[Finding]:
+        """Whether the journal survives, and whether the port is free."""
+        from lakefeed.sources.http.findings import findings
+
+        return list(findings(self._source))
+
+    def _pieces(self, span: OffsetRange) -> list[tuple[int, int, int]]:
+        if self._live:
+            return self._live.locate(span.partition, span.start, span.end)
+        return self._contents().index.locate(span.partition, span.start, span.end)
+
+    def _of_streams(self, numbers: Offsets) -> Offsets:
+        """With the streams that are accepted and have had no event yet."""
+        return {**dict.fromkeys(self._source.streams, 0), **numbers}
+
+    def _contents(self) -> Contents:
+        return self._live.contents() if self._live else self._seen
+
+    def _look(self) -> Contents:
+        if self._live:
+            return self._live.contents()
+        return scan(segments_at(self._source.journal, self._source.storage), checked=False)
+
+    def _lost(self, stream: str, wanted: int, going_on: int, what: str, then: str = "") -> int:
+        text = (
+            f"source {self._name}: {stream}: the next expected event is {wanted}, the journal "
+            f"{self._source.journal} begins at {going_on}: {what}."
+        )
+        if self._source.on_data_loss == "skip":
+            _log.warning("%s Continuing at event %d (`on_data_loss: skip`).%s", text, going_on, then)
+            return going_on
+        raise DataLoss(
+            f"{text}\nSet `on_data_loss: skip` on the source to continue at event {going_on}.{then}"
+        )

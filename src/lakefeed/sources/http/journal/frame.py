@@ -1,0 +1,176 @@
+"""A frame of the journal: the events of one request, with a length and a checksum around them.
+
+Every number is little-endian. A frame is `head | body`, and its body is `fixed | stream | meta | lengths |
+payloads`: the length of each payload in four bytes, then all payloads one after the other.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+_MAGIC = b"LFj1"
+_HEAD = struct.Struct("<4sII")
+"""The magic, the length of the body, its checksum."""
+_FIXED = struct.Struct("<BBHIQQqI")
+"""Kind, length of the stream's name, whether a group ends here, events, first number, group, microseconds,
+length of meta."""
+_OPENING, _EVENTS = 0, 1
+_LENGTH = np.dtype("<u4")
+
+Buffer = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The events of one request, before they have numbers."""
+
+    stream: str
+    count: int
+    received: int
+    """Microseconds since 1970."""
+    meta: bytes
+    """JSON of what is kept beside the events, or nothing."""
+    tail: bytes
+    """Lengths and payloads."""
+
+    @classmethod
+    def of(cls, stream: str, payloads: Sequence[bytes], received: int, meta: dict[str, Any]) -> Batch:
+        """Lay the payloads out as a frame has them."""
+        lengths = np.fromiter(map(len, payloads), _LENGTH, len(payloads)).tobytes()
+        kept = orjson.dumps(meta) if meta else b""
+        return cls(stream, len(payloads), received, kept, b"".join((lengths, *payloads)))
+
+    def kept(self) -> dict[str, Any]:
+        """What is kept beside the events."""
+        return dict(orjson.loads(self.meta)) if self.meta else {}
+
+    def __len__(self) -> int:
+        """Its bytes in the journal."""
+        return _HEAD.size + _FIXED.size + len(self.stream) + len(self.meta) + len(self.tail)
+
+    def framed(self, first: int, group: int, *, ends: bool) -> list[bytes]:
+        """The bytes of the frame, in parts, once it is known which numbers the events have."""
+        name = self.stream.encode()
+        fixed = _FIXED.pack(_EVENTS, len(name), ends, self.count, first, group, self.received, len(self.meta))
+        return _framed([fixed, name, self.meta, self.tail])
+
+
+def opening(meta: dict[str, Any], group: int, *, ends: bool) -> list[bytes]:
+    """The first frame of a segment, which says what the journal knows when the segment begins."""
+    kept = orjson.dumps(meta)
+    return _framed([_FIXED.pack(_OPENING, 0, ends, 0, 0, group, 0, len(kept)), kept])
+
+
+def _framed(parts: list[bytes]) -> list[bytes]:
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return [_HEAD.pack(_MAGIC, sum(map(len, parts)), checksum), *parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame as it was found."""
+
+    start: int
+    end: int
+    """Where it lies among the bytes that were looked at."""
+    stream: str
+    """Empty for the opening of a segment."""
+    first: int
+    count: int
+    group: int
+    """Which write it was a part of: the next one began only when this one was on the disk."""
+    ends: bool
+    """Whether it is the last frame of its group."""
+    received: int
+    body: Buffer
+    _meta: tuple[int, int]
+
+    @property
+    def next(self) -> int:
+        """The number behind its last event."""
+        return self.first + self.count
+
+    def meta(self) -> dict[str, Any]:
+        """What is kept beside the events."""
+        at, end = self._meta
+        return dict(orjson.loads(self.body[at:end])) if end > at else {}
+
+    def payloads(self, start: int, end: int) -> list[bytes]:
+        """The events with numbers from `start` up to and without `end`, which the frame has."""
+        at = self._meta[1]
+        lengths = np.frombuffer(self.body, _LENGTH, self.count, at)
+        ends = (np.cumsum(lengths, dtype=np.int64) + at + lengths.nbytes).tolist()
+        begins = [at + lengths.nbytes, *ends[:-1]]
+        body = bytes(self.body)
+        chosen = slice(start - self.first, end - self.first)
+        return [body[one:other] for one, other in zip(begins[chosen], ends[chosen], strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are no frame, up to the next one or to the end."""
+
+    start: int
+    end: int
+
+
+def frames(data: Buffer, *, checked: bool) -> Iterator[Frame | Damage]:
+    """Everything that lies in some bytes, which begin with a frame; unchecked, only lengths are looked at."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        found = _frame(view, at, checked=checked)
+        if found is None:
+            following = _following(view, at + 1)
+            yield Damage(at, following)
+            at = following
+        else:
+            yield found
+            at = found.end
+
+
+def _frame(view: memoryview, at: int, *, checked: bool) -> Frame | None:
+    if len(view) - at < _HEAD.size + _FIXED.size:
+        return None
+    magic, length, checksum = _HEAD.unpack_from(view, at)
+    start = at + _HEAD.size
+    if magic != _MAGIC or length < _FIXED.size or start + length > len(view):
+        return None
+    body = view[start : start + length]
+    if checked and zlib.crc32(body) != checksum:
+        return None
+    kind, named, ends, count, first, group, received, meta = _FIXED.unpack_from(body)
+    behind = _FIXED.size + named
+    if kind > _EVENTS or behind + meta + count * _LENGTH.itemsize > length:
+        return None
+    stream = str(body[_FIXED.size : behind], "utf-8", "replace")
+    return Frame(
+        at,
+        start + length,
+        stream,
+        first,
+        count,
+        group,
+        bool(ends),
+        received,
+        body,
+        (behind, behind + meta),
+    )
+
+
+def _following(view: memoryview, at: int) -> int:
+    """Where the next whole frame begins; the end if there is none."""
+    data = bytes(view)
+    while (at := data.find(_MAGIC, at)) >= 0:
+        if _frame(view, at, checked=True) is not None:
+            return at
+        at += 1
+    return len(view)

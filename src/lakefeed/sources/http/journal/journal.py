@@ -1,0 +1,349 @@
+"""The journal: events that were received and are not in every table yet, durable before any answer."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from lakefeed.errors import LakefeedError, SourceError
+from lakefeed.events import Offsets
+from lakefeed.sources.http.journal.frame import Batch, Frame, opening
+from lakefeed.sources.http.journal.index import Piece, Segment
+from lakefeed.sources.http.journal.keys import Keys
+from lakefeed.sources.http.journal.scan import Contents, scan
+from lakefeed.sources.http.journal.segments import Segments
+from lakefeed.text import counted
+
+_log = logging.getLogger("lakefeed")
+_SEGMENT = 64 * 2**20
+_FORMAT = 1
+_SEGMENTS_IN_QUOTA = 8
+_LINGER = 0.1
+"""Seconds that requests are gathered for where each write is an object of its own."""
+_DELETED_AT_ONCE = 10
+"""Segments that go between two writes: requests wait meanwhile, and a store takes its time for each."""
+
+
+@dataclass(slots=True, eq=False)
+class Append:
+    """A batch on its way into the journal: when it is settled, it has its first number or an error."""
+
+    batch: Batch
+    waiter: Any = None
+    """Whatever its sender needs to find whoever waits for it."""
+    first: int | None = None
+    error: str | None = None
+
+
+class Journal:
+    """Writes for one process, from one thread: all that waits while the disk is busy becomes one write.
+
+    `settled` is called from that thread with batches that are durable, or cannot be.
+    """
+
+    def __init__(self, segments: Segments, contents: Contents, keys: Keys, owner: str, quota: int) -> None:
+        self.keys = keys
+        self.quota = quota
+        self.id = contents.id or secrets.randbits(62) + 1
+        self.settled: Callable[[Sequence[Append]], None] = lambda group: None
+        self.watch_sync: Callable[[float], None] = lambda seconds: None
+        self._segments = segments
+        self._owner = owner
+        self._contents = contents
+        self._opened_at = dict(contents.next)
+        self._size = contents.index.size
+        self._most = min(_SEGMENT, quota // _SEGMENTS_IN_QUOTA)
+        self._broken: tuple[int, int] | None = contents.torn
+        self._trouble = ""
+        self._condition = threading.Condition()
+        self._waiting: list[Append] = []
+        self._positions: Offsets = {}
+        self._forget_now = False
+        self._keys_kept = -1
+        """The last segment whose keys are kept elsewhere: it may go."""
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    def begin(self) -> None:
+        """Bring the journal to a state that can be written. Raises OSError."""
+        self._heal()
+        if self._contents.id is None or self._contents.gives_up:
+            self._write([], anew=True)
+        self._contents.id, self._contents.owner = self.id, self._owner
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what waits, then end."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        self._thread.join()
+
+    def append(self, append: Append) -> None:
+        """Hand over a batch; `settled` tells when it is durable."""
+        with self._condition:
+            self._waiting.append(append)
+            self._condition.notify()
+
+    def acknowledge(self, positions: Offsets) -> None:
+        """All tables have the events before these positions: what only they needed may go."""
+        with self._condition:
+            self._positions = dict(positions)
+            self._forget_now = True
+            self._condition.notify()
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self._size
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written now; empty when it can."""
+        return self._trouble
+
+    def waiting_since(self) -> int | None:
+        """When the oldest event came that some table lacks, about, in microseconds since 1970."""
+        with self._condition:
+            return self._contents.index.received(self._positions)
+
+    def contents(self) -> Contents:
+        """What is durable, as it is now."""
+        with self._condition:
+            now = self._contents
+            return Contents(now.id, now.owner, dict(now.next), now.group, now.index)
+
+    def locate(self, stream: str, start: int, end: int) -> list[Piece]:
+        """Where the events of a range lie."""
+        with self._condition:
+            self._opened_at[stream] = max(end, self._opened_at.get(stream, 0))
+            return self._contents.index.locate(stream, start, end)
+
+    def readable(self) -> Offsets:
+        """How far anybody can have read: what was there when this process began, and what it gave out."""
+        with self._condition:
+            return dict(self._opened_at)
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not (self._waiting or self._forget_now or self._closing):
+                    self._condition.wait()
+                if self._waiting and not self._segments.grows and not self._closing:
+                    self._condition.wait_for(lambda: self._closing, _LINGER)
+                group, self._waiting = self._waiting, []
+                positions, forget, self._forget_now = self._positions, self._forget_now, False
+                closing = self._closing
+            if group:
+                self._commit(group)
+            if forget:
+                self._forget(positions)
+            if closing and not group:
+                return
+
+    def _commit(self, group: list[Append]) -> None:
+        """One write for all."""
+        try:
+            self._heal()
+            self._write(group)
+        except Exception as error:
+            if not isinstance(error, OSError | LakefeedError):
+                # A defect: whoever waits must hear of it, and the next write may succeed.
+                _log.exception("the journal %s could not be written", self._segments)
+            self._tell(str(getattr(error, "strerror", None) or error) or type(error).__name__)
+            for append in group:
+                append.error = self._trouble
+            self._try_to_heal()
+        else:
+            self._tell("")
+        self.settled(group)
+
+    def _write(self, group: list[Append], *, anew: bool = False) -> None:
+        now, number = self._contents, self._contents.group + 1
+        last = max(now.index.segments, default=-1)
+        segment = now.index.segments.get(last)
+        parts: list[bytes] = []
+        if anew or segment is None or segment.size >= self._most or not self._segments.grows:
+            segment = Segment(last + 1)
+            meta = {"format": _FORMAT, "journal": self.id, "owner": self._owner, "next": now.next}
+            meta |= {"given_up": now.given_up}
+            parts = opening(meta, number, ends=not group)
+        start, at = segment.size, segment.size + sum(map(len, parts))
+        ends, places = dict(now.next), []
+        for append in group:
+            batch, append.first = append.batch, ends.get(append.batch.stream, 0)
+            parts += batch.framed(append.first, number, ends=append is group[-1])
+            places.append((batch.stream, append.first, batch.count, batch.received, at))
+            ends[batch.stream] = append.first + batch.count
+            at += len(batch)
+        self._broken = segment.number, start
+        began = time.monotonic()
+        self._segments.append(segment.number, start, parts)
+        self._broken = None
+        self.watch_sync(time.monotonic() - began)
+        with self._condition:
+            for place in places:
+                segment.add(*place)
+            self._size += at - segment.size
+            segment.size, now.next, now.group = at, ends, number
+            now.index.segments[segment.number] = segment
+        for append in group:
+            self.note(append)
+
+    def note(self, append: Append) -> None:
+        """Remember the key of a batch that is durable."""
+        if append.batch.meta and append.first is not None:
+            batch = append.batch
+            self.keys.note(batch.stream, batch.kept(), append.first, batch.count, batch.received)
+
+    def _heal(self) -> None:
+        """Take back what a failed write has left: its numbers are given out again."""
+        if self._broken is not None:
+            self._segments.cut(*self._broken)
+            self._broken = None
+
+    def _try_to_heal(self) -> None:
+        try:
+            self._heal()
+        except (OSError, LakefeedError) as error:
+            _log.debug("the journal could not be healed yet", exc_info=error)
+
+    def _tell(self, trouble: str) -> None:
+        if bool(trouble) != bool(self._trouble):
+            if trouble:
+                _log.warning(
+                    "the journal %s cannot be written: %s; requests get 503", self._segments, trouble
+                )
+            else:
+                _log.info("the journal %s can be written again", self._segments)
+        self._trouble = trouble
+
+    def _forget(self, positions: Offsets) -> None:
+        """Delete segments, oldest first, that every table holds; the last one stays, as it is written to."""
+        index, held = self._contents.index, {**positions, **self._contents.untaken}
+        gone: list[int] = []
+        for segment in list(index.segments.values())[:-1]:
+            if not segment.is_held(held):
+                break
+            gone.append(segment.number)
+        if not gone:
+            return
+        try:
+            if len(self.keys) and gone[-1] > self._keys_kept:
+                self._segments.save_keys(self.keys.dump())
+            self._keys_kept = gone[-1]
+            for number in gone[:_DELETED_AT_ONCE]:
+                self._segments.delete(number)
+                with self._condition:
+                    self._size -= index.segments.pop(number).size
+        except (OSError, LakefeedError) as error:
+            _log.warning("segments of the journal %s cannot be deleted: %s", self._segments, error)
+            return
+        if len(gone) > _DELETED_AT_ONCE:
+            with self._condition:
+                self._forget_now = True
+
+
+_open: dict[str, Journal] = {}
+"""The journals that this process writes, by path."""
+
+
+def open_journal(path: str) -> Journal | None:
+    """The journal at a path if this process writes it."""
+    return _open.get(path)
+
+
+@contextmanager
+def writing(
+    path: str,
+    segments: Segments,
+    keys: Keys,
+    owner: str,
+    quota: int,
+    *,
+    skip_damaged: bool,
+    takes: Callable[[str], bool] = lambda stream: True,
+) -> Iterator[Journal]:
+    """Open a journal for writing, for the length of a run. Raises Fenced or SourceError.
+
+    `takes` says whether any table takes a stream.
+    """
+    with segments.locked(owner):
+        contents = _recovered(segments, keys, owner, skip_damaged=skip_damaged)
+        _give_up_untaken(segments, contents, takes, skip=skip_damaged)
+        journal = Journal(segments, contents, keys, owner, quota)
+        try:
+            journal.begin()
+        except OSError as error:
+            raise SourceError(
+                f"the journal {segments} cannot be written: {error.strerror or error}.\n"
+                "Free some space or correct its permissions, then start again; nothing in it is lost."
+            ) from error
+        _open[path] = journal
+        try:
+            yield journal
+        finally:
+            journal.close()
+            del _open[path]
+
+
+def _recovered(segments: Segments, keys: Keys, owner: str, *, skip_damaged: bool) -> Contents:
+    if not keys.load(segments.keys()):
+        _log.warning(
+            "the journal %s has lost idempotency keys of deleted segments: `keys` is damaged", segments
+        )
+
+    def note(frame: Frame) -> None:
+        if meta := frame.meta():
+            keys.note(frame.stream, meta, frame.first, frame.count, frame.received)
+
+    contents = scan(segments, checked=True, note=note)
+    if contents.id is not None and contents.owner != owner:
+        raise SourceError(
+            f"the journal {segments} belongs to {contents.owner}, and this is {owner}.\n"
+            "Give each `http` source a `journal` of its own."
+        )
+    if contents.torn:
+        _log.info("the journal %s ended in a write that was cut off and never acknowledged", segments)
+    if contents.damaged:
+        number, start, end = contents.damaged[0]
+        text = f"the journal {segments} is damaged: segment {number}, bytes {start:,} to {end:,}"
+        if not skip_damaged:
+            raise SourceError(
+                f"{text}.\nBring the file back from a backup. To go on without the events in it, set "
+                "`on_data_loss: skip`: each becomes a dead letter without a payload."
+            )
+        _log.warning("%s; its events become dead letters without a payload (`on_data_loss: skip`)", text)
+    return contents
+
+
+def _give_up_untaken(
+    segments: Segments, contents: Contents, takes: Callable[[str], bool], *, skip: bool
+) -> None:
+    """Let go of streams that no table takes any more, whose events would keep the journal from forgetting.
+
+    Only when asked: some of them may be in no table. What was given up once is not asked again.
+    """
+    first = contents.index.earliest()
+    contents.untaken = {stream: contents.next[stream] for stream in sorted(first) if not takes(stream)}
+    new = {name: at for name, at in contents.untaken.items() if contents.given_up.get(name, 0) < at}
+    if not new:
+        return
+    counts = ", ".join(f"{counted(at - first[name], 'event')} of stream {name}" for name, at in new.items())
+    text = f"the journal {segments} holds {counts}, which no table takes any more"
+    if not skip:
+        raise SourceError(
+            f"{text}; those that were not written yet are nowhere else.\nPut {', '.join(new)} back into "
+            "`streams` of the source and of a table until they are written. If they are, or nobody needs "
+            "them, start once with `on_data_loss: skip`: they are given up."
+        )
+    _log.warning(
+        "%s: they are given up, and those that were not written yet are lost (`on_data_loss: skip`)", text
+    )
+    contents.given_up, contents.gives_up = {**contents.given_up, **new}, True

@@ -1,0 +1,49 @@
+"""What holds the segments of a journal: a disk, or an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+
+class Segments(Protocol):
+    """Numbered runs of bytes. Written by one process; read by anybody."""
+
+    grows: bool
+    """Whether a segment takes more than one write."""
+
+    def locked(self, owner: str) -> AbstractContextManager[None]:
+        """Hold the journal for the length of a run. Raises Fenced."""
+
+    def numbers(self) -> list[int]:
+        """The segments that there are, in their order."""
+
+    def read(self, number: int, start: int = 0, end: int | None = None) -> bytes:
+        """Some bytes of a segment. Raises FileNotFoundError."""
+
+    def append(self, number: int, at: int, parts: list[bytes]) -> None:
+        """Write behind the bytes that are there, and wait until they survive a power cut."""
+
+    def cut(self, number: int, size: int) -> None:
+        """Take back all bytes of a segment from a place on; the whole segment if nothing stays."""
+
+    def delete(self, number: int) -> None:
+        """Let a segment go."""
+
+    def save_keys(self, data: bytes) -> None:
+        """Replace what is kept of segments that are about to go, in one step."""
+
+    def keys(self) -> bytes:
+        """What `save_keys` has kept; nothing if it was never called."""
+
+
+def segments_at(journal: str, storage: Mapping[str, str]) -> Segments:
+    """The segments of the journal at a path."""
+    if "://" in journal:
+        from lakefeed.sources.http.journal.objects import ObjectSegments
+
+        return ObjectSegments(journal, storage)
+    from lakefeed.sources.http.journal.disk import DiskSegments
+
+    return DiskSegments(journal)

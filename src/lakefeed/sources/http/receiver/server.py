@@ -1,0 +1,151 @@
+"""Receivers of a pipeline: each listens in a thread of its own, for the length of a run."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import uvicorn
+
+from lakefeed.errors import UsageError
+from lakefeed.figures import readable_size
+from lakefeed.pipeline.http import bound_socket, split_address
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources.http.journal.journal import Journal, writing
+from lakefeed.sources.http.journal.keys import Keys
+from lakefeed.sources.http.journal.segments import segments_at
+from lakefeed.sources.http.receiver.app import Judge, Receiver
+from lakefeed.sources.http.receiver.connection import Connection
+from lakefeed.sources.http.receiver.waiting import TableWaiters
+from lakefeed.sources.http.source import HttpSource
+from lakefeed.text import counted
+
+_BACKLOG = 1024
+_KEEP_ALIVE = 30
+_STOP_SECONDS = 5.0
+_log = logging.getLogger("lakefeed")
+
+
+@dataclass(frozen=True)
+class Received:
+    """A source with what it has open."""
+
+    name: str
+    journal: Journal
+    waiters: TableWaiters
+    receiver: Receiver | None = None
+    address: str = ""
+    """Where it listens; empty where it does not."""
+
+    def describe(self) -> str:
+        """What it does now, in a line."""
+        journal = f"journal {readable_size(self.journal.size)}"
+        if self.receiver is None:
+            return journal
+        counts = self.receiver.figures.requests
+        told = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
+        requests = f"{counted(counts.total(), 'request')} ({told})" if told else "no requests yet"
+        trouble = f", cannot be written: {self.journal.trouble}" if self.journal.trouble else ""
+        return f"listens on {self.address}, {requests}, {journal}{trouble}"
+
+
+@contextmanager
+def receiving(
+    pipeline: Pipeline,
+    judges: Mapping[str, Judge],
+    *,
+    listen: bool,
+    confirm: Callable[[str], None] = lambda name: None,
+) -> Iterator[dict[str, Received]]:
+    """Open the journal of every HTTP source, and listen unless the run only drains what is there.
+
+    `confirm` is called with the name of a source before it takes events, and raises where its journal is not
+    the one that its tables know: events would get numbers that tables have passed.
+    """
+    with ExitStack() as opened:
+        found = {}
+        for name, source in pipeline.sources.items():
+            if isinstance(source, HttpSource):
+                journal = opened.enter_context(_journal(pipeline, name, source))
+                if listen and source.on_data_loss == "fail":
+                    confirm(name)
+                opening = Received(name, journal, TableWaiters(_takers(pipeline, name, source)))
+                found[name] = (
+                    opened.enter_context(_listening(source, opening, judges.get(name))) if listen else opening
+                )
+        yield found
+
+
+def _journal(pipeline: Pipeline, name: str, source: HttpSource) -> Any:
+    keys = Keys(source.idempotency.window, source.idempotency.keys)
+    segments = segments_at(source.journal, source.storage)
+    skip = source.on_data_loss == "skip"
+    owner, fed = f"{pipeline.name}/{name}", pipeline.tables_of(name).values()
+    return writing(
+        source.journal,
+        segments,
+        keys,
+        owner,
+        source.quota,
+        skip_damaged=skip,
+        takes=lambda stream: any(table.takes(stream) for table in fed),
+    )
+
+
+def _takers(pipeline: Pipeline, name: str, source: HttpSource) -> dict[str, list[str]]:
+    fed = pipeline.tables_of(name)
+    return {stream: [one for one, table in fed.items() if table.takes(stream)] for stream in source.streams}
+
+
+@contextmanager
+def _listening(source: HttpSource, opening: Received, judge: Judge | None) -> Iterator[Received]:
+    name, (host, _) = opening.name, split_address(source.listen)
+    receiver = Receiver(source, opening.journal, opening.waiters, judge)
+    server = uvicorn.Server(_config(name, source, receiver))
+    bound = bound_socket(source.listen, f"sources.{name}", _BACKLOG)
+    thread = threading.Thread(target=server.run, args=([bound],), name=f"receive {name}", daemon=True)
+    thread.start()
+    scheme, port = "https" if source.tls else "http", bound.getsockname()[1]
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    _log.info("source %s: POST events to %s/%s", name, address, "|".join(source.streams))
+    try:
+        yield replace(opening, receiver=receiver, address=address)
+    finally:
+        server.should_exit = True
+        thread.join(_STOP_SECONDS)
+        bound.close()
+
+
+def _config(name: str, source: HttpSource, receiver: Receiver) -> uvicorn.Config:
+    secured: dict[str, Any] = {}
+    if tls := source.tls:
+        secured = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key}
+        if tls.client_ca:
+            secured |= {"ssl_ca_certs": tls.client_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    config = uvicorn.Config(
+        receiver,
+        http=Connection,
+        ws="none",
+        loop="uvloop",
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        log_level="critical",
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=2,
+        **secured,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(
+            f"sources.{name}.tls: the certificates cannot be used: {error.strerror or error}.\n"
+            "Check `certificate`, `key` and `client_ca`: PEM files that belong together."
+        ) from error
+    return config

@@ -1,0 +1,381 @@
+"""Postgres as the driver sees it: what the slot and the WAL have, where a batch ends, what a task reads."""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
+from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
+from lakefeed.sources import Allowance, Finding, SourceClient
+from lakefeed.sources.postgres.checks import findings
+from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors, where
+from lakefeed.sources.postgres.place import (
+    ALL_ROWS,
+    changes_of,
+    is_rows,
+    lsn_number,
+    lsn_text,
+    partition_name,
+    rows_of,
+    stream_of,
+)
+from lakefeed.sources.postgres.relations import TableInfo, matching, published, tables_of
+from lakefeed.sources.postgres.slot import Acknowledger, Slot, make_publication, make_slot, slot_named
+from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk
+from lakefeed.sources.postgres.snapshot.plan import SnapshotPart, conditions, estimated, plan_part
+from lakefeed.sources.postgres.source import PostgresSource
+
+_log = logging.getLogger("lakefeed")
+_BYTES_OF_A_CHANGE = 200
+"""What a change is taken to need in the WAL."""
+_LOOK_EVERY = 5.0
+_SAMPLE_ROWS = 1000
+_TABLE_BITS = 32
+"""Bits of a mark that stand for a table; those above stand for the server and the database."""
+_SMALL_BACKLOG = 64 * 2**20
+
+
+class PostgresClient(SourceClient):
+    """What the server has. Makes publication and slot only after `prepare`, which a run calls."""
+
+    def __init__(self, source: PostgresSource, pipeline: str, name: str) -> None:
+        self._source, self._name = source, name
+        self.publication, self.slot = source.named(pipeline, name)
+        self._connection: Connection | None = None
+        self._makes = False
+        self._tables: dict[str, TableInfo] = {}
+        self._looked = -_LOOK_EVERY
+        self._system: int | None = None
+        self._slot: Slot | None = None
+        self._position: Offsets = {}
+        self._part: SnapshotPart | None = None
+        self._acknowledger = Acknowledger(source, name, self.slot)
+
+    def begin(self) -> None:
+        """Make the publication, which must be there before the slot; the slot is made when a table begins."""
+        self._makes = True
+        with self._asking() as connection:
+            found = self.findings()
+            for one in found:
+                if one.state == "warn" and one.stream and self.takes(one.stream):
+                    _log.warning("source %s: %s. %s", self._name, one.text, one.remedy)
+            wrong = [one for one in found if one.state == "fail"]
+            if wrong:
+                told = [f"{one.text}.\n{one.remedy}" if one.remedy else one.text for one in wrong[:3]]
+                raise SourceError(f"source {self._name}: " + "\n".join(told))
+            for statement in make_publication(connection, self._source, self.publication):
+                _log.info("source %s: %s", self._name, statement)
+            self._looked = -_LOOK_EVERY
+
+    def findings(self) -> list[Finding]:
+        """What keeps the tables from being read, with the statement that repairs it."""
+        with self._asking() as connection:
+            return findings(connection, self.publication, self.slot, self._source.tables)
+
+    def start(self) -> Offsets:
+        """From where the slot begins; the slot is made here."""
+        with self._asking() as connection:
+            at = self._flushed(connection)
+            if self._source.snapshot != "only":
+                slot = slot_named(connection, self.slot)
+                if self._makes and (slot is None or slot.status == "lost"):
+                    slot = make_slot(connection, self.slot)
+                at = slot.confirmed if slot else at
+            return self._offsets(connection, at, 0)
+
+    def latest(self) -> Offsets:
+        """The end of the WAL that is on disk, for every table."""
+        with self._asking() as connection:
+            return self._offsets(connection, self._flushed(connection), ALL_ROWS)
+
+    def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
+        """Guesses: by bytes of WAL, and by what the statistics of a table say."""
+        return {name: self._between(name, at, ends.get(name, at)) for name, at in position.items()}
+
+    def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding:
+        """Bytes of WAL that wait, that the slot keeps, and that may come until the server gives it up."""
+        lsns = {name: at for name, at in ends.items() if not is_rows(name)}
+        waiting = max((end - position.get(name, end) for name, end in lsns.items()), default=0)
+        if self._slot is None:
+            return Outstanding(None, max(0, waiting))
+        kept = max(lsns.values(), default=0) - self._slot.restart
+        return Outstanding(None, max(0, waiting), max(0, kept), self._slot.headroom)
+
+    def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
+        """Some bytes of WAL further; with the next rows of a snapshot, at the end of the WAL of now."""
+        self._position = dict(position)
+        self._close_part()
+        streams = [name for name in position if not is_rows(name)]
+        pending = {
+            name: at
+            for name, at in position.items()
+            if is_rows(name) and at < min(ALL_ROWS, ends.get(name, 0))
+        }
+        first = min((position[name] for name in streams), default=0)
+        last = max((ends.get(name, 0) for name in streams), default=0)
+        if pending and (last - first <= _SMALL_BACKLOG or not self._makes):
+            with self._asking():
+                beyond = max((position[name] for name in streams), default=0)
+                self._part = plan_part(
+                    self._source, self.publication, self._known(pending), pending, beyond, allowed.rows
+                )
+            end = {name: max(at, self._part.end) if name in streams else at for name, at in position.items()}
+            if not self._makes:
+                end = dict(position)
+            return end | {name: chunk.end for name, chunk in self._part.chunks.items()}
+        fitting = first + max(allowed.bytes, _BYTES_OF_A_CHANGE * 1000)
+        return {
+            name: at if is_rows(name) else max(at, min(ends.get(name, at), fitting))
+            for name, at in position.items()
+        }
+
+    def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
+        """One task for changes, as one reader has the slot; rows of a snapshot are shared out."""
+        changes = [self._changes(one, ranges) for one in ranges if not is_rows(one.partition)]
+        tasks: list[list[OffsetRange]] = [changes] if changes else []
+        for span in (one for one in ranges if is_rows(one.partition)):
+            parts = self._rows(span, cores)
+            chunk = self._chunk_of(span.partition)
+            if chunk.is_part and changes:
+                # Rows behind a truncation of the same batch come after it.
+                tasks[0] += parts
+            else:
+                tasks += [[one] for one in parts]
+        return [tuple(task) for task in tasks]
+
+    def strand(self, position: Offsets) -> Hashable:
+        """Tables inside of a snapshot are read together only where they are at the same place of it."""
+        open_at = {name: at for name, at in position.items() if is_rows(name) and at < ALL_ROWS}
+        if not open_at:
+            return None
+        if len(open_at) == 1:
+            (name, at), *_ = open_at.items()
+            return at, position.get(changes_of(name))
+        return tuple(sorted(position.items()))
+
+    def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """Refuse to go on where the slot no longer has what a table needs next, or another server answers."""
+        with self._asking() as connection:
+            slot = slot_named(connection, self.slot)
+            end = self._flushed(connection)
+            self._look(connection)
+            self._refuse_other_server(marks)
+            held = [
+                at for name, at in positions.items() if not is_rows(name) and stream_of(name) in self._tables
+            ]
+            lost = None
+            if held and self._source.snapshot != "only":
+                self._refuse_older_server(max(held), end)
+                lost = self._loss(slot, min(held))
+            if lost and (self._source.on_slot_loss == "fail" or self._source.snapshot == "never"):
+                raise DataLoss(f"source {self._name}: {lost}")
+            if lost and self._makes:
+                _log.warning("source %s: %s The rows are read anew.", self._name, lost.splitlines()[0])
+                if slot is None or slot.status == "lost":
+                    slot = make_slot(connection, self.slot)
+            fresh = self._offsets(connection, slot.confirmed if slot else end, AGAIN if lost else 0)
+        if lost:
+            return fresh
+        # A table that is not published any more has nothing to read.
+        found = {name: positions.get(name, at) for name, at in fresh.items()}
+        return found | {name: AGAIN for name in found if self._is_read_anew(name, positions)}
+
+    def acknowledge(self, positions: Offsets) -> None:
+        """Let the server forget the WAL that no table needs."""
+        streams = [partition_name(one) for one in self._tables]
+        if streams and all(one in positions for one in streams) and self._source.snapshot != "only":
+            copied = all(at >= ALL_ROWS for name, at in positions.items() if is_rows(name))
+            self._acknowledger.move(min(positions[one] for one in streams), seen=not copied)
+
+    def marks(self) -> dict[str, int]:
+        """Which cluster and database a table is in, and in the lower bits which table of that name it is."""
+        if self._system is None:
+            with self._asking() as connection:
+                row = connection.execute(
+                    "SELECT system_identifier::text || '/' || (SELECT oid FROM pg_catalog.pg_database "
+                    "WHERE datname = current_database()) FROM pg_catalog.pg_control_system()"
+                ).fetchone()
+                assert row is not None
+                text = row[0].encode()
+                self._system = (zlib.crc32(text) << 31) | (zlib.crc32(text[::-1]) >> 1)
+        above = self._system >> _TABLE_BITS << _TABLE_BITS
+        return {
+            name: above | zlib.crc32(f"{self._system}/{one.oid}/{one.membership}".encode())
+            for name, one in self._tables.items()
+        }
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._acknowledger.close()
+        self._close_part()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _between(self, name: str, at: int, end: int) -> int:
+        if end <= at:
+            return 0
+        if is_rows(name):
+            table = self._tables.get(stream_of(name))
+            return estimated(table) if table else 1
+        return max(1, (end - at) // _BYTES_OF_A_CHANGE)
+
+    def _changes(self, span: OffsetRange, ranges: Sequence[OffsetRange]) -> OffsetRange:
+        rows = rows_of(span.partition)
+        chunk = self._chunk_of(rows)
+        if chunk.end > chunk.start:
+            read = {one.partition: (one.start, one.end) for one in ranges}
+            if read.get(rows) != (chunk.start, chunk.end) or self._part is None or span.end != self._part.end:
+                raise RuntimeError(f"a chunk of {span.partition} would be read without its changes")
+        table = self._tables[stream_of(span.partition)]
+        payload = {
+            "slot": self.slot,
+            "publication": self.publication,
+            "keys": list(table.keys),
+            "chunk": chunk.payload(),
+        }
+        return OffsetRange(span.partition, span.start, span.end, payload)
+
+    def _chunk_of(self, rows: str) -> Chunk:
+        """What is read of the rows of a table in the batch."""
+        found = self._part.chunks.get(rows) if self._part else None
+        at = self._position.get(rows, ALL_ROWS)
+        return found or Chunk(at, at, self._chunk_column(rows, at))
+
+    def _chunk_column(self, rows: str, at: int) -> str | None:
+        return self._tables[stream_of(rows)].chunk_key if at < ALL_ROWS else None
+
+    def _rows(self, span: OffsetRange, cores: int) -> list[OffsetRange]:
+        assert self._part is not None
+        table, chunk = self._tables[stream_of(span.partition)], self._part.chunks[span.partition]
+        limit = None if self._makes else _SAMPLE_ROWS
+        asked = conditions(self._part.connection, chunk, table, 1 if limit else cores)
+        edges = [span.start, *(place for place, _ in asked[1:]), span.end]
+        lsn = self._position.get(changes_of(span.partition), self._part.end)
+        if span.start < AGAIN and self._slot is not None:
+            # Below every change that the slot still has: some of them may belong to these rows.
+            lsn = min(lsn, self._slot.confirmed)
+        found = []
+        for (_, condition), start, end in zip(asked, edges, edges[1:], strict=False):
+            part = OffsetRange(span.partition, start, end)
+            rows = self._part.rows(part, table, lsn, condition, limit)
+            found.append(OffsetRange(span.partition, start, end, rows.payload()))
+        return found
+
+    def _offsets(self, connection: Connection, changes: int, rows: int) -> Offsets:
+        self._look(connection)
+        found: Offsets = {}
+        for stream in self._tables:
+            name = partition_name(stream)
+            if self._source.snapshot != "only":
+                found[name] = changes
+            if self._source.snapshot != "never":
+                found[rows_of(name)] = rows
+        return found
+
+    def _look(self, connection: Connection) -> None:
+        """Look for tables now and then."""
+        if time.monotonic() - self._looked < _LOOK_EVERY:
+            return
+        self._looked = time.monotonic()
+        self._slot = slot_named(connection, self.slot)
+        there = tables_of(connection, self.publication)
+        names = published(connection, self.publication)
+        if self._source.tables:
+            # What is not published yet shows in `plan`; a run has made the publication before.
+            known = names if self._makes else sorted({*names, *there})
+            above = {name: there[name].ancestors for name in known if name in there}
+            names = matching(above, self._source.tables)
+        self._tables = {name: there[name] for name in names if name in there and self.takes(name)}
+
+    def _known(self, pending: Offsets) -> dict[str, TableInfo]:
+        return {stream_of(name): self._tables[stream_of(name)] for name in pending}
+
+    def _flushed(self, connection: Connection) -> int:
+        row = connection.execute("SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        return lsn_number(row[0])
+
+    def _refuse_other_server(self, marks: Mapping[str, int]) -> None:
+        own = self.marks()
+        for stream, number in marks.items():
+            now = own.get(stream, number)
+            if now >> _TABLE_BITS == number >> _TABLE_BITS and now != number:
+                raise DataLoss(
+                    f"source {self._name}: {stream} is not the table that was read before, or was not "
+                    "published all the time: it was dropped and made anew, another one got its name, or it "
+                    f"was taken out of the publication {self.publication} and added again. Changes may be "
+                    "missing.\nDrop the Delta table that it feeds; the next run reads all its rows."
+                )
+            if now != number:
+                raise DataLoss(
+                    f"source {self._name}: {where(self._source)} is another server or database than the one "
+                    f"that {stream} was read from.\nConnect to that one; to begin with this one, drop the "
+                    "tables that were read from the other."
+                )
+
+    def _refuse_older_server(self, last: int, end: int) -> None:
+        """Rows that are read anew there would be older than those of the tables, and give way to them."""
+        if last > end:
+            raise DataLoss(
+                f"source {self._name}: a table has read up to {lsn_text(last)}, but the WAL of "
+                f"{where(self._source)} ends at {lsn_text(end)}: the server was restored to an earlier time, "
+                "or a standby took over that had not received everything.\nThe tables have rows that the "
+                "database has lost: drop the tables that it feeds; the next run reads all rows."
+            )
+
+    def _is_read_anew(self, name: str, positions: Offsets) -> bool:
+        at = positions.get(changes_of(name))
+        return is_rows(name) and at is not None and self._source.is_read_anew(stream_of(name), at)
+
+    def streams(self) -> list[str]:
+        """The tables that there are."""
+        with self._asking() as connection:
+            self._look(connection)
+        return list(self._tables)
+
+    def now(self) -> int:
+        """The end of the WAL."""
+        with self._asking() as connection:
+            return self._flushed(connection)
+
+    def _loss(self, slot: Slot | None, first: int) -> str | None:
+        """What is lost between the positions of the tables and what the slot has; None where nothing is."""
+        begin = "To begin anew, set `on_slot_loss: snapshot`, or drop the tables that it feeds."
+        if slot is None or slot.status == "lost":
+            what = "is gone" if slot is None else "has lost WAL that it needs (max_slot_wal_keep_size)"
+            return (
+                f"the replication slot {self.slot} {what}; its tables have read up to {lsn_text(first)}, and "
+                f"what was committed since cannot be read any more.\n{begin}"
+            )
+        if first < slot.confirmed:
+            return (
+                f"a table has read up to {lsn_text(first)}, but the replication slot {self.slot} begins at "
+                f"{lsn_text(slot.confirmed)}: somebody has moved it on, or made it anew, and changes between "
+                f"the two are lost.\n{begin}"
+            )
+        return None
+
+    def _close_part(self) -> None:
+        if self._part is not None:
+            self._part.close()
+            self._part = None
+
+    @contextmanager
+    def _asking(self) -> Iterator[Connection]:
+        """The connection, made anew after it broke."""
+        try:
+            if self._connection is None or self._connection.broken or self._connection.closed:
+                self._connection = connect(self._source, **self._words())
+            with postgres_errors(self._source):
+                yield self._connection
+        except SourceUnavailable as error:
+            raise SourceUnavailable(f"source {self._name}: {error}") from error
+
+    def _words(self) -> dict[str, Any]:
+        return {"connect_timeout": max(2, int(self.patience))}

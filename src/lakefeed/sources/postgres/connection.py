@@ -1,0 +1,112 @@
+"""Connections to Postgres, all with the settings that make values look the same whoever has set what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import conninfo
+
+from lakefeed.errors import SourceError, SourceUnavailable
+from lakefeed.pipeline.secrets import mask_urls
+
+if TYPE_CHECKING:
+    from lakefeed.sources.postgres.source import PostgresSource
+
+SESSION = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "intervalstyle": "iso_8601",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": "0",
+}
+"""Settings of a role or a database change the text of values, also in the stream of changes."""
+_SINCE = {140000: "idle_session_timeout", 170000: "transaction_timeout"}
+"""More of them, by the version of the server that has them first."""
+_CONNECT_SECONDS = 10
+_AWAY = ("08", "57P", "53")
+"""Classes of errors that pass: connections, a server that stops or starts, too little of something."""
+
+Connection = psycopg.Connection[Any]
+
+
+def connect(source: PostgresSource, **words: Any) -> Connection:
+    """Connect, each statement a transaction of its own. Raises SourceUnavailable or SourceError."""
+    given: dict[str, Any] = {
+        "host": source.host,
+        "port": source.port,
+        "dbname": source.database,
+        "user": source.user,
+        "password": source.password,
+        "options": " ".join(f"-c {name}={value}" for name, value in SESSION.items()),
+        "client_encoding": "UTF8",
+        **source.options,
+    }
+    known = {name: value for name, value in given.items() if value is not None}
+    with postgres_errors(source):
+        try:
+            parts = conninfo.conninfo_to_dict(source.connection or "", **known)
+        except psycopg.ProgrammingError:
+            # What libpq says has parts of it, which may be those of a password.
+            raise SourceError("`connection` of the source, or its options, cannot be parsed") from None
+        if any("@" in host[1:] for host in str(parts.get("host") or "").split(",")):
+            # Of a URI, the rest of a password behind its first @.
+            raise SourceError("`connection` of the source cannot be parsed: write an @ of a password as %40")
+        parts.setdefault("connect_timeout", _CONNECT_SECONDS)
+        parts.setdefault("application_name", "lakefeed")
+        parts.setdefault("keepalives_idle", 30)
+        text = conninfo.make_conninfo("", **{name: str(value) for name, value in parts.items()})
+        connection = psycopg.connect(text, autocommit=True, **words)
+        version = connection.info.server_version
+        for since, name in _SINCE.items():
+            if version >= since:
+                connection.execute(f"SET {name} = 0".encode())
+        return connection
+
+
+@contextmanager
+def postgres_errors(source: PostgresSource) -> Iterator[None]:
+    """What the server or the network says, in the errors of Lakefeed."""
+    try:
+        yield
+    except psycopg.errors.UndefinedObject as error:
+        # A snapshot that nobody holds any more: the batch is planned anew.
+        raise SourceUnavailable(_told(source, error)) from error
+    except psycopg.ProgrammingError as error:
+        raise SourceError(_told(source, error)) from error
+    except psycopg.Error as error:
+        state = error.sqlstate
+        away = state is None or state.startswith(_AWAY) or isinstance(error, psycopg.errors.ObjectInUse)
+        if isinstance(error, psycopg.OperationalError) and _is_refused(str(error)):
+            away = False
+        raise (SourceUnavailable if away else SourceError)(_told(source, error)) from error
+
+
+def _is_refused(text: str) -> bool:
+    """Whether the server does not let anybody in like this, however often it is asked."""
+    words = ("authentication failed", "no pg_hba.conf entry", "does not exist", "permission denied")
+    return any(word in text for word in words)
+
+
+def _told(source: PostgresSource, error: psycopg.Error) -> str:
+    lines = [line.strip() for line in mask_urls(str(error)).splitlines() if line.strip()]
+    text = "; ".join(lines[:2]) or type(error).__name__
+    if source.password:
+        text = text.replace(source.password, "***")
+    return f"Postgres ({where(source)}): {text}"
+
+
+def where(source: PostgresSource) -> str:
+    """Host, port and database, as messages name them."""
+    try:
+        parts = conninfo.conninfo_to_dict(source.connection or "")
+    except psycopg.Error:
+        parts = {}
+    host = source.host or parts.get("host") or parts.get("hostaddr") or "local"
+    port = source.port or parts.get("port") or 5432
+    return f"{host}:{port}/{source.database or parts.get('dbname') or source.user or ''}"

@@ -1,0 +1,113 @@
+"""What the catalog says of tables: which there are, what identifies their rows, how large they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from lakefeed.sources.postgres.connection import Connection
+
+_TABLES = """
+SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, greatest(c.reltuples, 0)::bigint,
+       pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int,
+       coalesce((SELECT array_agg(a.attname ORDER BY array_position(i.indkey::int2[], a.attnum))
+                 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
+                      ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+                 WHERE i.indrelid = c.oid AND (CASE WHEN c.relreplident = 'i' THEN i.indisreplident
+                                                    ELSE i.indisprimary END)), '{}'),
+       (SELECT t.typname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
+               ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+               JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+        WHERE i.indrelid = c.oid AND i.indisprimary),
+       coalesce((SELECT r.oid FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p
+                 ON p.oid = r.prpubid WHERE r.prrelid = c.oid AND p.pubname = %(publication)s),
+                <by schema>, 0),
+       ARRAY(SELECT an.nspname || '.' || ac.relname FROM pg_catalog.pg_partition_ancestors(c.oid) AS up
+             JOIN pg_catalog.pg_class ac ON ac.oid = up.relid
+             JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace WHERE up.relid <> c.oid)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+  AND n.nspname NOT LIKE 'pg\\_%%' AND c.relpersistence = 'p'
+ORDER BY 1, 2
+"""
+_BY_SCHEMA = """(SELECT s.oid FROM pg_catalog.pg_publication_namespace s JOIN pg_catalog.pg_publication p
+                 ON p.oid = s.pnpubid WHERE s.pnnspid = c.relnamespace AND p.pubname = %(publication)s)"""
+_SCHEMAS_SINCE = 150000
+"""The server version that publishes all tables of a schema first."""
+_INTEGERS = ("int2", "int4", "int8")
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table of the database."""
+
+    schema: str
+    name: str
+    oid: int
+    is_partitioned: bool
+    identity: str
+    """How changes name their row: `d` by the primary key, `i` by an index, `f` by all columns, `n` not."""
+    rows: int
+    """An estimate."""
+    blocks: int
+    keys: tuple[str, ...]
+    """The columns of the primary key, or of the index that is the replica identity."""
+    key_type: str | None
+    """The type of the first column of the primary key."""
+    membership: int = 0
+    """Which entry of the publication it is: another one after it was taken out and added again."""
+    ancestors: tuple[str, ...] = ()
+    """The partitioned tables that it is a part of."""
+
+    @property
+    def stream(self) -> str:
+        """`schema.table`."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def chunk_key(self) -> str | None:
+        """The column by whose ranges the rows can be read; None where they are read all at once."""
+        return self.keys[0] if self.key_type in _INTEGERS and self.identity != "i" else None
+
+    @property
+    def offset_key(self) -> str | None:
+        """The column that numbers the rows: the only one of the primary key; None where nothing does."""
+        return self.chunk_key if len(self.keys) == 1 else None
+
+
+def tables_of(connection: Connection, publication: str = "") -> dict[str, TableInfo]:
+    """All tables of users, by stream."""
+    found = []
+    by_schema = _BY_SCHEMA if connection.info.server_version >= _SCHEMAS_SINCE else "NULL"
+    asked = _TABLES.replace("<by schema>", by_schema).encode()
+    for row in connection.execute(asked, {"publication": publication}):
+        schema, name, oid, kind, identity, rows, blocks, keys, key_type, member, above = row
+        size = (rows, blocks)
+        found.append(
+            TableInfo(
+                schema, name, oid, kind == "p", identity, *size, tuple(keys), key_type, member, tuple(above)
+            )
+        )
+    return {one.stream: one for one in found}
+
+
+def matching(tables: Mapping[str, Sequence[str]], patterns: Sequence[str]) -> list[str]:
+    """The tables that one of the patterns means; `tables` has the ancestors of each.
+
+    A partition comes under the name of its table, unless only the partition is meant.
+    """
+
+    def is_meant(name: str) -> bool:
+        return any(fnmatchcase(name, one) for one in patterns)
+
+    return [name for name, above in tables.items() if is_meant(name) and not any(map(is_meant, above))]
+
+
+def published(connection: Connection, publication: str) -> list[str]:
+    """The streams of a publication."""
+    rows = connection.execute(
+        "SELECT schemaname || '.' || tablename FROM pg_catalog.pg_publication_tables WHERE pubname = %s",
+        [publication],
+    )
+    return sorted(name for (name,) in rows)

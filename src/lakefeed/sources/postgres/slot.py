@@ -1,0 +1,191 @@
+"""The publication and the replication slot of a source: made in the right order, looked at, moved on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import sql
+
+from lakefeed.errors import LakefeedError, SourceError
+from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
+from lakefeed.sources.postgres.place import lsn_number, lsn_text
+from lakefeed.sources.postgres.relations import matching, published, tables_of
+
+if TYPE_CHECKING:
+    from lakefeed.sources.postgres.source import PostgresSource
+
+_log = logging.getLogger("lakefeed")
+_SLOT = """
+SELECT confirmed_flush_lsn::text, restart_lsn::text, coalesce(wal_status, ''), plugin, database, safe_wal_size
+FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
+"""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A replication slot as the server shows it."""
+
+    confirmed: int
+    """Changes committed before this LSN may be gone."""
+    restart: int
+    status: str
+    """`lost` where the server has removed WAL that it needs."""
+    headroom: int | None
+    """Bytes of WAL until the server may give it up; None where there is no limit."""
+
+
+def slot_named(connection: Connection, name: str) -> Slot | None:
+    """The slot of that name; None where there is none. Raises SourceError where it is of another kind."""
+    row = connection.execute(_SLOT, [name]).fetchone()
+    if row is None:
+        return None
+    confirmed, restart, status, plugin, database, headroom = row
+    if plugin != "pgoutput" or database != connection.info.dbname:
+        raise SourceError(
+            f"the replication slot {name} is of the plugin {plugin} and the database {database}; Lakefeed "
+            f"needs one of pgoutput in {connection.info.dbname}.\nName another with `slot`, or remove it: "
+            f"SELECT pg_drop_replication_slot('{name}');"
+        )
+    lost = status == "lost" or restart is None
+    return Slot(
+        lsn_number(confirmed or "0/0"), lsn_number(restart or "0/0"), "lost" if lost else status, headroom
+    )
+
+
+def make_publication(connection: Connection, source: PostgresSource, name: str) -> list[str]:
+    """Make the publication, or add the tables that it lacks; returns the statements that were run."""
+    exists = connection.execute(
+        "SELECT puballtables FROM pg_catalog.pg_publication WHERE pubname = %s", [name]
+    ).fetchone()
+    if not source.tables:
+        if exists is None:
+            raise SourceError(
+                f"there is no publication {name}.\nMake it: CREATE PUBLICATION {name} FOR TABLE ...; or name "
+                "the tables with `tables`, then Lakefeed makes it."
+            )
+        return []
+    wanted = matching({name: one.ancestors for name, one in tables_of(connection).items()}, source.tables)
+    if not wanted:
+        raise SourceError(f"no table is named {', '.join(source.tables)} in {connection.info.dbname}.")
+    lacking = [one for one in wanted if one not in published(connection, name)] if exists else wanted
+    if not lacking:
+        return []
+    listed = sql.SQL(", ").join(sql.Identifier(*one.split(".", 1)) for one in lacking)
+    verb = "ALTER PUBLICATION {} ADD TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
+    root = "" if exists else " WITH (publish_via_partition_root = true)"
+    statement = sql.SQL(verb + root).format(sql.Identifier(name), listed)
+    try:
+        connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SourceError(
+            f"the publication {name} lacks {', '.join(lacking)}, and {connection.info.user} may not change "
+            f"that: {str(error).splitlines()[0]}.\nRun as their owner: {statement.as_string(connection)};"
+        ) from error
+    return [statement.as_string(connection)]
+
+
+def make_slot(connection: Connection, name: str) -> Slot:
+    """Make the slot, also in the place of one that is lost.
+
+    Returns when no transaction is open any more that began before.
+    """
+    known = slot_named(connection, name)
+    if known is not None and known.status == "lost":
+        connection.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [name])
+    with suppress(psycopg.errors.DuplicateObject):
+        connection.execute("SELECT pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+    found = slot_named(connection, name)
+    assert found is not None
+    return found
+
+
+class Acknowledger:
+    """Moves the slot on beside the stream, in a thread of its own: never waits for it, and never raises."""
+
+    def __init__(self, source: PostgresSource, whose: str, slot: str) -> None:
+        self._source, self._whose, self._slot = source, whose, slot
+        self._wanted = self._done = 0
+        self._seen = False
+        self._fences: list[tuple[int, int]] = []
+        """LSNs, each with an id that is beyond all transactions which were committed before it."""
+        self._news = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._warned = False
+
+    def move(self, lsn: int, *, seen: bool = False) -> None:
+        """Let the server forget what was committed before; with `seen`, what every snapshot sees by now."""
+        with self._news:
+            if lsn <= self._wanted and seen >= self._seen:
+                return
+            if self._seen and not seen:
+                # What was held back may go now.
+                self._done = 0
+            self._wanted, self._seen = lsn, seen
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="postgres-slot", daemon=True)
+                self._thread.start()
+            self._news.notify_all()
+
+    def close(self) -> None:
+        """Give the last position a moment to arrive."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+        if self._thread:
+            self._thread.join(3.0)
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                while not self._closed and self._wanted <= self._done:
+                    self._news.wait()
+                if self._wanted <= self._done:
+                    return
+                lsn, closing = self._wanted, self._closed
+            if not self._advance(lsn):
+                if closing:
+                    return
+                with self._news:
+                    self._news.wait(0.2)
+
+    def _seen_by_all(self, connection: Connection, lsn: int) -> int:
+        """How far every transaction that was committed is one that new snapshots see."""
+        row = connection.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()
+        assert row is not None
+        self._fences.append((lsn, int(row[0])))
+        row = connection.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
+        assert row is not None
+        oldest = int(row[0].partition(":")[0])
+        passed = [one for one, fence in self._fences if fence <= oldest]
+        self._fences = [(one, fence) for one, fence in self._fences if fence > oldest]
+        return max(passed, default=0)
+
+    def _advance(self, lsn: int) -> bool:
+        """One try; a task that reads the slot has it for itself."""
+        try:
+            with postgres_errors(self._source), connect(self._source) as connection:
+                at = slot_named(connection, self._slot)
+                to = self._seen_by_all(connection, lsn) if self._seen else lsn
+                if at is not None and at.confirmed < to:
+                    connection.execute(
+                        "SELECT pg_catalog.pg_replication_slot_advance(%s, %s)", [self._slot, lsn_text(to)]
+                    )
+            self._done = lsn
+            return True
+        except LakefeedError as error:
+            if not (error.retryable or self._warned):
+                self._warned = True
+                _log.warning(
+                    "source %s: the slot %s could not be moved on: %s. Its tables are not affected, but the "
+                    "server keeps WAL until it is.",
+                    self._whose,
+                    self._slot,
+                    error,
+                )
+            return False

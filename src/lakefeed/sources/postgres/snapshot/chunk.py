@@ -1,0 +1,111 @@
+"""Chunks: parts of a snapshot by ranges of a key, and what of the changes belongs to a table meanwhile.
+
+A position in the rows of a table is 0 before its snapshot, 1 before one that replaces its rows, a key and the
+middle of all numbers below `ALL_ROWS` inside of it, and `ALL_ROWS` behind it. A batch that reads a chunk also
+reads all changes up to the end of the WAL as it is then. So the table has, behind the batch, every row
+before the chunk's end as it is there, and nothing of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.sources.postgres.pgoutput import TRUNCATE, Changes, Mask, Numbers
+from lakefeed.sources.postgres.place import ALL_ROWS
+from lakefeed.sources.postgres.snapshot.visibility import Visibility
+
+Key = TypeVar("Key", int, Numbers)
+AGAIN = 1
+"""The position before a snapshot that replaces the rows of a table."""
+_MIDDLE = 1 << 61
+
+
+def place_of_key(key: Key) -> Key:
+    """The position before a key, or before each of several."""
+    return key + _MIDDLE
+
+
+def key_at(place: int) -> int | None:
+    """The key that a position is before; None at the beginning and at the end."""
+    return place - _MIDDLE if AGAIN < place < ALL_ROWS else None
+
+
+def fits(key: int) -> bool:
+    """Whether a key has a position."""
+    return AGAIN < place_of_key(key) < ALL_ROWS
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """From where to where the rows of a table are read in a batch; at `start` only where none are read."""
+
+    start: int
+    end: int
+    column: str | None = None
+    """The key whose ranges are read; None where the rows are read all at once."""
+    seen: str | None = None
+    """What the snapshot that they are read under has seen."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether rows before or behind it are read in other batches."""
+        return self.start > AGAIN or self.end < ALL_ROWS
+
+    @classmethod
+    def of(cls, payload: Mapping[str, Any]) -> Chunk:
+        """From a task's payload."""
+        return cls(*(payload[name] for name in ("start", "end", "column", "seen")))
+
+    def payload(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"start": self.start, "end": self.end, "column": self.column, "seen": self.seen}
+
+    def wanted(self, changes: Changes) -> Mask | None:
+        """Which changes of the table are to be applied beside the chunk; None for all of them."""
+        if self.start == ALL_ROWS:
+            return None
+        count = len(changes.ops)
+        unseen = np.zeros(count, np.bool_)
+        if self.seen is not None and self.end > self.start:
+            unseen = ~Visibility.of(self.seen).sees(changes.xids)
+        if self.column is None or not self.is_part:
+            return unseen
+        keys = self._keys(changes)
+        done = np.zeros(count, np.bool_)
+        if (first := key_at(self.start)) is not None:
+            # A truncation is of no key: it is for the rows that are there.
+            done = (keys < first) | (changes.ops == TRUNCATE)
+        last = key_at(self.end)
+        here = np.ones(count, np.bool_) if last is None else keys < last
+        if self.end == self.start:
+            return done
+        return done | (here & unseen)
+
+    def late(self, changes: Changes) -> Mask:
+        """Which changes from before the range belong to the chunk all the same.
+
+        A transaction that waits for a standby is in the stream already, and no snapshot sees it yet. Changes
+        of keys that were not copied were passed, and this chunk has not seen them either.
+        """
+        if self.seen is None or self.end == self.start or self.start == AGAIN:
+            return np.zeros(len(changes.ops), np.bool_)
+        unseen: Mask = ~Visibility.of(self.seen).sees(changes.xids) & (changes.ops != TRUNCATE)
+        if self.column is None or not self.is_part or not unseen.any():
+            return unseen
+        keys, first, last = self._keys(changes), key_at(self.start), key_at(self.end)
+        if first is not None:
+            unseen &= keys >= first
+        if last is not None:
+            unseen &= keys < last
+        return unseen
+
+    def _keys(self, changes: Changes) -> Any:
+        names = [field.name for field in changes.relation.fields]
+        texts = changes.texts[names.index(str(self.column))]
+        return pc.fill_null(texts.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)

@@ -1,0 +1,258 @@
+"""The next part of a snapshot, planned on the driver: which rows of which tables, under which snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from lakefeed.errors import SourceUnavailable
+from lakefeed.events import OffsetRange, Offsets
+from lakefeed.sources.postgres.connection import Connection, connect
+from lakefeed.sources.postgres.place import ALL_ROWS, lsn_number, stream_of
+from lakefeed.sources.postgres.relations import TableInfo
+from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk, fits, key_at, place_of_key
+from lakefeed.sources.postgres.snapshot.rows import Rows
+
+if TYPE_CHECKING:
+    from lakefeed.sources.postgres.source import PostgresSource
+
+_ROWS_WORTH_A_TASK = 50_000
+_RANGES_BY_CTID = 140000
+"""The server version from which on rows of some blocks are found without reading the others."""
+_TASK_OFFSETS = 1 << 40
+"""Offsets that each task has for its rows, where no key numbers them."""
+_OLDER_SECONDS = 30.0
+_SNAPSHOT = "pg_catalog.pg_current_snapshot()"
+_FLUSH_SECONDS = 30.0
+_FILTERS = "SELECT {} FROM pg_catalog.pg_publication_tables WHERE pubname = %s"
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a publication has of a table."""
+
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+
+
+@dataclass(frozen=True)
+class SnapshotPart:
+    """Chunks of some tables that are read under one snapshot, which lasts until `close`."""
+
+    connection: Connection
+    exported: str
+    end: int
+    """Where the WAL ended when it was taken: behind every transaction that it has seen."""
+    chunks: Mapping[str, Chunk]
+    """By partition of rows."""
+    published: Mapping[str, Published]
+
+    def close(self) -> None:
+        """Let the snapshot go."""
+        self.connection.close()
+
+    def rows(
+        self, span: OffsetRange, table: TableInfo, lsn: int, where: str | None, limit: int | None
+    ) -> Rows:
+        """What a task reads of a range."""
+        known = self.published.get(table.stream, Published())
+        conditions = [one for one in (where, known.filter) if one]
+        return Rows(
+            stream=table.stream,
+            oid=table.oid,
+            schema=table.schema,
+            table=table.name,
+            keys=table.keys,
+            offset_key=table.offset_key,
+            exported=self.exported,
+            lsn=lsn,
+            where=" AND ".join(f"({one})" for one in conditions) or None,
+            columns=known.columns,
+            whole_tree=table.is_partitioned,
+            empties=span.start == AGAIN,
+            limit=limit,
+        )
+
+
+def plan_part(
+    source: PostgresSource,
+    publication: str,
+    tables: Mapping[str, TableInfo],
+    position: Offsets,
+    beyond: int,
+    most: int,
+) -> SnapshotPart:
+    """Take a snapshot, and as many rows under it as a batch may have: small tables together, or one chunk.
+
+    `position` is where the rows of tables are, `beyond` how far their changes have been read.
+    """
+    if any(at <= AGAIN for at in position.values()):
+        wait_for_older(source)
+    connection = connect(source)
+    try:
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+        # Locked before the snapshot, and for as long as it lasts: a rewritten table is empty to older ones.
+        # Not by LOCK TABLE, which a role that may read only some columns may not use.
+        for table in tables.values():
+            name = sql.Identifier(table.schema, table.name)
+            connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(name))
+        row = connection.execute(
+            "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
+        ).fetchone()
+        assert row is not None
+        exported, seen = row
+        end = _flushed_end(source, beyond)
+        chunks: dict[str, Chunk] = {}
+        left = most
+        for partition in sorted(position, key=lambda one: estimated(tables[stream_of(one)])):
+            table = tables[stream_of(partition)]
+            rows = estimated(table)
+            if chunks and rows > left:
+                break
+            chunks[partition] = _chunk(connection, table, position[partition], most, seen)
+            left -= rows
+        return SnapshotPart(connection, exported, end, chunks, _published(connection, publication))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def wait_for_older(source: PostgresSource) -> None:
+    """Wait until no transaction is open that began before now.
+
+    One of them may have changed a table before that was published, which nobody is told of; or be in the
+    stream already while no snapshot sees it, as it waits for a standby.
+    """
+    with connect(source) as connection:
+        # An id of its own is beyond all that were given so far, which the end of a snapshot need not be.
+        row = connection.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()
+        until = time.monotonic() + _OLDER_SECONDS
+        while row is not None:
+            open_since = connection.execute(
+                f"SELECT pg_snapshot_xmin({_SNAPSHOT})::text::numeric < %s::numeric".encode(), row
+            ).fetchone()
+            if open_since == (False,):
+                return
+            if time.monotonic() > until:
+                raise SourceUnavailable(_told_of_older(connection))
+            time.sleep(0.05)
+
+
+def _told_of_older(connection: Connection) -> str:
+    rows = connection.execute(
+        "SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL "
+        "ORDER BY xact_start LIMIT 3"
+    )
+    pids = ", ".join(str(pid) for (pid,) in rows) or "a prepared one"
+    return (
+        "the snapshot begins when every transaction has ended that was open before; still open: process "
+        f"{pids}.\nEnd it (SELECT pg_terminate_backend(...)), or wait"
+    )
+
+
+def estimated(table: TableInfo) -> int:
+    """About how many rows a table has; of one that was never analyzed, by its size."""
+    return max(1, table.rows or table.blocks * 50)
+
+
+def _flushed_end(source: PostgresSource, beyond: int) -> int:
+    """The end of the WAL, behind a position, once it can be read.
+
+    Behind, so that the slot is read with each chunk, whether anything has happened or not: it may have
+    changes that belong to the chunk.
+    """
+    with connect(source) as connection:
+        until = time.monotonic() + _FLUSH_SECONDS
+        end = _lsn(connection, "pg_current_wal_insert_lsn")
+        while end <= beyond or _lsn(connection, "pg_current_wal_flush_lsn") < end:
+            # Something has to be written for it to be flushed: a message that nobody is sent.
+            connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'lakefeed', '')")
+            if end <= beyond:
+                end = _lsn(connection, "pg_current_wal_insert_lsn")
+            if time.monotonic() > until:
+                raise SourceUnavailable("Postgres has not written its WAL to disk for 30 seconds")
+        return end
+
+
+def _lsn(connection: Connection, function: str) -> int:
+    row = connection.execute(f"SELECT pg_catalog.{function}()::text".encode()).fetchone()
+    assert row is not None
+    return lsn_number(row[0])
+
+
+def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen: str) -> Chunk:
+    column = table.chunk_key
+    # Rows that replace others do so in one commit.
+    if column is None or start == AGAIN or (start < AGAIN and estimated(table) <= most):
+        return Chunk(start, ALL_ROWS, column, seen)
+    name = sql.Identifier(column)
+    first = key_at(start)
+    since = sql.SQL("") if first is None else sql.SQL("WHERE {} >= {}").format(name, sql.Literal(first))
+    found = connection.execute(
+        sql.SQL("SELECT {} FROM {} {} ORDER BY {} OFFSET {} LIMIT 1").format(
+            name, sql.Identifier(table.schema, table.name), since, name, sql.Literal(most)
+        )
+    ).fetchone()
+    end = place_of_key(int(found[0])) if found and fits(int(found[0])) else ALL_ROWS
+    return Chunk(start, end if end > start else ALL_ROWS, column, seen)
+
+
+def _published(connection: Connection, publication: str) -> dict[str, Published]:
+    known = "attnames::text[], rowfilter" if connection.info.server_version >= 150000 else "NULL, NULL"
+    rows: Any = connection.execute(
+        _FILTERS.format(f"schemaname || '.' || tablename, {known}").encode(), [publication]
+    )
+    return {
+        stream: Published(tuple(columns) if columns else None, condition)
+        for stream, columns, condition in rows
+    }
+
+
+def conditions(
+    connection: Connection, chunk: Chunk, table: TableInfo, cores: int
+) -> list[tuple[int, str | None]]:
+    """What the tasks of a chunk ask for, in SQL, each with the offset that its rows begin at."""
+    if chunk.is_part:
+        return [(chunk.start, _between(table, key_at(chunk.start), key_at(chunk.end)))]
+    count = max(1, min(cores, estimated(table) // _ROWS_WORTH_A_TASK))
+    if count == 1 or table.is_partitioned:
+        return [(chunk.start, None)]
+    if table.offset_key is not None:
+        return _by_key(connection, table, count)
+    if connection.info.server_version < _RANGES_BY_CTID:
+        return [(chunk.start, None)]
+    edges = [table.blocks * at // count for at in range(count)]
+    found = [f"ctid >= '({one},0)' AND ctid < '({two},0)'" for one, two in pairwise(edges)]
+    return list(zip(_offsets(count), [*found, f"ctid >= '({edges[-1]},0)'"], strict=True))
+
+
+def _by_key(connection: Connection, table: TableInfo, count: int) -> list[tuple[int, str | None]]:
+    """As many ranges of keys of the same width."""
+    assert table.offset_key is not None
+    name, of = sql.Identifier(table.offset_key), sql.Identifier(table.schema, table.name)
+    row = connection.execute(sql.SQL("SELECT min({}), max({}) FROM {}").format(name, name, of)).fetchone()
+    assert row is not None
+    first, last = row
+    if first is None or last - first < count or not (fits(first) and fits(last)):
+        return [(0, None)]
+    edges = [None, *(first + (last - first) * at // count for at in range(1, count)), None]
+    places = [0, *(place_of_key(one) for one in edges[1:-1] if one is not None)]
+    return [
+        (place, _between(table, one, two)) for place, (one, two) in zip(places, pairwise(edges), strict=True)
+    ]
+
+
+def _between(table: TableInfo, first: int | None, last: int | None) -> str | None:
+    name = sql.Identifier(str(table.chunk_key)).as_string(None)
+    parts = [f"{name} >= {first}"] if first is not None else []
+    parts += [f"{name} < {last}"] if last is not None else []
+    return " AND ".join(parts) or None
+
+
+def _offsets(count: int) -> list[int]:
+    return [_TASK_OFFSETS * at for at in range(count)]

@@ -1,0 +1,185 @@
+"""The rows of a table as they are under an exported snapshot, copied as CSV by a worker."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from psycopg import pq, sql
+from pyarrow import csv
+
+from lakefeed.errors import SourceError, SourceUnavailable
+from lakefeed.events import Events, OffsetRange
+from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
+from lakefeed.sources.postgres.pgoutput import Field, Numbers, Relation
+from lakefeed.sources.postgres.snapshot.chunk import place_of_key
+from lakefeed.sources.postgres.table_columns import TableColumns
+from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
+
+_STEP_BYTES = 8 * 2**20
+_FIELDS = """
+SELECT attname, atttypid::bigint, atttypmod FROM pg_catalog.pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+ORDER BY attnum
+"""
+_TRUNCATED, _READ = 0, 1
+"""The ordinals of what a snapshot brings: behind whatever was there, and before every change."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a table a task reads."""
+
+    stream: str
+    oid: int
+    schema: str
+    table: str
+    keys: tuple[str, ...]
+    offset_key: str | None
+    """The column that numbers the rows; None where they are counted."""
+    exported: str
+    """The name of the snapshot; its connection is held by the driver."""
+    lsn: int
+    """What the rows have as their LSN: before it lies everything that they replace."""
+    where: str | None = None
+    """Which rows, in SQL: those of some blocks or keys, and those that the publication has."""
+    columns: tuple[str, ...] | None = None
+    """Those that the publication has; None for all."""
+    whole_tree: bool = False
+    """Whether the rows of partitions belong to it."""
+    empties: bool = False
+    """Whether the rows replace those that were read before."""
+    limit: int | None = None
+
+    @classmethod
+    def of(cls, payload: Mapping[str, Any]) -> Rows:
+        """From a task's payload."""
+        columns = payload["columns"]
+        given = {**payload, "keys": tuple(payload["keys"]), "columns": columns and tuple(columns)}
+        return cls(**given)
+
+    def payload(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+    def before(self, lsn: int | None) -> Rows:
+        """The same rows, which a change at an LSN from before the batch comes behind."""
+        return self if lsn is None else replace(self, lsn=min(lsn, self.lsn))
+
+    def behind(self, lsn: int) -> Rows:
+        """The same rows, read after the table was emptied at an LSN: no commit begins one byte behind it."""
+        return replace(self, lsn=max(lsn + 1, self.lsn)) if lsn else self
+
+
+def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator[Events]:
+    """Yield the rows, some at a time."""
+    at = span.start
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(rows.exported)))
+    fields = [Field(*one) for one in connection.execute(_FIELDS, [rows.oid])]
+    if rows.columns is not None:
+        fields = [one for one in fields if one.name in rows.columns]
+    relation = Relation(rows.oid, rows.stream, tuple(fields))
+    tables = TableColumns(TypeCatalog(connection))
+    # While rows are copied, the connection takes no other question.
+    tables.columns(relation)
+    if rows.empties:
+        nothing = [pa.nulls(1, pa.string())] * len(fields)
+        yield _events(tables, relation, nothing, rows, np.array([at]), np.array([-1]), "truncate")
+        at += 1
+    for texts, prints in _copied(connection, _statement(connection, relation, rows), fields):
+        offsets = np.arange(at, at + len(prints))
+        if rows.offset_key is not None:
+            keys = texts[[field.name for field in fields].index(rows.offset_key)]
+            offsets = place_of_key(keys.cast(pa.int64()).to_numpy())
+        yield _events(tables, relation, texts, rows, offsets, -1 - prints, "read")
+        at += len(prints)
+    connection.execute("ROLLBACK")
+
+
+def _events(
+    tables: TableColumns,
+    relation: Relation,
+    texts: list[pa.Array],
+    rows: Rows,
+    offsets: Numbers,
+    numbers: Numbers,
+    op: str,
+) -> PostgresEvents:
+    ordinal, count = (_TRUNCATED if op == "truncate" else _READ), len(offsets)
+    added = [
+        pa.repeat(pa.scalar(rows.stream), count),
+        pa.repeat(pa.scalar(op), count),
+        pa.repeat(pa.scalar(rows.lsn, pa.int64()), count),
+        pa.repeat(pa.scalar(ordinal, pa.int64()), count),
+        *(pa.nulls(count, field.type) for field in list(METADATA)[4:]),
+    ]
+    columns, unfit = tables.cast(relation, texts, added)
+    return PostgresEvents(columns, unfit, rows.keys, Origins(rows.stream, offsets, numbers))
+
+
+def _statement(connection: Connection, relation: Relation, rows: Rows) -> bytes:
+    listed = sql.SQL(", ").join(sql.Identifier(field.name) for field in relation.fields)
+    only = sql.SQL("" if rows.whole_tree else "ONLY ")
+    query = sql.SQL("SELECT {} FROM {}{}").format(listed, only, sql.Identifier(rows.schema, rows.table))
+    text = query.as_string(connection) + (f" WHERE {rows.where}" if rows.where else "")
+    text += f" LIMIT {rows.limit}" if rows.limit else ""
+    return f"COPY ({text}) TO STDOUT (FORMAT csv)".encode()
+
+
+def _copied(
+    connection: Connection, statement: bytes, fields: list[Field]
+) -> Iterator[tuple[list[pa.Array], Numbers]]:
+    """The rows that a COPY gives, as texts by column, and a fingerprint of each.
+
+    A row of a snapshot that is read again, as its batch was lost, is the same event only if nothing in it has
+    changed.
+    """
+    names = [str(at) for at in range(len(fields))]
+    pgconn = connection.pgconn
+    result = pgconn.exec_(statement)
+    if result.status != pq.ExecStatus.COPY_OUT:
+        raise psycopg.errors.error_from_result(result)
+    waiting: list[Any] = []
+    size = 0
+    while True:
+        count, data = pgconn.get_copy_data(0)
+        if count > 0:
+            waiting.append(data)
+            size += count
+        if waiting and (count <= 0 or size >= _STEP_BYTES):
+            prints = np.fromiter(map(zlib.crc32, waiting), np.int64, len(waiting)) >> 1
+            texts = _parsed(b"".join(waiting), names)
+            if any(len(one) != len(prints) for one in texts):
+                raise SourceError(f"{len(prints)} rows were copied, and {len(texts[0])} were found in them")
+            yield texts, prints
+            waiting, size = [], 0
+        if count <= 0:
+            break
+    # What ends a COPY says whether it came to its end.
+    while (end := pgconn.get_result()) is not None:
+        if end.status != pq.ExecStatus.COMMAND_OK:
+            raise psycopg.errors.error_from_result(end)
+    if pgconn.status != pq.ConnStatus.OK:
+        raise SourceUnavailable("the connection to Postgres broke while rows were copied")
+
+
+def _parsed(text: bytes, names: list[str]) -> list[pa.Array]:
+    table = csv.read_csv(
+        pa.BufferReader(text),
+        csv.ReadOptions(column_names=names, use_threads=False, block_size=max(1 << 20, len(text) + 1)),
+        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [table.column(name).combine_chunks() for name in names]

@@ -1,0 +1,126 @@
+"""Stores: the disk or object store that holds a table, as one file system rooted at the table."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+import pyarrow.fs as pafs
+
+from lakefeed.stores import disk
+from lakefeed.stores.conditional import refuse_unconditional
+from lakefeed.stores.disk import sync
+from lakefeed.stores.failures import store_errors
+from lakefeed.stores.location import local_path
+from lakefeed.stores.objects import ObjectFiles
+from lakefeed.stores.options import delta_options, is_unsafe, refuse_locking
+
+UNSAFE = (
+    "commits are not protected against a second writer (AWS_S3_ALLOW_UNSAFE_RENAME): this pipeline must be "
+    "the only one that writes to the table, table commands included"
+)
+"""What the owner of a table must know who has asked for it."""
+
+__all__ = [
+    "UNSAFE",
+    "confirm_conditional",
+    "delta_options",
+    "is_conditional",
+    "is_unsafe",
+    "listed_objects",
+    "local_folder",
+    "names_after",
+    "open_store",
+    "put_new",
+    "read_tagged",
+    "store_errors",
+    "store_path",
+    "sync",
+    "tag",
+]
+
+
+def open_store(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
+    """A file system whose root is the table at `path`: a local path, `file://`, or an object store's URL.
+
+    Nothing is created or asked for yet. Used on the driver and on workers; one store serves one thread.
+    """
+    local = local_path(path)
+    if local is not None:
+        return pafs.SubTreeFileSystem(str(local), pafs.LocalFileSystem())
+    refuse_locking(path, storage)
+    with store_errors(path):
+        return pafs.PyFileSystem(ObjectFiles(path, storage))
+
+
+def local_folder(store: pafs.FileSystem) -> Path | None:
+    """The directory that is a store's root; None for an object store."""
+    local = isinstance(store, pafs.SubTreeFileSystem) and isinstance(store.base_fs, pafs.LocalFileSystem)
+    return Path(store.base_path) if local else None
+
+
+def store_path(store: pafs.FileSystem) -> str:
+    """Where a store is, as a user would write it."""
+    return str(store.handler.uri if isinstance(store, pafs.PyFileSystem) else store.base_path).rstrip("/")
+
+
+def is_conditional(store: pafs.FileSystem) -> bool:
+    """Whether `put_new` may be used for what others write too.
+
+    On a disk it may, and in a store unless its options say otherwise: then delta-rs commits, unprotected.
+    """
+    return local_folder(store) is not None or not _objects(store).unsafe
+
+
+def confirm_conditional(store: pafs.FileSystem) -> None:
+    """Raise TableError where a store does not keep two writers apart, unless it is said that it need not."""
+    if local_folder(store) is None and is_conditional(store):
+        refuse_unconditional(_objects(store))
+
+
+def put_new(store: pafs.FileSystem, path: str, content: bytes, *, durable: bool = False) -> Hashable | None:
+    """Make a file that nobody has made, whole or not at all: of many writers, one succeeds. Returns its tag.
+
+    Raises FileExistsError where there is one. On an object store, that one may be of this very call: when an
+    answer is lost, the request is repeated. A `durable` file on a disk outlives a power cut.
+    """
+    folder = local_folder(store)
+    if folder is None:
+        return _objects(store).put_new(path, content)
+    disk.put_new(folder / path, content, durable=durable)
+    return disk.tag(folder / path)
+
+
+def tag(store: pafs.FileSystem, path: str) -> Hashable | None:
+    """By which a file differs from any other that was there; None where there is none. One request."""
+    folder = local_folder(store)
+    return _objects(store).tag(path) if folder is None else disk.tag(folder / path)
+
+
+def listed_objects(store: pafs.FileSystem) -> Iterator[tuple[str, int, int, str | None]]:
+    """Every object of a store: its path, size, time in microseconds since 1970, and tag."""
+    return _objects(store).listed()
+
+
+def read_tagged(store: pafs.FileSystem, path: str) -> tuple[bytes, Hashable | None]:
+    """All of a file, and the tag that it had. One request. Raises FileNotFoundError where there is none."""
+    folder = local_folder(store)
+    if folder is None:
+        return _objects(store).get(path)
+    # Before it is read: what replaces it meanwhile is noticed then.
+    found = disk.tag(folder / path)
+    return (folder / path).read_bytes(), found
+
+
+def names_after(store: pafs.FileSystem, path: str) -> list[str]:
+    """The names of the files behind a path in its directory, in order; a store lists no others."""
+    folder = local_folder(store)
+    if folder is None:
+        return _objects(store).names_after(path)
+    last = (folder / path).name
+    return sorted(found.name for found in (folder / path).parent.iterdir() if found.name > last)
+
+
+def _objects(store: pafs.FileSystem) -> ObjectFiles:
+    return cast(ObjectFiles, store.handler)

@@ -1,0 +1,177 @@
+"""Rows of one data file as its table has its columns, whichever of them are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import Schema
+
+from lakefeed.columns.partition_values import value_of
+from lakefeed.columns.views import without_views
+from lakefeed.errors import TableError
+from lakefeed.stores import store_path
+from lakefeed.tables.log.data_file import Partition
+from lakefeed.tables.log.roaring import Positions
+from lakefeed.tables.log.vector import DeletionVector, read_vector
+
+_BATCH_ROWS = 50_000
+_READ_AT_ONCE = 4 * 1024**2
+_PHYSICAL = b"delta.columnMapping.physicalName"
+_MAPPED_ID, _FIELD_ID = b"delta.columnMapping.id", b"PARQUET:field_id"
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Which rows of a file are wanted: a range of them, without some, or only some."""
+
+    path: str
+    size: int
+    partition: Partition = ()
+    without: DeletionVector | None = None
+    only: DeletionVector | None = None
+    first: int = 0
+    count: int | None = None
+    """How many rows from the first on; None: all of them."""
+
+
+def read_file(
+    store: pafs.FileSystem, wanted: FileRows, schema: pa.Schema
+) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+    """The wanted rows in their order, and where each lies in the file.
+
+    Raises FileNotFoundError where the file is gone, TableError where it or a vector is not what the log says.
+    """
+    with store.open_input_file(wanted.path) as stream:
+        without, only = (read_vector(store, one) if one else None for one in (wanted.without, wanted.only))
+        at = wanted.first
+        for batch in _read(store, wanted, stream):
+            places = np.arange(at, at + batch.num_rows)
+            at += batch.num_rows
+            kept = np.ones(len(places), np.bool_)
+            if without is not None:
+                kept &= ~np.isin(places, without)
+            if only is not None:
+                kept &= np.isin(places, only)
+            if not kept.all():
+                batch, places = without_views(batch).filter(pa.array(kept)), places[kept]
+            if len(places):
+                yield conformed(batch, schema, dict(wanted.partition)), places
+
+
+def _read(store: pafs.FileSystem, wanted: FileRows, stream: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    """The range of rows, deleted ones among them."""
+    small, read = wanted.size <= _READ_AT_ONCE, 0
+    try:
+        # In one piece, which is one request to an object store; threads cost more than they bring.
+        source = pa.BufferReader(stream.read_buffer()) if small else stream
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        for batch in row_range(file, wanted.first, wanted.count, use_threads=not small):
+            read += batch.num_rows
+            yield batch
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        reason = (str(error).splitlines() or ["no reason given"])[0][:120]
+        raise _damaged(store, wanted, f"cannot be read: {reason}") from error
+    if wanted.count is not None and read < wanted.count:
+        raise _damaged(store, wanted, "has fewer rows than the log says.")
+
+
+def _damaged(store: pafs.FileSystem, wanted: FileRows, what: str) -> TableError:
+    return TableError(
+        f"{store_path(store)}: {wanted.path} {what}\n"
+        "Bring it back from a backup, or restore the table to a version without it."
+    )
+
+
+@lru_cache(maxsize=8)
+def arrow_schema(text: str) -> pa.Schema:
+    """The columns of a table, from the text in its log."""
+    return pa.schema(Schema.from_json(text).to_arrow())
+
+
+def row_range(
+    file: pq.ParquetFile, first: int, count: int | None, *, use_threads: bool
+) -> Iterator[pa.RecordBatch]:
+    """So many rows from one on, or all; row groups that have none of them are not opened."""
+    groups: list[int] = []
+    before = passed = 0
+    left = file.metadata.num_rows - first if count is None else count
+    for number in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(number).num_rows
+        if passed + rows > first and passed < first + left:
+            if not groups:
+                before = passed
+            groups.append(number)
+        passed += rows
+    skip = first - before
+    if not groups:
+        return
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, use_threads=use_threads):
+        if skip >= batch.num_rows:
+            skip -= batch.num_rows
+            continue
+        part = batch.slice(skip, left)
+        skip, left = 0, left - part.num_rows
+        yield part
+        if not left:
+            return
+
+
+def conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Mapping[str, str | None]) -> pa.RecordBatch:
+    """The rows of a file as the table has its columns: later ones are null, older types are cast."""
+    columns, there = [], {field.name: field for field in rows.schema}
+    for field in schema:
+        name = stored_name(field, there)
+        if name in partition:
+            columns.append(pa.repeat(value_of(partition[name], field.type), rows.num_rows))
+        elif name in rows.schema.names:
+            columns.append(_shaped(rows.column(name), field.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([_plain(field) for field in schema]))
+
+
+def stored_name(field: pa.Field, there: Mapping[str, pa.Field]) -> str:
+    """What a file calls a column: another name than the table's where columns are mapped.
+
+    By the id of the column where a file has no such name, as others may have written it.
+    """
+    told = field.metadata or {}
+    name: str = told.get(_PHYSICAL, field.name.encode()).decode()
+    if name not in there and _MAPPED_ID in told:
+        ids = ((one.metadata or {}).get(_FIELD_ID) for one in there.values())
+        return next((key for key, one in zip(there, ids, strict=True) if one == told[_MAPPED_ID]), name)
+    return name
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, field.type)
+
+
+def _shaped(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column under another type: fields inside of it that came later are null."""
+    if column.type == kind:
+        return column
+    if column.offset and pa.types.is_nested(kind):
+        # Arrow puts no nested array together from parts of one.
+        column = column.take(pa.array(np.arange(len(column))))
+    if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
+        there = {field.name: field for field in column.type}
+        names = [stored_name(field, there) for field in kind]
+        children = [
+            _shaped(column.field(name), field.type) if name in there else pa.nulls(len(column), field.type)
+            for field, name in zip(kind, names, strict=True)
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=column.is_null())
+    if pa.types.is_list(kind) and pa.types.is_list(column.type):
+        values = _shaped(column.values, kind.value_type)
+        return pa.ListArray.from_arrays(column.offsets, values, type=kind, mask=column.is_null())
+    if pa.types.is_map(kind) and pa.types.is_map(column.type):
+        keys, items = _shaped(column.keys, kind.key_type), _shaped(column.items, kind.item_type)
+        return pa.MapArray.from_arrays(column.offsets, keys, items, type=kind, mask=column.is_null())
+    return column.cast(kind)

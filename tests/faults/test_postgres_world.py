@@ -1,0 +1,25 @@
+"""A short walk with a Postgres database whose pipeline, connections and server are killed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+from faults.postgres_world import FAULTS, PostgresWorld
+from support.postgres import PostgresServer
+
+ROUNDS = ("kill", "kill", "server", "connections", "kill", "none", "server", "kill")
+
+
+def test_four_writers_and_kills_leave_tables_that_agree_with_the_database(tmp_path: Path) -> None:
+    faults: Counter[str] = Counter()
+    with PostgresServer() as server, server.database() as database:
+        world = PostgresWorld(server, database, tmp_path, lambda fault: faults.update([fault]))
+        chance = random.Random(1)
+
+        for fault in ROUNDS:
+            world.round(chance, fault)
+            world.check()
+
+    assert sorted(faults) == sorted(FAULTS.values())

@@ -1,0 +1,65 @@
+"""Files in an object store: found with their etags, read once, moved away; the ledger lies there too."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from lakefeed import Pipeline
+from lakefeed.engine.inline import run_inline
+from lakefeed.errors import LakefeedError
+from lakefeed.reports.found_files import found_files
+from lakefeed.reports.verify import verify
+from lakefeed.sources.files.filter import FileFilter
+from support.ledger import table_ids
+from support.s3 import S3Server
+
+
+def test_files_of_a_bucket_are_read_once_noticed_when_they_change_and_moved(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    bucket = f"lake-{uuid4().hex[:8]}"
+    s3.create_bucket(bucket)
+
+    def put(key: str, content: bytes) -> None:
+        s3.client.put_object(Bucket=bucket, Key=key, Body=content)
+
+    def file(options: str) -> Path:
+        found = tmp_path / "shop.yaml"
+        found.write_text(
+            f"""\
+name: shop
+sources: {{drops: {{type: files, path: "s3://{bucket}/in/*/day", format: json, {options}}}}}
+tables: {{rows: {{path: "s3://{bucket}/lake/rows", from: drops}}}}
+storage: {json.dumps(s3.storage)}
+give_up_after: 20s
+"""
+        )
+        return found
+
+    def run(options: str) -> None:
+        run_inline(Pipeline.from_file(file(options)))
+
+    put("in/a/day/1.json", b'{"event_id": 1}\n{"event_id": 2}')
+    put("in/b/day/x/2.json.gz", gzip.compress(b'{"event_id": 3}'))
+    put("in/b/night/3.json", b'{"event_id": 99}')
+    put("in/a/day/_SUCCESS", b"x")
+    run("on_change: fail")
+    run("on_change: fail")
+    put("in/a/day/1.json", b'{"event_id": 4}\n{"event_id": 5}')
+    with pytest.raises(LakefeedError, match=r"1\.json has changed since it was found"):
+        run("on_change: fail")
+    run("on_change: reload")
+    run(f'after: {{move: "s3://{bucket}/done"}}')
+
+    storage = s3.storage
+    assert sorted(table_ids(f"s3://{bucket}/lake/rows", storage=storage)) == [1, 2, 3, 4, 5]
+    (report,) = found_files(Pipeline.from_file(file("")), None, FileFilter())
+    assert report.rows["state"].to_pylist() == ["read", "moved", "moved"]
+    assert None not in report.rows["etag"].to_pylist()
+    assert s3.keys(bucket, "done/") == ["done/a/day/1.json", "done/b/day/x/2.json.gz"]
+    assert verify(Pipeline.from_file(file(""))).sound

@@ -1,0 +1,270 @@
+"""What is in files: lines, arrays, CSV, Parquet, Avro, compressed or not, and files that cannot be read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+from pathlib import Path
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakefeed import Pipeline, PipelineFileError
+from lakefeed.dead_letters.find import DeadLetterFilter
+from lakefeed.errors import SourceError
+from lakefeed.reprocess.replay import replay
+from lakefeed.sources.files.reading.avro import avro_records
+from lakefeed.sources.files.reading.opening import FileOpener, Unreadable
+from support.landing import Landing
+
+LINES = b'{"id": 1}\n\n{"id": 2}\r\n{"id": 3}'
+
+
+def zstd(content: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(content, asbytes=True))
+
+
+def avro(records: list[dict[str, object]], codec: str = "deflate") -> bytes:
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]
+    out = io.BytesIO()
+    schema = {"type": "record", "name": "Item", "fields": fields}
+    fastavro.writer(out, fastavro.parse_schema(schema), records, codec, sync_interval=20)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", LINES),
+        ("a.json", b"\xef\xbb\xbf" + LINES),
+        ("a.json.gz", gzip.compress(LINES[:10], mtime=0) + gzip.compress(LINES[10:], mtime=0)),
+        ("a.json.zst", zstd(LINES)),
+        ("a.json.bz2", bz2.compress(LINES)),
+        ("a.json.XZ", lzma.compress(LINES)),
+        ("a.json", b' [{"id": 1}, {"id": 2},\n{"id": 3}]\n'),
+        ("a.json.gz", gzip.compress(b'[{"id": 1},{"id": 2},{"id": 3}]', mtime=0)),
+    ],
+)
+def test_lines_and_arrays_are_read_however_compressed(tmp_path: Path, name: str, content: bytes) -> None:
+    landing = Landing(tmp_path)
+    landing.put(name, content)
+
+    landing.run()
+
+    assert landing.rows("id") == [1, 2, 3]
+    assert [one["rows"] for one in landing.ledger()] == [3]
+    assert landing.is_sound
+
+
+def test_numbers_of_an_array_keep_every_digit(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, table="schema: {'n': 'decimal(38,20)'}")
+    landing.put("a.json", '[{"n": 0.12345678901234567890}]')
+
+    landing.run()
+
+    assert [str(value) for value in landing.rows("n")] == ["0.12345678901234567890"]
+
+
+def test_csv_has_a_header_quoted_line_breaks_and_other_columns_in_the_next_file(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "format: {type: csv, header: true}", "schema: {id: long, name: string}")
+    landing.put("a.csv", 'id,name\r\n1,"two\nlines"\r\n2,"a ""quote"""\r\nx,bad\r\n', 1)
+    landing.put("b.csv", "name,colour,id\nAnn,red,3", 2)
+
+    landing.run()
+
+    assert landing.rows("id", "name", "colour") == [
+        {"id": 1, "name": "two\nlines", "colour": None},
+        {"id": 2, "name": 'a "quote"', "colour": None},
+        {"id": 3, "name": "Ann", "colour": "red"},
+    ]
+    (letter,) = landing.letters()
+    assert (letter["payload"], letter["offset"] % 2**32) == (b"id,name\nx,bad", 2)
+    assert letter["topic"].endswith("/a.csv")
+
+
+def test_dead_letter_of_a_csv_file_is_replayed_with_its_header(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "format: {type: csv, header: true}", "schema: {id: long, size: int}")
+    landing.put("a.csv", "size,id\n99999999999,7\n")
+    landing.run()
+    landing.set("format: {type: csv, header: true}", "schema: {id: long}, drop: [size]")
+
+    replay(Pipeline.from_file(landing.file), DeadLetterFilter())
+
+    assert landing.rows("id") == [7]
+    assert landing.letters() == []
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_in_other_encodings(tmp_path: Path, encoding: str) -> None:
+    landing = Landing(tmp_path, f"format: text, encoding: {encoding}")
+    landing.put("a.txt", "grün\nblau\n".encode(encoding))
+
+    landing.run()
+
+    assert landing.rows("data") == ["blau", "grün"]
+
+
+def test_parquet_brings_its_columns_and_they_are_fitted(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "format: parquet", "schema: {id: long, size: int}")
+    table = pa.table(
+        {
+            "id": pa.array([1, 2, 3], pa.int32()),
+            "size": [1, 2**40, 3],
+            "tag": pa.array(["a", "b", "a"]).dictionary_encode(),
+            "at": pa.array([0, 1, 2], pa.timestamp("ms")),
+        }
+    )
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=2)
+    landing.put("a.parquet", out.getvalue())
+
+    landing.run()
+
+    assert landing.rows("id", "tag") == [{"id": 1, "tag": "a"}, {"id": 3, "tag": "a"}]
+    (letter,) = landing.letters()
+    assert json.loads(letter["payload"])["id"] == 2
+    assert letter["offset"] % 2**32 == 1
+    assert landing.is_sound
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_avro_containers_bring_their_columns(tmp_path: Path, codec: str) -> None:
+    landing = Landing(tmp_path, "format: {type: avro, encoding: container}", "schema: {id: int}")
+    records: list[dict[str, object]] = [{"id": number, "name": f"n{number}"} for number in range(50)]
+    landing.put("a.avro", avro([*records, {"id": 2**40, "name": None}], codec))
+
+    landing.run()
+
+    assert sorted(landing.rows("id")) == list(range(50))
+    (letter,) = landing.letters()
+    assert letter["payload"].startswith(b"Obj\x01") and letter["offset"] % 2**32 == 50
+
+
+def test_file_of_bytes_is_one_payload(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "format: bytes")
+    landing.put("a.bin", b"\x00\n\x01")
+
+    landing.run()
+
+    assert landing.rows("size") == [3]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "options"),
+    [
+        ("bad.json.gz", gzip.compress(LINES * 1000, mtime=0)[:-20], "bad_compression", "format: json"),
+        ("bad.json.zst", zstd(LINES * 1000)[:-5], "bad_compression", "format: json"),
+        ("bad.json.bz2", bz2.compress(LINES * 1000)[:-5], "bad_compression", "format: json"),
+        ("bad.json.xz", lzma.compress(LINES * 1000)[:-5], "bad_compression", "format: json"),
+        ("bad.json.gz", b"no gzip", "bad_compression", "format: json"),
+        ("bomb.json.gz", gzip.compress(bytes(70 * 2**20), mtime=0), "too_large", "format: json"),
+        ("bad.json", b'[{"id": 1}, {"id"', "bad_json", "format: json"),
+        ("bad.json", b'[{"id": 1}] {"id": 2}', "bad_json", "format: json"),
+        ("bad.parquet", b"PAR1 no footer", "bad_parquet", "format: parquet"),
+        ("bad.avro", avro([{"id": 1}])[:-3], "bad_avro", "format: {type: avro, encoding: container}"),
+        ("bad.txt", b"\xff\xfeA", "bad_encoding", "format: text, encoding: utf-16"),
+    ],
+)
+def test_file_that_cannot_be_read_is_one_dead_letter_and_the_others_go_on(
+    tmp_path: Path, name: str, content: bytes, code: str, options: str
+) -> None:
+    landing = Landing(tmp_path, options, "schema: {id: long}, evolve: ignore")
+    good = {"json": '{"id": 7}', "txt": "a".encode("utf-16"), "avro": avro([{"id": 7}])}
+    out = io.BytesIO()
+    pq.write_table(pa.table({"id": [7]}), out)
+    kind = name.split(".")[1]
+    landing.put(name, content, 1)
+    landing.put(f"good.{kind}", {**good, "parquet": out.getvalue()}[kind], 2)
+
+    landing.run()
+    landing.run()
+
+    assert len(landing.rows()) == 1
+    (letter,) = landing.letters()
+    assert letter["code"] == code and letter["topic"].endswith(name) and name in letter["error"]
+    assert letter["payload"] is None
+    bad, fine = landing.ledger()
+    assert (bad["state"], fine["state"]) == ("unreadable", "read")
+    assert name in bad["error"]
+    assert landing.is_sound
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("format: protobuf", "sources.drops.format"),
+        ("format: int64", "files of int64 are not read; there are json, debezium"),
+        ("format: {type: avro, schema_file: x.avsc}", "sources.drops.format"),
+        ("format: {type: json, decompress: gzip}", "the end of a file's name says how it is compressed"),
+        ("format: json, encoding: klingon", "unknown encoding 'klingon'"),
+        ("format: parquet, encoding: latin-1", "encoding has no effect on parquet"),
+        ("format: csv", "give either columns or `header: true`"),
+        ("format: json, on_change: maybe", "on_change"),
+        ("format: json, start: soon", "start"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_with_what_to_do(tmp_path: Path, options: str, told: str) -> None:
+    landing = Landing(tmp_path, options)
+
+    with pytest.raises(PipelineFileError) as error:
+        Pipeline.from_file(landing.file)
+
+    assert told in str(error.value)
+
+
+def test_format_of_files_is_for_files_only(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources: {a: {type: generate, format: parquet}}
+tables: {t: {path: t, from: a}}
+"""
+    )
+
+    with pytest.raises(PipelineFileError, match="parquet is a format of files, for `type: files`"):
+        Pipeline.from_file(file)
+
+
+@pytest.mark.parametrize("count", [2**40, -1])
+def test_avro_block_that_claims_more_records_than_it_can_have_is_refused_at_once(count: int) -> None:
+    whole = io.BytesIO()
+    fastavro.writer(whole, fastavro.parse_schema({"type": "null"}), [])
+    mark = whole.getvalue()[-16:]
+    claimed, bits = bytearray(), (count << 1) ^ (count >> 63)
+    while bits > 127:
+        claimed.append(bits & 127 | 128)
+        bits >>= 7
+    block = bytes([*claimed, bits, 0]) + mark
+
+    with pytest.raises(Unreadable, match=f"a block of 0 bytes says that it has {count:,} records"):
+        list(avro_records(io.BytesIO(whole.getvalue() + block)))
+
+
+def test_many_avro_records_of_one_block_come_in_parts_with_their_numbers() -> None:
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema({"type": "int"}), [1] * 60_000, sync_interval=2**20)
+
+    parts = list(avro_records(io.BytesIO(out.getvalue())))
+
+    assert [len(payloads) for payloads, _ in parts] == [50_000, 10_000]
+    assert [int(places[-1]) for _, places in parts] == [49_999, 59_999]
+
+
+def test_file_that_may_not_be_read_stops_the_source_and_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(self: FileOpener, path: str) -> pa.NativeFile:
+        raise PermissionError(13, "Permission denied", path)
+
+    landing = Landing(tmp_path)
+    landing.put("a.json", LINES, 1000)
+    monkeypatch.setattr(FileOpener, "open", forbidden)
+
+    with pytest.raises(SourceError, match=r"a\.json: permission denied\.\nGive .* the right to read it"):
+        landing.run()

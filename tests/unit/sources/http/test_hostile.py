@@ -1,0 +1,283 @@
+"""Hostile clients: raw bytes on the wire. Nothing crashes, nothing leaks, memory stays bounded."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import re
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lakefeed.sources.http.receiver import connection
+from lakefeed.sources.http.receiver.server import Received
+from support.http_source import port_of, post, raw, received
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Received]:
+    patience = connection._HEADER_SECONDS
+    connection._HEADER_SECONDS = 1.0
+    with received(tmp_path_factory.mktemp("api"), "body_timeout: 1s, max_body: 1MB") as found:
+        yield found
+    connection._HEADER_SECONDS = patience
+
+
+@pytest.fixture(autouse=True)
+def still_well(api: Received, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """After whatever came, the next honest request is taken, nothing is held, and no error was logged."""
+    yield
+    assert post(api, "/orders", {"n": 1})[0] == 202
+    assert api.receiver is not None and api.receiver.figures.requests[500] == 0
+    deadline = time.monotonic() + 5
+    while api.receiver.pressure.in_flight and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert api.receiver.pressure.in_flight == 0
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def events(api: Received) -> int:
+    return sum(api.journal.contents().next.values())
+
+
+def statuses(answer: bytes) -> list[int]:
+    return [int(found) for found in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)]
+
+
+HOST = b"Host: localhost\r\n"
+POST = b"POST /orders HTTP/1.1\r\n" + HOST
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        # Two ways to tell where the body ends: whoever is in front may have believed the other one.
+        POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{}",
+        POST + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}",
+        POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+        POST + b"Content-Length: +2\r\n\r\n{}",
+        POST + b"Content-Length: 2_0\r\n\r\n{}",
+        POST + b"Content-Length: -1\r\n\r\n{}",
+        POST + b"Content-Length: 99999999999999999999999\r\n\r\n{}",
+        POST + b"Transfer-Encoding: xchunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked, identity\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        POST + b"Content-Length : 2\r\n\r\n{}",
+        POST + b"X: a\r\n Content-Length: 2\r\n\r\n{}",
+        POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n",
+        POST + b"Content-Length: 2\x00\r\n\r\n{}",
+        b"POST /orders\x00 HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\n{}",
+        b"POST /orders HTTP/9.9\r\n" + HOST + b"Content-Length: 2\r\n\r\n{}",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 tls on a plain port",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET http://localhost:99999999/ HTTP/1.1\r\n" + HOST + b"\r\n",
+        os.urandom(500),
+    ],
+)
+def test_what_is_no_clear_request_is_400_and_the_connection_ends(api: Received, request_bytes: bytes) -> None:
+    before = events(api)
+
+    answer = raw(api, request_bytes, seconds=3)
+
+    assert statuses(answer)[:1] == [400], answer
+    assert b"connection: close" in answer.lower()
+    assert events(api) == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"/../orders",
+        b"//orders",
+        b"/./orders",
+        b"/orders/../clicks",
+        b"/%2e%2e/orders",
+        b"/orders%00",
+        b"/orders%2f",
+        b"/ORDERS",
+        b"/orders;x",
+        b"/%6frders%0d%0aX: y",
+        b"/" + b"a" * 20_000,
+        b"/..%5c..%5cetc%5cpasswd",
+        b"/\xc3\xbc",
+        b"*",
+    ],
+)
+def test_no_path_but_that_of_a_stream_leads_anywhere(api: Received, path: bytes) -> None:
+    before = events(api)
+
+    answer = raw(
+        api, b"POST " + path + b" HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\nConnection: close\r\n\r\n{}"
+    )
+
+    assert statuses(answer)[0] in (400, 404)
+    assert b"X: y" not in answer.partition(b"\r\n\r\n")[0]
+    assert events(api) == before
+
+
+def test_pipelined_requests_are_answered_in_order_and_each_once(api: Received) -> None:
+    before = events(api)
+    one = POST + b'Content-Length: 7\r\n\r\n{"n":1}'
+    last = POST + b"Content-Length: 2\r\nConnection: close\r\n\r\n{}"
+    wrong = b"POST /none HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\n{}"
+
+    answer = raw(api, one * 50 + wrong + one * 50 + last)
+
+    assert statuses(answer) == [202] * 50 + [404] + [202] * 51
+    assert events(api) == before + 101
+
+
+def test_body_that_does_not_come_is_408_and_nothing_is_kept(api: Received) -> None:
+    before = events(api)
+
+    answer = raw(api, POST + b'Content-Length: 100\r\n\r\n{"n":')
+
+    assert statuses(answer) == [408]
+    assert b"did not arrive within 1s (body_timeout)" in answer
+    assert events(api) == before
+
+
+def test_body_that_comes_drop_by_drop_is_408(api: Received) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(api)), timeout=10) as client:
+        client.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+        began, answer = time.monotonic(), b""
+        client.settimeout(0.1)
+        while time.monotonic() - began < 8 and not answer:
+            client.sendall(b"1\r\n \r\n")
+            try:
+                answer = client.recv(1000)
+            except TimeoutError:
+                continue
+
+    assert statuses(answer) == [408]
+
+
+@pytest.mark.parametrize("beginning", [b"", b"POST /orders HT", POST + b"X-A: b\r\n"])
+def test_headers_that_do_not_come_are_408(api: Received, beginning: bytes) -> None:
+    assert statuses(raw(api, beginning)) == [408]
+
+
+def test_headers_that_come_for_ever_are_431(api: Received) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(api)), timeout=5) as client:
+        client.sendall(POST)
+        sent, answer = 0, b""
+        client.settimeout(0.01)
+        while sent < 10_000_000 and not answer:
+            try:
+                client.sendall(b"X-Filler: " + b"x" * 1000 + b"\r\n")
+                sent += 1012
+                answer = client.recv(1000)
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+
+    assert sent < 1_000_000
+    assert statuses(answer) == [431]
+
+
+def test_one_endless_header_is_431(api: Received) -> None:
+    assert 431 in statuses(raw(api, POST + b"X-Filler: " + b"x" * 300_000))
+
+
+def test_trailers_behind_a_body_are_not_kept(api: Received) -> None:
+    trailers = b"".join(b"X-%d: y\r\n" % number for number in range(5000))
+
+    answer = raw(
+        api,
+        POST
+        + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n2\r\n{}\r\n0\r\n"
+        + trailers
+        + b"\r\n",
+    )
+
+    assert statuses(answer) == [202]
+
+
+def test_endless_body_is_413_before_it_ends(api: Received) -> None:
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+
+    answer = raw(api, POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 40)
+
+    assert statuses(answer)[:1] in ([413], []), answer
+
+
+def test_bombs_are_413_and_take_no_memory(api: Received) -> None:
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(200)) + packer.flush()
+    assert len(bomb) < 2**20
+    process = psutil.Process()
+    before = process.memory_info().rss
+
+    with ThreadPoolExecutor(8) as pool:
+        sent = [pool.submit(post, api, "/orders", bomb, {"Content-Encoding": "gzip"}) for _ in range(16)]
+        answers = {one.result(60)[0] for one in sent}
+
+    assert answers <= {413, 503}
+    assert process.memory_info().rss - before < 150 * 2**20
+
+
+def test_body_that_ends_in_the_middle_of_gzip_is_400(api: Received) -> None:
+    cut = gzip.compress(b'{"n": 1}' * 100)[:-10]
+
+    status, told, _ = post(api, "/orders", cut, {"Content-Encoding": "gzip"})
+
+    assert (status, "cut off" in told["error"]) == (400, True)
+
+
+def test_client_that_goes_away_leaves_nothing(api: Received) -> None:
+    before = events(api)
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port_of(api)), timeout=5) as client:
+            client.sendall(POST + b'Content-Length: 1000\r\n\r\n{"n":')
+
+    time.sleep(0.2)
+    assert events(api) == before
+
+
+def test_too_many_bytes_at_once_are_503_and_soon_taken_again(tmp_path: Path) -> None:
+    body = b'{"n":"' + b"x" * 600_000 + b'"}'
+    with received(tmp_path, "max_body: 1MB, max_in_flight: 2MB") as crowded:
+        gate = threading.Event()
+        write = crowded.journal._segments.append
+        crowded.journal._segments.append = lambda *given: (gate.wait(30), write(*given))
+        with ThreadPoolExecutor(8) as pool:
+            sent = [pool.submit(post, crowded, "/orders", body) for _ in range(8)]
+            time.sleep(1.0)
+            gate.set()
+            answers = [one.result(30) for one in sent]
+        after = post(crowded, "/orders", body)
+
+    refused = [answer for answer in answers if answer[0] == 503]
+    assert {answer[0] for answer in answers} == {202, 503}
+    assert "max_in_flight" in refused[0][1]["error"] and refused[0][2]["retry-after"] == "1"
+    assert after[0] == 202
+
+
+def test_many_idle_connections_do_not_shut_others_out(api: Received) -> None:
+    idle = [socket.create_connection(("127.0.0.1", port_of(api)), timeout=5) for _ in range(300)]
+    try:
+        assert post(api, "/orders", {"n": 1})[0] == 202
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_answers_do_not_tell_what_software_or_token_there_is(tmp_path: Path) -> None:
+    with received(tmp_path, "token: a-secret-token") as closed:
+        answer = raw(
+            closed,
+            POST
+            + b"Authorization: Bearer a-secret-tokem\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
+        )
+
+    assert statuses(answer) == [403]
+    assert not any(word in answer.lower() for word in (b"a-secret", b"uvicorn", b"python", b"server:"))

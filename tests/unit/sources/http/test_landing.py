@@ -1,0 +1,191 @@
+"""From a request to a table: waiting for it, bad records as dead letters and back, forgotten segments."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from lakefeed import DataLoss, Pipeline
+from lakefeed.dead_letters.find import DeadLetterFilter
+from lakefeed.engine.assignment import Assignments
+from lakefeed.engine.inline import InlineFlow, run_inline
+from lakefeed.engine.run_events import RunEvent, TableReached, unwatched
+from lakefeed.engine.start_positions import StartPositions
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.handles.tables import Tables
+from lakefeed.reports.verify import verify
+from lakefeed.reprocess.replay import replay
+from lakefeed.run import _receiving
+from lakefeed.sources import source_of
+from lakefeed.sources.http.receiver.server import Received, receiving
+from support.http_source import journal_of, post
+from support.ledger import dead_letters, table_ids
+
+FILE = """\
+name: shop
+sources:
+  api:
+    type: http
+    listen: 127.0.0.1:0
+    streams: [orders, clicks]
+    token: {{shop: secret-of-shop}}
+    quota: {quota}
+    max_body: 8KB
+tables:
+  orders: {{path: orders, from: api, streams: orders, schema: {{event_id: long}}, metadata: {{_key: sender}}}}
+  all: {{path: all, from: api, schema: {{event_id: long}}, evolve: {evolve}}}
+flush: {{interval: 50ms}}
+"""
+TOKEN = {"Authorization": "Bearer secret-of-shop"}
+
+
+def pipeline_in(folder: Path, quota: str = "1GB", evolve: str = "add") -> Pipeline:
+    (folder / "shop.yaml").write_text(FILE.format(quota=quota, evolve=evolve))
+    return Pipeline.from_file(folder / "shop.yaml")
+
+
+@contextmanager
+def running(pipeline: Pipeline, folder: Path) -> Iterator[Received]:
+    """A run that goes on, with its tasks in this process."""
+    stop, tables = threading.Event(), Tables(pipeline)
+    with receiving(pipeline, {}, listen=True) as received:
+
+        def watch(event: RunEvent) -> None:
+            if isinstance(event, TableReached):
+                received[event.source].waiters.reach(event.table, event.positions)
+
+        flow = InlineFlow(tables, "api", folder / "checkpoints", watch, once=False)
+        supervisor = Supervisor(pipeline, [flow], watch, stop)
+        thread = threading.Thread(target=supervisor.run)
+        thread.start()
+        try:
+            yield received["api"]
+        finally:
+            stop.set()
+            thread.join(60)
+
+
+def test_answer_201_comes_when_every_table_has_the_rows_or_the_dead_letters(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path)
+    with running(pipeline, tmp_path) as api:
+        good = post(api, "/orders?wait=table", [{"event_id": 1}, {"event_id": 2}], TOKEN)
+        landed = sorted(table_ids(tmp_path / "orders")), sorted(table_ids(tmp_path / "all"))
+        mixed = post(api, "/orders?wait=table", b'[{"event_id": 3}, 4]', TOKEN)
+        bad = post(api, "/clicks?wait=table", b"[5, 6]", TOKEN)
+        letters = [one["table"] for one in dead_letters(tmp_path / "shop_dead_letters")]
+
+    assert (good[0], mixed[0], bad[0]) == (201, 201, 201)
+    assert landed == ([1, 2], [1, 2])
+    assert (mixed[1]["accepted"], bad[1]["accepted"]) == (1, 0)
+    assert sorted(letters) == ["all", "all", "all", "orders"]
+    rows = DeltaTable(tmp_path / "orders").to_pyarrow_table().to_pylist()
+    assert {bytes(row["sender"]) for row in rows} == {b"shop"}
+    assert verify(pipeline).sound
+
+
+def test_dead_letters_of_requests_are_replayed_from_what_they_hold(tmp_path: Path) -> None:
+    with receiving(pipeline_in(tmp_path), {}, listen=True) as received:
+        post(received["api"], "/orders", b'{"event_id": "x"}\n{"event_id": 8}', TOKEN)
+    run_inline(pipeline_in(tmp_path))
+    letters = dead_letters(tmp_path / "shop_dead_letters")
+    replay(pipeline_in(tmp_path, evolve="{type_change: rescue}"), DeadLetterFilter(table="all"))
+
+    assert [one["payload"] for one in letters] == [b'{"event_id": "x"}'] * 2
+    assert [one["table"] for one in dead_letters(tmp_path / "shop_dead_letters")] == ["orders"]
+    rows = DeltaTable(tmp_path / "all").to_pyarrow_table().to_pylist()
+    assert sorted((row["event_id"] or 0, row.get("_rescued")) for row in rows) == [
+        (0, '{"event_id":"x"}'),
+        (8, None),
+    ]
+
+
+def test_segments_are_forgotten_while_a_run_goes_on(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, quota="40KB")
+    with running(pipeline, tmp_path) as api:
+        for number in range(60):
+            body = {"event_id": number, "filler": "x" * 1000}
+            status = 503
+            deadline = time.monotonic() + 30
+            while status == 503 and time.monotonic() < deadline:
+                status = post(api, "/orders?wait=table", body, TOKEN)[0]
+            assert status == 201
+
+    assert sorted(table_ids(tmp_path / "orders")) == list(range(60))
+    assert sum(file.stat().st_size for file in (tmp_path / ".lakefeed/journal").glob("*.segment")) < 40_000
+
+
+def test_run_goes_on_with_another_journal_only_when_asked(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path)
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": number} for number in range(5)], TOKEN)
+    run_inline(pipeline)
+    shutil.rmtree(tmp_path / ".lakefeed" / "journal")
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 5}, {"event_id": 6}], TOKEN)
+
+    with pytest.raises(DataLoss, match="the journal was deleted or replaced since"):
+        run_inline(pipeline)
+    skipping = Pipeline.from_file(tmp_path / "shop.yaml", ["sources.api.on_data_loss=skip"])
+    run_inline(skipping)
+    run_inline(skipping)
+
+    assert sorted(table_ids(tmp_path / "orders")) == list(range(7))
+    assert sorted(table_ids(tmp_path / "all")) == list(range(7))
+
+
+def test_journal_from_a_backup_takes_no_events_and_is_refused_at_every_start(tmp_path: Path) -> None:
+    pipeline, folder = pipeline_in(tmp_path), tmp_path / ".lakefeed" / "journal"
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 0}], TOKEN)
+    shutil.copytree(folder, tmp_path / "backup")
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 1}, {"event_id": 2}], TOKEN)
+    run_inline(pipeline)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+
+    for _ in range(2):
+        with (
+            pytest.raises(DataLoss, match=r"older than the table\.\n.* Events before 3 may"),
+            _receiving(Tables(pipeline), listen=True),
+        ):
+            pytest.fail("it listens")
+    with journal_of(folder, owner="shop/api") as journal:
+        assert journal.contents().next == {"orders": 1}
+
+
+def test_tables_of_a_route_go_on_with_another_journal_and_acknowledge_none_of_it_before(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources: {api: {type: http, listen: "127.0.0.1:0", streams: [orders], on_data_loss: skip}}
+tables:
+  orders: {route: "of_{shop}", from: api, schema: {event_id: long, shop: string}}
+"""
+    )
+    pipeline = Pipeline.from_file(file)
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": number, "shop": "a"} for number in range(5)])
+    run_inline(pipeline)
+    shutil.rmtree(tmp_path / ".lakefeed" / "journal")
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 5, "shop": "a"}])
+
+    tables = Tables(pipeline)
+    assignments = Assignments(tables, "api", unwatched)
+    client = source_of(pipeline, "api").client("shop", "api")
+    found, _ = StartPositions(tables, assignments, unwatched).find(client, ["orders"])
+    run_inline(pipeline)
+
+    assert [progress.recorded for progress in found] == [{"orders": 0}] * 2
+    assert sorted(table_ids(tmp_path / "of_a")) == list(range(6))
