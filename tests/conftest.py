@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -30,6 +31,12 @@ class TopicFactory(Protocol):
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Workers that share the files take the slow ones first: none of them is left to one worker at the end.
     items.sort(key=_room, reverse=hasattr(config, "workerinput"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    # At once, not only at the end: a run that is ended from outside has named what was wrong.
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid} failed in {report.when} after {report.duration:.0f} s", flush=True)
 
 
 def _room(item: pytest.Item) -> int:
