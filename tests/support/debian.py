@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+
+from support.cache import cache, locked
 
 PROMETHEUS = "prometheus"
 CHROMIUM = "chromium-headless-shell"
@@ -52,9 +52,9 @@ def wrk() -> tuple[Path, dict[str, str]]:
 
 def unpacked(package: str, *parts: str, with_dependencies: bool = False) -> Path:
     """The folder of what a package and its parts would install; fetched once, safe in many processes."""
-    folder = _cache() / package
+    folder = cache("debian") / package
     if not folder.is_dir():
-        with _lock():
+        with locked(cache("debian")):
             if not folder.is_dir():
                 _fetch([package, *parts], folder, with_dependencies)
     return folder
@@ -94,20 +94,6 @@ def _apt(verb: str, *words: str, cwd: Path | None = None) -> str:
 
 def _run(command: list[str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_SECONDS)
-
-
-def _cache() -> Path:
-    repository = Path(__file__).resolve().parents[2]
-    cache = Path(os.environ.get("LAKEFEED_DEBIAN") or repository / ".cache" / "debian").absolute()
-    cache.mkdir(parents=True, exist_ok=True)
-    return cache
-
-
-@contextmanager
-def _lock() -> Iterator[None]:
-    with (_cache() / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == "__main__":

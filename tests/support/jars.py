@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from support.cache import cache, locked
 
 ATTEMPTS = 3
 ATTEMPT_SECONDS = 600
@@ -68,11 +67,11 @@ class JarsNotFetched(Exception):
 
 def fetch(artifact: Artifact) -> Path:
     """The folder with the artifact's jars, downloaded unless they are there; safe in many processes."""
-    folder = _cache() / f"{artifact.name}-{artifact.version}"
+    folder = cache("jars") / f"{artifact.name}-{artifact.version}"
     if folder.is_dir():
         return folder
 
-    with _lock(_cache()):
+    with locked(cache("jars")):
         if not folder.is_dir():
             _download(artifact, folder)
     return folder
@@ -101,26 +100,12 @@ def _artifact(jar: Path) -> str:
     return jar.stem.rpartition("-")[0]
 
 
-def _cache() -> Path:
-    repository = Path(__file__).resolve().parents[2]
-    cache = Path(os.environ.get("LAKEFEED_JARS") or repository / ".cache" / "jars").absolute()
-    cache.mkdir(parents=True, exist_ok=True)
-    return cache
-
-
-@contextmanager
-def _lock(cache: Path) -> Iterator[None]:
-    with (cache / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _download(artifact: Artifact, folder: Path) -> None:
     print(f"Fetching {artifact} ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as temporary:
         jars = Path(temporary) / "jars"
         for attempt in range(1, ATTEMPTS + 1):
-            said = _run_ivy(artifact, jars, cache=Path(temporary) / "ivy")
+            said = _run_ivy(artifact, jars, ivy=Path(temporary) / "ivy")
             if said is None:
                 # The rename is what makes a folder that is there a folder that is whole.
                 jars.rename(folder)
@@ -133,16 +118,16 @@ def _download(artifact: Artifact, folder: Path) -> None:
     )
 
 
-def _run_ivy(artifact: Artifact, jars: Path, cache: Path) -> str | None:
+def _run_ivy(artifact: Artifact, jars: Path, ivy: Path) -> str | None:
     """None when all jars are there, else what Ivy said."""
     ivy = next(spark_jars().glob("ivy-*.jar"))
     command = [java(), "-cp", str(ivy), "org.apache.ivy.Main"]
     if artifact.archive:
-        command += _archive_arguments(artifact, cache.parent)
+        command += _archive_arguments(artifact, ivy.parent)
     else:
         command += ["-dependency", artifact.organisation, artifact.name, artifact.version]
     command += ["-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
-    command += ["-cache", str(cache), "-confs", "default" if artifact.archive else "default,runtime"]
+    command += ["-cache", str(ivy), "-confs", "default" if artifact.archive else "default,runtime"]
     command += ["-notransitive"] if artifact.alone else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ATTEMPT_SECONDS)

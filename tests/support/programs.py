@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from shutil import which
+
+from support.cache import cache, locked
 
 AZURITE = "azurite@3.35.0"
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.55.1"
@@ -51,10 +50,10 @@ def _tool(name: str, needed: str) -> str:
 
 
 def _installed(name: str, command: Callable[[Path], list[str]]) -> Path:
-    folder = _cache() / name
+    folder = cache("programs") / name
     if folder.is_dir():
         return folder
-    with _lock():
+    with locked(cache("programs")):
         if not folder.is_dir():
             _install(name, command, folder)
     return folder
@@ -73,20 +72,6 @@ def _install(name: str, command: Callable[[Path], list[str]], folder: Path) -> N
             )
         # The rename is what makes a folder that is there a folder that is whole.
         made.rename(folder)
-
-
-def _cache() -> Path:
-    repository = Path(__file__).resolve().parents[2]
-    cache = Path(os.environ.get("LAKEFEED_PROGRAMS") or repository / ".cache" / "programs").absolute()
-    cache.mkdir(parents=True, exist_ok=True)
-    return cache
-
-
-@contextmanager
-def _lock() -> Iterator[None]:
-    with (_cache() / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == "__main__":
