@@ -33,6 +33,8 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.refresh.refresher import Refreshers
 from lakefeed.refresh.spark_query import SparkQuery
+from lakefeed.sources.spark.query import filling
+from lakefeed.sources.spark.source import SparkSource
 from lakefeed.upkeep.file_counts import count_files
 from lakefeed.upkeep.jobs import UpkeepJob, UpkeepJobs
 from lakefeed.upkeep.schedule import Schedule
@@ -171,4 +173,6 @@ def _spark(
         # A program may have brought a session with another master.
         refuse_unshared_disks(pipeline, str(session.sparkContext.master))
         watch(Started())
-        yield session
+        sources = {name: one for name, one in pipeline.sources.items() if isinstance(one, SparkSource)}
+        with filling([one.folder(pipeline.name, name) for name, one in sources.items()], session):
+            yield session

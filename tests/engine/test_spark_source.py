@@ -11,6 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import LakefeedError, Pipeline, SourceError
+from lakefeed.engine.inline import run_inline
+from lakefeed.reports.plan import plan_run
+from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from support.drivers import Drivers
 from support.processes import wait_until
@@ -91,6 +94,17 @@ def test_rows_of_rate_are_in_the_table_once_each_over_two_runs(tmp_path: Path) -
     values = column(tmp_path, "value")
     assert values == list(range(0, values[-1] + 1, 2))
     assert verify(Pipeline.from_file(file)).sound
+
+
+def test_looking_in_a_program_that_has_a_session_lets_spark_read_nothing(tmp_path: Path, spark: Any) -> None:
+    looked_at = Pipeline.from_file(write(tmp_path, "format: rate"))
+
+    status(looked_at)
+    plan_run(looked_at)
+    run_inline(looked_at)
+
+    assert not spark.streams.active
+    assert not (tmp_path / ".lakefeed" / "spark").exists()
 
 
 def test_a_folder_of_files_is_drained_with_once(tmp_path: Path) -> None:

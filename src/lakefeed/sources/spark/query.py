@@ -9,7 +9,8 @@ import importlib.util
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,32 +35,38 @@ _STOP_WITHIN = 10.0
 
 _lock = threading.Lock()
 _queries: dict[Path, SourceQuery] = {}
+_sessions: dict[Path, SparkSession] = {}
+"""Of the runs in this process, by the spools that they fill."""
+
+
+@contextmanager
+def filling(spools: Iterable[Path], session: SparkSession) -> Iterator[None]:
+    """Let this session read into these spools meanwhile: a run does, and nobody who only looks."""
+    folders = list(spools)
+    with _lock:
+        _sessions.update(dict.fromkeys(folders, session))
+    try:
+        yield
+    finally:
+        with _lock:
+            for folder in folders:
+                _sessions.pop(folder, None)
 
 
 def query_of(source: SparkSource, whose: str, spool: Spool) -> SourceQuery | None:
-    """The query of a source in this process, not started yet; None where the process has no Spark.
+    """The query of a source, not started yet; None where no run in this process fills its spool.
 
     Whoever takes it gives it back with `release`.
     """
-    session = _session()
-    if session is None:
-        return None
     with _lock:
+        session = _sessions.get(spool.folder)
+        if session is None:
+            return None
         found = _queries.get(spool.folder)
         if found is None:
             found = _queries[spool.folder] = SourceQuery(source, whose, spool, session)
         found.users += 1
         return found
-
-
-def _session() -> SparkSession | None:
-    """The session that the run has started; looks without importing Spark where nobody has."""
-    if "pyspark.sql" not in sys.modules:
-        return None
-    from pyspark.sql import SparkSession
-
-    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    return found if found is not None and found.sparkContext._jsc is not None else None
 
 
 class SourceQuery:
