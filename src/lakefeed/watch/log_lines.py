@@ -102,7 +102,10 @@ class LogLines:
 
     def _tell_stop(self) -> None:
         assert self._stop is not None
-        self._stop.wait()
+        # A program may have one run after the other: the thread ends with its own.
+        while not self._over:
+            if self._stop.wait(0.2):
+                break
         if not self._over:
             _info("stopping, waiting for the running batch", "stopping")
 

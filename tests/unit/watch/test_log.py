@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+
+from lakefeed.watch.log_lines import LogLines
 
 BEFORE = """
 import logging
@@ -47,3 +50,12 @@ def test_it_is_turned_off_by_a_handler_or_a_level() -> None:
 
     assert said(off)[0] == ["of another"]
     assert said(quiet)[0] == ["of another"]
+
+
+def test_a_run_that_has_ended_leaves_no_thread_that_waits_for_its_stop() -> None:
+    before = {thread.ident for thread in threading.enumerate()}
+    with LogLines(stop=threading.Event()):
+        (waiting,) = [thread for thread in threading.enumerate() if thread.ident not in before]
+
+    waiting.join(10)
+    assert not waiting.is_alive()
