@@ -391,7 +391,7 @@ class FilesClient(SourceClient):
 
 def _expansion(paths: pa.ChunkedArray) -> pa.Array:
     """How many times larger each file is when it is read."""
-    small = r"(?i)\.(gz|gzip|zst|zstd|bz2|xz|parquet|avro)$"
+    small = r"(?i)\.(gz|gzip|zst|zstd|bz2|xz|sz|snappy|parquet|avro)$"
     return pc.if_else(pc.match_substring_regex(paths, small), _EXPANDS, 1)
 
 

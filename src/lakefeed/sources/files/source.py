@@ -60,8 +60,8 @@ class FilesSource(Source):
     format: FormatField = Field(
         description="What is in the files: `json` (also `debezium`, `event`) is a value on each line, or one "
         "array of values; `csv` records, with `columns` or `header: true`; `text` lines; `parquet` and "
-        "`avro` (`encoding: container`) rows; `bytes` a file as one payload. `.gz`, `.zst`, `.bz2` and `.xz` "
-        "at the end of a name say how a file is compressed.",
+        "`avro` (`encoding: container`) rows; `bytes` a file as one payload. `.gz`, `.zst`, `.bz2`, `.xz`, "
+        "and `.sz` or `.snappy` (framed) at the end of a name say how a file is compressed.",
         examples=["json", {"type": "csv", "header": True}],
     )
     encoding: str | None = Field(
