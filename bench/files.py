@@ -127,8 +127,8 @@ def _rate(command: list[str], table: Path, rows: int) -> float:
 def _listing(count: int) -> Figure:
     """The seconds that a listing of so many known files takes."""
     from lakefeed.sources.files.discovery import Known
+    from lakefeed.sources.files.finding.listing import listed
     from lakefeed.sources.files.ledger import found
-    from lakefeed.sources.files.listing import listed
     from lakefeed.sources.files.scope import Scope
 
     with tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:

@@ -39,9 +39,13 @@ def init(
         )
     pipeline, tests = _write(directory, name, texts)
     typer.echo(f"wrote {pipeline} and {tests}\n\nTry next:")
+    if template == "files":
+        # A run refuses a folder that is not there: it may be mounted later, or its name may be wrong.
+        typer.echo(f"  mkdir {directory / 'landing'}, and put files there")
     # A run that ends by itself does not listen.
     run = f"run {pipeline}" if template == "http" else f"run {pipeline} --once"
-    for command in (f"test {pipeline}", f"doctor {pipeline}", run):
+    look = [f"files list {pipeline}"] if template == "files" else []
+    for command in (f"test {pipeline}", f"doctor {pipeline}", run, *look):
         typer.echo(f"  lakefeed {command}")
 
 

@@ -163,7 +163,9 @@ class FlowRun:
 
     def _tell(self, seen: Offsets, ends: Offsets) -> None:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""
-        self.watch(SourceSeen(self.plan.source_name, seen, self.client.rows_between, self.client.outstanding))
+        client = self.client
+        name = self.plan.source_name
+        self.watch(SourceSeen(name, seen, client.rows_between, client.outstanding, client.remark))
         if not self._calm and (not self.after_failure or not waiting(self.client, self._position, ends)):
             self._calm = True
             self.assignment.trouble("")

@@ -41,6 +41,8 @@ class SourceSeen:
     """How many events wait in each partition between positions and ends: only the source knows."""
     outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     """The files and bytes that wait between them, of a source of files."""
+    remark: str = ""
+    """What its owner should know though it is read, with what to do behind a line break."""
 
 
 @dataclass(frozen=True)

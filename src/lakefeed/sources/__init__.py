@@ -65,6 +65,11 @@ class SourceClient(ABC):
     patience: float = 10.0
     """Seconds that an answer may take; those who only look set it lower."""
 
+    @property
+    def remark(self) -> str:
+        """What its owner should know though it is read, with what to do behind a line break. Asks nobody."""
+        return ""
+
     def takes(self, stream: str | None) -> bool:
         """Whether some table of the file takes a stream; a run puts what it knows in the place of this."""
         return True

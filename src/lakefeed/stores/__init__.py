@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +13,7 @@ from lakefeed.stores.conditional import refuse_unconditional
 from lakefeed.stores.disk import sync
 from lakefeed.stores.failures import store_errors
 from lakefeed.stores.location import local_path
-from lakefeed.stores.objects import ObjectFiles
+from lakefeed.stores.objects import Listed, ObjectFiles
 from lakefeed.stores.options import delta_options, is_unsafe, refuse_locking
 
 UNSAFE = (
@@ -26,6 +26,7 @@ __all__ = [
     "UNSAFE",
     "confirm_conditional",
     "delta_options",
+    "found_objects",
     "is_conditional",
     "is_unsafe",
     "listed_objects",
@@ -98,9 +99,14 @@ def tag(store: pafs.FileSystem, path: str) -> Hashable | None:
     return _objects(store).tag(path) if folder is None else disk.tag(folder / path)
 
 
-def listed_objects(store: pafs.FileSystem) -> Iterator[tuple[str, int, int, str | None]]:
-    """Every object of a store: its path, size, time in microseconds since 1970, and tag."""
-    return _objects(store).listed()
+def listed_objects(store: pafs.FileSystem, after: str | None = None) -> Iterator[Listed]:
+    """Every object of a store, or only those whose paths sort behind one."""
+    return _objects(store).listed() if after is None else _objects(store).listed_after(after)
+
+
+def found_objects(store: pafs.FileSystem, paths: Sequence[str]) -> list[Listed]:
+    """Those of the objects at some paths that are there. One request for each."""
+    return _objects(store).found(paths)
 
 
 def read_tagged(store: pafs.FileSystem, path: str) -> tuple[bytes, Hashable | None]:

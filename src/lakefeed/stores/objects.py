@@ -34,7 +34,9 @@ _SYSTEM = re.compile(r'code: (\d+),\s*kind: \w+,\s*message: "([^"]+)"')
 _CAUSES = re.compile(r"TimedOut|failed to lookup address information[^\"\n]*")
 
 _LISTINGS = 8
-"""Prefixes that are listed side by side."""
+"""Prefixes that are listed, and objects that are asked for, side by side."""
+Listed = tuple[str, int, int, str | None]
+"""An object: its path, size, time in microseconds since 1970, and tag."""
 _ACCOUNT = ("azure_storage_account_name", "account_name")
 
 
@@ -156,8 +158,8 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
             found = obstore.get(self.objects, path)
             return found.bytes().to_bytes(), _tag(found.meta)
 
-    def listed(self) -> Iterator[tuple[str, int, int, str | None]]:
-        """Every object: its path, size, time in microseconds since 1970, and tag. Prefixes side by side."""
+    def listed(self) -> Iterator[Listed]:
+        """Every object. Prefixes side by side."""
         with translated():
             first = obstore.list_with_delimiter(self.objects)
             with ThreadPoolExecutor(_LISTINGS) as pool:
@@ -165,9 +167,26 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
                     lambda prefix: obstore.list(self.objects, prefix).collect(), first["common_prefixes"]
                 )
                 for part in (first["objects"], *parts):
-                    for one in part:
-                        moment = int(one["last_modified"].timestamp() * 1_000_000)
-                        yield one["path"], one["size"], moment, _tag(one)
+                    yield from map(_listed, part)
+
+    def listed_after(self, path: str) -> Iterator[Listed]:
+        """The objects whose paths sort behind one; a store lists no others."""
+        with translated():
+            for part in obstore.list(self.objects, offset=path):
+                # Azure's emulator does not know where to begin.
+                yield from (_listed(one) for one in part if one["path"] > path)
+
+    def found(self, paths: Sequence[str]) -> list[Listed]:
+        """Those of the objects at some paths that are there; a request for each, side by side."""
+        with ThreadPoolExecutor(_LISTINGS) as pool:
+            return [one for one in pool.map(self._found, paths) if one is not None]
+
+    def _found(self, path: str) -> Listed | None:
+        with translated():
+            try:
+                return _listed(obstore.head(self.objects, path))
+            except FileNotFoundError:
+                return None
 
     def names_after(self, path: str) -> list[str]:
         """The names of the files behind a path in its directory, in order; those before are not listed."""
@@ -252,6 +271,10 @@ def _file(found: Any) -> pafs.FileInfo:
         size=found["size"],
         mtime_ns=int(found["last_modified"].timestamp() * 1000) * 1_000_000,
     )
+
+
+def _listed(found: Any) -> Listed:
+    return found["path"], found["size"], int(found["last_modified"].timestamp() * 1_000_000), _tag(found)
 
 
 def _tag(found: Any) -> str | None:

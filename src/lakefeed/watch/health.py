@@ -48,7 +48,11 @@ def remarks(view: RunView) -> list[str]:
     """What does not keep the run from being ready and should be known, a line each."""
     refusing = [table for table in view.tables if table.refusing]
     behind = [table for table in view.tables if table.catching_up and not table.stopped]
-    return [f"table {one.name}: {_parts(one.refusing, '')[0]}" for one in refusing] + [
+    told = [one for one in view.sources if one.remark and one.answers]
+    return [
+        *(f"source {one.name}: {_parts(one.remark, '')[0]}" for one in told),
+        *(f"table {one.name}: {_parts(one.refusing, '')[0]}" for one in refusing),
+    ] + [
         f"table {one.name}: catching up with source {listed(one.catching_up)}, "
         f"{counted(one.lag, 'event') + ' behind' if one.lag is not None else 'its lag is not known'}"
         for one in behind
@@ -69,6 +73,8 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
         text, remedy = _parts(source.trouble, what)
         kept = _kept(pipeline)
         yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
+    elif source.remark:
+        yield Concern(WARN, what, *_parts(source.remark, what))
     limit = pipeline.ready.max_lag
     lag = source.lag_together or 0
     if limit is not None and lag > limit:

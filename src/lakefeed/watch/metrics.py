@@ -229,8 +229,12 @@ def _lag(view: RunView) -> GaugeMetricFamily:
 def _outstanding(view: RunView) -> Iterable[GaugeMetricFamily]:
     known = [(source.name, source.outstanding) for source in view.sources if source.outstanding]
     for metric, noun, about in (
-        ("lag_files", "files", "Files of a source that the slowest table that is still fed has not read."),
-        ("lag_bytes", "bytes", "Their size, or the size of the log that it has not read."),
+        (
+            "files_waiting",
+            "files",
+            "Files of a source that the slowest table that is still fed has not read.",
+        ),
+        ("bytes_waiting", "bytes", "Their size, or the size of the log that it has not read."),
         ("retained_bytes", "retained", "Bytes of its log that a source keeps for the pipeline."),
         ("headroom_bytes", "headroom", "Bytes that may come until a source gives up what it keeps."),
     ):

@@ -129,6 +129,7 @@ class RunState:
             case SourceSeen(ends=ends, rows_between=rows_between):
                 source.ends, source.seen_at = dict(ends), self._clock()
                 source.rows_between, source.ask_outstanding = rows_between, event.outstanding
+                source.remark = self._redact(event.remark)
                 source.behind = sum(self._lags(source).values())
                 source.lag.add(source.seen_at, source.behind)
                 self._lag.add(source.seen_at, sum(one.behind for one in self._sources.values()))

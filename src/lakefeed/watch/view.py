@@ -99,6 +99,8 @@ class SourceFacts:
     trouble_since: float = 0.0
     stopped: str = ""
     stopped_at: float = 0.0
+    remark: str = ""
+    """What its owner should know though it is read."""
 
     @property
     def answers(self) -> bool:

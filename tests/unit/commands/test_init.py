@@ -47,6 +47,17 @@ def test_pipeline_that_is_written_validates_and_passes_its_tests(
     assert "NAME" not in file.read_text() and "FILE" not in file.read_text()
 
 
+def test_template_of_files_says_where_to_put_them_and_how_to_see_what_was_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init(tmp_path / "shop", "files")
+
+    _, _, steps = capsys.readouterr().out.partition("Try next:\n")
+    first, *_, last = steps.splitlines()
+    assert first == f"  mkdir {tmp_path}/shop/landing, and put files there"
+    assert last == f"  lakefeed files list {tmp_path}/shop/shop.yaml"
+
+
 def test_comments_of_the_kafka_template_name_every_format(tmp_path: Path) -> None:
     init(tmp_path / "shop", "kafka")
 

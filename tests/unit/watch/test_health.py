@@ -138,6 +138,21 @@ def test_a_table_that_catches_up_by_itself_does_not_make_a_run_not_ready() -> No
     assert remarks(together) == []
 
 
+def test_what_a_source_remarks_is_a_warning_until_it_is_over() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+    run.tell(SourceSeen("clicks", {"0": 150}, remark="the queue is away\nLook at the network."))
+
+    (concern,) = concerns(run.state.view(), run.pipeline)
+    said, not_ready = remarks(run.state.view()), reasons(run.state.view(), run.pipeline)
+    run.tell(SourceSeen("clicks", {"0": 150}))
+
+    assert (concern.level, concern.what, concern.text) == ("warn", "source clicks", "the queue is away")
+    assert concern.remedy == "Look at the network."
+    assert (said, not_ready) == (["source clicks: the queue is away"], [])
+    assert concerns(run.state.view(), run.pipeline) == []
+
+
 def test_a_table_that_refuses_many_events_is_a_warning_with_its_reason_until_it_is_over() -> None:
     run = WatchedRun()
     run.all_is_well()

@@ -55,8 +55,8 @@ SHAPED = {
     "lakefeed_refreshes_total": {"pipeline", "table", "result"},
     "lakefeed_refresh_seconds": {"pipeline", "table"},
     "lakefeed_query_behind_versions": {"pipeline", "table"},
-    "lakefeed_source_lag_files": {"pipeline", "source"},
-    "lakefeed_source_lag_bytes": {"pipeline", "source"},
+    "lakefeed_source_files_waiting": {"pipeline", "source"},
+    "lakefeed_source_bytes_waiting": {"pipeline", "source"},
     "lakefeed_source_retained_bytes": {"pipeline", "source"},
     "lakefeed_source_headroom_bytes": {"pipeline", "source"},
 }
@@ -72,9 +72,9 @@ def test_files_and_bytes_that_wait_are_told_of_sources_of_files() -> None:
         )
     )
 
-    assert value(run, "lakefeed_source_lag_files", source="clicks") == 50
-    assert value(run, "lakefeed_source_lag_bytes", source="clicks") == 7
-    assert value(run, "lakefeed_source_lag_files", source="orders") is None
+    assert value(run, "lakefeed_source_files_waiting", source="clicks") == 50
+    assert value(run, "lakefeed_source_bytes_waiting", source="clicks") == 7
+    assert value(run, "lakefeed_source_files_waiting", source="orders") is None
 
 
 def test_stale_changes_are_counted_by_table() -> None:

@@ -22,9 +22,10 @@ from lakefeed.errors import (
     TableError,
 )
 from lakefeed.events import OffsetRange, Offsets, Outstanding, PartRead, Split
-from lakefeed.sources import Allowance, SourceClient
+from lakefeed.sources import Allowance, Finding, SourceClient
 from lakefeed.sources.files.after import After
-from lakefeed.sources.files.discovery import Known, News, in_order, settled
+from lakefeed.sources.files.discovery import Known, News, in_order
+from lakefeed.sources.files.finding.finder import Finder
 from lakefeed.sources.files.ledger import (
     READ,
     REPLACED,
@@ -36,7 +37,6 @@ from lakefeed.sources.files.ledger import (
     found,
     with_state,
 )
-from lakefeed.sources.files.listing import is_local, listed
 from lakefeed.sources.files.piece import FoundFile, Work
 from lakefeed.sources.files.place import MOST_NUMBERS, file_number, file_start, numbers_of
 from lakefeed.sources.files.reading.opening import FileOpener, codec_of
@@ -46,10 +46,6 @@ from lakefeed.sources.files.waiting import FIRST_GUESS, WaitingFiles, rows_guess
 from lakefeed.text import counted
 
 _log = logging.getLogger("lakefeed")
-_SELDOMEST = 60.0
-_SOONEST = 0.5
-_PATIENCE = 20
-"""A listing is repeated when so many times as long as it took has passed, within these seconds."""
 _EXPANDS = 5
 """How many times larger a compressed file is thought to be, before it is read."""
 _WORTH_CUTTING = 32 * 2**20
@@ -67,7 +63,6 @@ class FilesClient(SourceClient):
         self._scope = source.scope
         self._runs = False
         self._start: Offsets | None = None
-        self._listed_at, self._took = 0.0, 0.0
         self._unexamined: pa.Table | None = None
         """What was listed before the positions of the tables were known."""
         self._per_record = FIRST_GUESS
@@ -80,7 +75,7 @@ class FilesClient(SourceClient):
         """Files that have changed since some table has read them, and that others still have to read."""
         self._told_taken = False
         with self._errors():
-            self._local = is_local(self._scope, source.storage)
+            self._finder = Finder(source, self._whose)
             self._opener = FileOpener(self._scope.base, source.storage)
             self._ledger = Ledger(place)
         self._acknowledged = 0
@@ -94,7 +89,7 @@ class FilesClient(SourceClient):
             self._ledger.create()
             self._ledger.compact()
             self._take(self._ledger.rows)
-            self._wait_for_settling()
+            self._finder.begin()
 
     def start(self) -> Offsets:
         """The same for every table that begins in this run."""
@@ -109,10 +104,10 @@ class FilesClient(SourceClient):
 
     def latest(self) -> Offsets:
         """Behind the last file that is known; looks for more now and then."""
-        pause = min(_SELDOMEST, max(_SOONEST, _PATIENCE * self._took))
         if self._unexamined is not None:
             self._discover(self._unexamined, changes=True)
-        elif not self._listed_at or time.monotonic() - self._listed_at >= pause:
+        elif self._finder.is_due():
+            # In this order: a file that is listed and then taken away would look like another one.
             self._tell_ledger()
             self._take_away()
             self._discover(changes=True)
@@ -121,7 +116,7 @@ class FilesClient(SourceClient):
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Refuse to go on with another ledger than before, or with one that does not know what was read."""
         at = positions.get(PARTITION, file_start(1))
-        if not self._listed_at:
+        if not self._finder.has_listed:
             self._discover()
         known, path = self.marks().get(_MARK), self._source.ledger
         if file_number(at) > 1 and (known is None or marks.get(_MARK, known) != known):
@@ -208,6 +203,15 @@ class FilesClient(SourceClient):
         self._read_to = self._acknowledged = positions.get(PARTITION, self._read_to)
         self._reached = max(self._reached, self._acknowledged)
 
+    def findings(self) -> list[Finding]:
+        """Whether the queue answers that `notify` names."""
+        return self._finder.findings()
+
+    @property
+    def remark(self) -> str:
+        """Why the queue does not tell of files."""
+        return self._finder.remark
+
     def close(self) -> None:
         """Tell the ledger what became of the files; what it is not told, the tables know."""
         if self._runs:
@@ -225,30 +229,20 @@ class FilesClient(SourceClient):
         self._next_number = last[0]["number"] + numbers_of(last[0]["size"]) if last else 1
 
     def _discover(self, files: pa.Table | None = None, *, changes: bool = False) -> None:
-        """List the files, and give those numbers that the ledger does not know.
+        """Look for files, and give those numbers that the ledger does not know.
 
         What has changed is examined when it is known what the tables have read: by `latest`.
         """
-        began = time.monotonic()
         with self._errors():
             if self._runs and self._ledger.refresh():
                 self._take(self._ledger.rows)
-            files = self._list() if files is None else files
+            if files is None:
+                # Without changes it is the first look, by which the tables begin.
+                files = self._finder.look() if changes else self._finder.everything()
             while not self._found(self._known.compare(files), changes=changes):
                 self._take(self._ledger.rows)
+            self._finder.done()
         self._unexamined = None if changes else files
-        self._listed_at = time.monotonic()
-        self._took = self._listed_at - began
-
-    def _list(self) -> pa.Table:
-        try:
-            files = listed(self._scope, self._source.storage)
-        except FileNotFoundError as error:
-            kind = SourceUnavailable if self._listed_at else SourceError
-            raise kind(
-                f"{self._whose}: the folder {error} does not exist.\nCreate it, or correct `path`."
-            ) from None
-        return settled(files, self._source.settle) if self._local and self._source.settle else files
 
     def _found(self, news: News, *, changes: bool) -> bool:
         """Number what is new; False where somebody else was faster, and it must be looked at again."""
@@ -297,16 +291,6 @@ class FilesClient(SourceClient):
             while not self._ledger.append(rows):
                 pass
             self._take(self._ledger.rows)
-
-    def _wait_for_settling(self) -> None:
-        """Give files that came this moment the time to be whole, so that the first listing has them."""
-        if not (self._local and self._source.settle):
-            return
-        with suppress(FileNotFoundError):
-            files = listed(self._scope, self._source.storage)
-            young = files.num_rows - settled(files, self._source.settle).num_rows
-            if young:
-                time.sleep(self._source.settle)
 
     def _first_number(self) -> int:
         """The number of the first file that a table begins with."""
@@ -391,7 +375,7 @@ class FilesClient(SourceClient):
 
 def _expansion(paths: pa.ChunkedArray) -> pa.Array:
     """How many times larger each file is when it is read."""
-    small = r"(?i)\.(gz|gzip|zst|zstd|bz2|xz|parquet|avro)$"
+    small = r"(?i)\.(gz|gzip|zst|zstd|bz2|xz|sz|snappy|parquet|avro)$"
     return pc.if_else(pc.match_substring_regex(paths, small), _EXPANDS, 1)
 
 

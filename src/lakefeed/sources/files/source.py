@@ -18,6 +18,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.files.place import file_number, place_text
 from lakefeed.sources.files.scope import Scope
+from lakefeed.stores.location import cloud_of
 from lakefeed.text import listed, shown
 from lakefeed.units import Duration
 
@@ -60,8 +61,8 @@ class FilesSource(Source):
     format: FormatField = Field(
         description="What is in the files: `json` (also `debezium`, `event`) is a value on each line, or one "
         "array of values; `csv` records, with `columns` or `header: true`; `text` lines; `parquet` and "
-        "`avro` (`encoding: container`) rows; `bytes` a file as one payload. `.gz`, `.zst`, `.bz2` and `.xz` "
-        "at the end of a name say how a file is compressed.",
+        "`avro` (`encoding: container`) rows; `bytes` a file as one payload. `.gz`, `.zst`, `.bz2`, `.xz`, "
+        "and `.sz` or `.snappy` (framed) at the end of a name say how a file is compressed.",
         examples=["json", {"type": "csv", "header": True}],
     )
     encoding: str | None = Field(
@@ -97,6 +98,19 @@ class FilesSource(Source):
         None,
         description="How long a file stays after it was read, with `after`. Left out: not at all.",
         examples=["1d"],
+    )
+    notify: Annotated[dict[Literal["sqs"], str], Field(min_length=1)] | None = Field(
+        None,
+        description="`{sqs: URL}`: an SQS queue with the events `s3:ObjectCreated:*` of the bucket, which "
+        "tells of new files; all files are listed only every `backfill`. Needs `lakefeed[sqs]`.",
+        examples=[{"sqs": "https://sqs.eu-west-1.amazonaws.com/123456789012/landing"}],
+    )
+    backfill: Duration | None = Field(
+        None,
+        description="In an object store, how often all files are listed. Between, only files whose names "
+        "sort behind the last one are, or those are looked at that `notify` tells of. Left out: 1h with "
+        "`notify`; without, when 20 times as long as a listing takes has passed, 1h at most.",
+        examples=["1h"],
     )
     max_files: int = Field(1000, gt=0, description="The maximum number of files in one batch.")
     partitions: Literal["hive"] | None = Field(
@@ -152,6 +166,19 @@ class FilesSource(Source):
     def _only_text_has_an_encoding(self) -> Self:
         if self.encoding is not None and self.format.type not in (*self.line_formats, "csv"):
             raise ValueError(f"encoding has no effect on {self.format.type}; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _looks_make_sense(self) -> Self:
+        cloud = cloud_of(self.path)
+        if self.notify and cloud != "s3":
+            raise ValueError(f"notify.sqs tells of files in S3, and {self.path} is not there; remove notify")
+        if self.notify and not self.notify["sqs"].startswith(("https://", "http://")):
+            raise ValueError(
+                "notify.sqs is the URL of a queue, such as https://sqs.eu-west-1.amazonaws.com/…"
+            )
+        if self.backfill is not None and cloud is None:
+            raise ValueError("backfill has an effect only in an object store; remove it")
         return self
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from lakefeed.figures import ago
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import masked
-from lakefeed.text import listed
+from lakefeed.text import counted, listed
 from lakefeed.watch.health import DOWN, Concern, concerns, reasons
 from lakefeed.watch.view import DeadLetterGroup, RunView
 from lakefeed.watch.web.drawing import drawings
@@ -82,7 +82,8 @@ def _state(view: RunView, pipeline: Pipeline, found: list[Concern]) -> tuple[str
 def _waiting(view: RunView) -> str:
     silent = [one.name for one in view.sources if one.trouble]
     if not silent:
-        return "events wait"
+        files = sum(one.outstanding.files or 0 for one in view.sources if one.outstanding)
+        return f"events wait, in {counted(files, 'file')}" if files else "events wait"
     return f"unknown: {listed(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
 
 

@@ -9,6 +9,7 @@ import json
 import lzma
 from pathlib import Path
 
+import cramjam
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,10 +24,22 @@ from lakefeed.sources.files.reading.opening import FileOpener, Unreadable
 from support.landing import Landing
 
 LINES = b'{"id": 1}\n\n{"id": 2}\r\n{"id": 3}'
+SNAPPY = b"\xff\x06\x00\x00sNaPpY"
+SKIPPED = b"\xfe\x03\x00\x00xyz"
 
 
 def zstd(content: bytes) -> bytes:
     return bytes(pa.Codec("zstd").compress(content, asbytes=True))
+
+
+def snappy(content: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress(content))
+
+
+def snappy_chunk(content: bytes) -> bytes:
+    """A stream of one chunk, whatever its size, with a wrong checksum."""
+    raw = bytes(cramjam.snappy.compress_raw(content))
+    return SNAPPY + b"\x00" + (len(raw) + 4).to_bytes(3, "little") + bytes(4) + raw
 
 
 def avro(records: list[dict[str, object]], codec: str = "deflate") -> bytes:
@@ -46,6 +59,8 @@ def avro(records: list[dict[str, object]], codec: str = "deflate") -> bytes:
         ("a.json.zst", zstd(LINES)),
         ("a.json.bz2", bz2.compress(LINES)),
         ("a.json.XZ", lzma.compress(LINES)),
+        ("a.json.sz", snappy(LINES)),
+        ("a.json.snappy", snappy(LINES[:10]) + SKIPPED + snappy(b"\n" * 300_000 + LINES[10:])),
         ("a.json", b' [{"id": 1}, {"id": 2},\n{"id": 3}]\n'),
         ("a.json.gz", gzip.compress(b'[{"id": 1},{"id": 2},{"id": 3}]', mtime=0)),
     ],
@@ -161,6 +176,11 @@ def test_file_of_bytes_is_one_payload(tmp_path: Path) -> None:
         ("bad.json.zst", zstd(LINES * 1000)[:-5], "bad_compression", "format: json"),
         ("bad.json.bz2", bz2.compress(LINES * 1000)[:-5], "bad_compression", "format: json"),
         ("bad.json.xz", lzma.compress(LINES * 1000)[:-5], "bad_compression", "format: json"),
+        ("bad.json.sz", snappy(LINES * 1000)[:-5], "bad_compression", "format: json"),
+        ("bad.json.sz", snappy(LINES)[:-5] + b"[1,2]", "bad_compression", "format: json"),
+        ("bad.json.snappy", snappy_chunk(LINES), "bad_compression", "format: json"),
+        ("bad.json.snappy", bytes(cramjam.snappy.compress_raw(LINES)), "bad_compression", "format: json"),
+        ("bomb.json.snappy", snappy_chunk(bytes(70 * 2**20)), "bad_compression", "format: json"),
         ("bad.json.gz", b"no gzip", "bad_compression", "format: json"),
         ("bomb.json.gz", gzip.compress(bytes(70 * 2**20), mtime=0), "too_large", "format: json"),
         ("bad.json", b'[{"id": 1}, {"id"', "bad_json", "format: json"),

@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.sources.files import ledger as module
+from lakefeed.sources.files.finding.listing import LISTED
 from lakefeed.sources.files.ledger import FORGOTTEN, READ, Ledger, LedgerPlace, found, with_state
-from lakefeed.sources.files.listing import LISTED
 
 
 def files(*names: str) -> pa.Table:

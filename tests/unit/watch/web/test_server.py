@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from lakefeed import UsageError
-from lakefeed.engine.run_events import SourceTrouble
+from lakefeed.engine.run_events import SourceSeen, SourceTrouble
+from lakefeed.events import Outstanding
 from lakefeed.reports.status import PipelineStatus, TableStatus, status
 from support.watched import Site, WatchedRun, served, shop
 
@@ -209,6 +210,19 @@ def test_payloads_are_on_the_page_and_not_in_what_programs_fetch() -> None:
         assert "the payload of somebody" in site.get().text
         assert "the payload of somebody" not in site.get("api/status").text
         assert site.get("api/status").json()["run"]["recent_dead_letters"][0]["code"] == "bad_json"
+
+
+def test_files_that_wait_are_counted_beside_the_lag() -> None:
+    run = WatchedRun()
+    run.all_is_well()
+
+    with served(run) as site:
+        before = site.get().text
+        run.tell(SourceSeen("clicks", {"0": 150}, outstanding=lambda at, ends: Outstanding(12, 7)))
+        found = site.get().text
+
+    assert "<small>events wait</small>" in before
+    assert "<small>events wait, in 12 files</small>" in found
 
 
 def test_freshness_is_that_of_tables_that_get_events() -> None:

@@ -12,10 +12,21 @@ import pyarrow.fs as pafs
 
 from lakefeed.errors import SourceUnavailable
 from lakefeed.sources.files.piece import FoundFile
+from lakefeed.sources.files.reading.snappy import snappy_file
 from lakefeed.stores import local_folder, open_store, tag
 from lakefeed.units import format_size
 
-_CODECS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
+_CODECS = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+    ".bz2": "bz2",
+    ".xz": "xz",
+    ".sz": "framed snappy",
+    ".snappy": "framed snappy",
+}
+"""What each end of a name means, as messages call it."""
 MOST_EXPANSION = 1000
 """How many times larger a compressed file may become: what is more is no data, but a trap."""
 _ALWAYS_ALLOWED = 64 * 2**20
@@ -124,6 +135,8 @@ class FileOpener:
 def _decompressed(raw: pa.NativeFile, codec: str) -> IO[Any] | pa.NativeFile:
     if codec == "xz":
         return lzma.LZMAFile(raw)
+    if codec == "framed snappy":
+        return snappy_file(raw)
     return pa.CompressedInputStream(raw, codec)
 
 

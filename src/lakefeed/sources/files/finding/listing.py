@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from lakefeed.sources.files.scope import LOG, Scope
-from lakefeed.stores import listed_objects, local_folder, open_store, store_errors
+from lakefeed.stores import found_objects, listed_objects, local_folder, open_store, store_errors
 
 LISTED = pa.schema(
     [
@@ -30,19 +29,73 @@ _Found = tuple[str, int, int, str | None]
 """The path below the base, the size, the time in microseconds, and the etag of a store."""
 
 
+class Listing:
+    """Lists the files of one scope, again and again. Raises FileNotFoundError or TableError."""
+
+    def __init__(self, scope: Scope, storage: Mapping[str, str]) -> None:
+        self._scope, self._storage = scope, storage
+        self._tables: set[str] = set()
+        """Folders of a store that are Delta tables: a part of a listing may not show that."""
+
+    def everything(self) -> pa.Table:
+        """Every file that counts, but for empty ones."""
+        scope = self._scope
+        if (missing := _missing(scope.base)) is not None:
+            raise FileNotFoundError(missing)
+        with store_errors(scope.base):
+            store = open_store(scope.base, self._storage)
+            folder = local_folder(store)
+            if folder is None:
+                self._tables = set()
+                return self._in_store(listed_objects(store))
+            if folder.is_dir():
+                return _columns(_on_disk(folder, scope), f"{folder.as_posix().rstrip('/')}/")
+            status = folder.stat()
+            return _columns(iter([(folder.as_posix(), status.st_size, status.st_mtime_ns // 1000, None)]), "")
+
+    def after(self, path: str) -> pa.Table:
+        """The files of a store whose paths sort behind one of them; asks for no others."""
+        with store_errors(self._scope.base):
+            store = open_store(self._scope.base, self._storage)
+            return self._in_store(listed_objects(store, self._below(path)))
+
+    def at(self, paths: Sequence[str]) -> pa.Table:
+        """Those of some files of a store that are there and count."""
+        with store_errors(self._scope.base):
+            inside = [self._below(path) for path in paths]
+            self._tables |= {_table_of(one) for one in inside if f"{LOG}/" in one}
+            wanted = [one for one in inside if self._counts(one)]
+            store = open_store(self._scope.base, self._storage)
+            return self._in_store(iter(found_objects(store, wanted)))
+
+    def _in_store(self, objects: Iterator[_Found]) -> pa.Table:
+        found = []
+        for one in objects:
+            if f"{LOG}/" in one[0]:
+                self._tables.add(_table_of(one[0]))
+            elif one[1] and self._scope.takes(one[0]):
+                found.append(one)
+        return _columns((one for one in found if self._counts(one[0])), self._head)
+
+    def _counts(self, inside: str) -> bool:
+        return self._scope.takes(inside) and not any(inside.startswith(table) for table in self._tables)
+
+    def _below(self, path: str) -> str:
+        return path.removeprefix(self._head)
+
+    @property
+    def _head(self) -> str:
+        return f"{self._scope.base.rstrip('/')}/"
+
+
 def listed(scope: Scope, storage: Mapping[str, str]) -> pa.Table:
-    """Every file that counts, but for empty ones. Raises FileNotFoundError or TableError."""
-    if (missing := _missing(scope.base)) is not None:
-        raise FileNotFoundError(missing)
-    with store_errors(scope.base):
-        store = open_store(scope.base, storage)
-        folder = local_folder(store)
-        if folder is None:
-            return _columns(_in_store(store, scope), f"{scope.base.rstrip('/')}/")
-        if folder.is_dir():
-            return _columns(_on_disk(folder, scope), f"{folder.as_posix().rstrip('/')}/")
-        status = folder.stat()
-        return _columns(iter([(folder.as_posix(), status.st_size, status.st_mtime_ns // 1000, None)]), "")
+    """Every file that counts, listed once."""
+    return Listing(scope, storage).everything()
+
+
+def _table_of(path: str) -> str:
+    """The folder of a table, given something in its log."""
+    return path.split(f"{LOG}/")[0]
 
 
 def _missing(base: str) -> str | None:
@@ -114,15 +167,3 @@ def _tell_left_out(path: str) -> None:
     """Warn once of each: folders are listed again and again."""
     shown = path.encode(errors="backslashreplace").decode()
     _log.warning("%s is left out: its name is not UTF-8; rename it, and it is read", shown)
-
-
-def _in_store(store: pafs.FileSystem, scope: Scope) -> Iterator[_Found]:
-    found, tables = [], set()
-    for one in listed_objects(store):
-        if f"{LOG}/" in one[0]:
-            tables.add(one[0].split(f"{LOG}/")[0])
-        elif one[1] and scope.takes(one[0]):
-            found.append(one)
-    for one in found:
-        if not any(one[0].startswith(table) for table in tables):
-            yield one

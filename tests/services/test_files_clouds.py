@@ -1,0 +1,76 @@
+"""Files in each cloud's store: new ones, a restart, a kill, a change, and what becomes of them afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakefeed import Pipeline
+from lakefeed.errors import LakefeedError
+from lakefeed.reports.verify import verify
+from support.landing_bucket import LandingBucket
+from support.object_server import ObjectServer
+
+RUN = """\
+import sys
+from lakefeed import Pipeline
+from lakefeed.engine.inline import run_inline
+run_inline(Pipeline.from_file(sys.argv[1]))
+"""
+
+
+def _killed(bucket: LandingBucket, point: str) -> int:
+    environment = {**os.environ, "LAKEFEED_KILL_AT": point}
+    return subprocess.run(
+        [sys.executable, "-c", RUN, str(bucket.file)], env=environment, timeout=120
+    ).returncode
+
+
+def test_files_are_read_once_over_restarts_and_kills_and_moved(cloud: ObjectServer, tmp_path: Path) -> None:
+    bucket = LandingBucket(cloud, tmp_path)
+    bucket.put("a/1.json", 1, 2)
+    bucket.put("b c+ü/2.json", 3)
+    bucket.put("_SUCCESS", 99)
+
+    bucket.run()
+    bucket.put("a/0.json", 4)
+    codes = [_killed(bucket, "files_written"), _killed(bucket, "table_committed")]
+    bucket.put("a/3.json", 5)
+    bucket.run()
+    bucket.run()
+    bucket.put("a/1.json", 6)
+    with pytest.raises(LakefeedError, match=r"a/1\.json has changed since it was found"):
+        bucket.run()
+    bucket.set(on_change="reload", after={"move": cloud.url(bucket.name, "done")})
+    bucket.run()
+
+    assert codes == [-signal.SIGKILL] * 2
+    assert bucket.ids() == [1, 2, 3, 4, 5, 6]
+    # A kill has lost the counts of one, which stays where it is.
+    assert bucket.states() == ["read", "moved", "read", "moved", "moved"]
+    assert bucket.keys("in") == ["_SUCCESS", "a/0.json"]
+    assert bucket.keys("done") == ["a/1.json", "a/3.json", "b c+ü/2.json"]
+    assert verify(Pipeline.from_file(bucket.file)).sound
+
+
+def test_files_that_come_during_a_run_are_found_behind_the_last_name(
+    cloud: ObjectServer, tmp_path: Path
+) -> None:
+    bucket = LandingBucket(cloud, tmp_path)
+    bucket.set(backfill="1h")
+    bucket.put("1.json", 1)
+
+    with bucket.running():
+        bucket.wait_for(1)
+        bucket.put("2.json", 2)
+        bucket.put("ü/3.json", 3)
+        bucket.wait_for(2, 3)
+        bucket.put("ü/4.json", 4)
+        bucket.wait_for(4)
+
+    assert bucket.ids() == [1, 2, 3, 4]
