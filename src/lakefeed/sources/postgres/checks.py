@@ -191,10 +191,6 @@ def _table(seen: Examined, table: Any) -> Iterator[Finding]:
     if table.is_filtered:
         remedy = f"ALTER ROLE {seen.role} BYPASSRLS;"
         yield found("fail", f"hides rows from the role {seen.server.role} by row-level security", remedy)
-    if table.is_empty:
-        text = "has no rows yet: a Delta table without `schema` or `route` is made with the first one, and "
-        remedy = "Declare its `schema` in the file, or insert a row"
-        yield found("warn", text + "until then the slot keeps all WAL", remedy)
     yield from _identity(seen, table, found)
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from lakefeed.columns.change_columns import no_key, other_keys
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
 from lakefeed.sources.postgres.checks import findings
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors, where
+from lakefeed.sources.postgres.losses import TABLE_BITS, loss, refuse_older_server, refuse_other_server
 from lakefeed.sources.postgres.place import (
     ALL_ROWS,
     changes_of,
     is_rows,
     lsn_number,
-    lsn_text,
     partition_name,
     rows_of,
     stream_of,
@@ -27,7 +28,15 @@ from lakefeed.sources.postgres.place import (
 from lakefeed.sources.postgres.relations import TableInfo, matching, published, tables_of
 from lakefeed.sources.postgres.slot import Acknowledger, Slot, make_publication, make_slot, slot_named
 from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk
-from lakefeed.sources.postgres.snapshot.plan import SnapshotPart, conditions, estimated, plan_part
+from lakefeed.sources.postgres.snapshot.plan import (
+    Published,
+    SnapshotPart,
+    conditions,
+    estimated,
+    plan_part,
+    published_of,
+)
+from lakefeed.sources.postgres.snapshot.rows import relation_of
 from lakefeed.sources.postgres.source import PostgresSource
 
 _log = logging.getLogger("lakefeed")
@@ -35,8 +44,6 @@ _BYTES_OF_A_CHANGE = 200
 """What a change is taken to need in the WAL."""
 _LOOK_EVERY = 5.0
 _SAMPLE_ROWS = 1000
-_TABLE_BITS = 32
-"""Bits of a mark that stand for a table; those above stand for the server and the database."""
 _SMALL_BACKLOG = 64 * 2**20
 
 
@@ -54,6 +61,8 @@ class PostgresClient(SourceClient):
         self._slot: Slot | None = None
         self._position: Offsets = {}
         self._part: SnapshotPart | None = None
+        self._told_columns: set[str] = set()
+        self._published: dict[str, Published] = {}
         self._acknowledger = Acknowledger(source, name, self.slot)
 
     def begin(self) -> None:
@@ -76,6 +85,19 @@ class PostgresClient(SourceClient):
         """What keeps the tables from being read, with the statement that repairs it."""
         with self._asking() as connection:
             return findings(connection, self.publication, self.slot, self._source.tables)
+
+    def key_problem(self, keys: Sequence[str], takes: Callable[[str], bool]) -> str | None:
+        """A key of the file that is not the key of the table, or a table that has none."""
+        with self._asking() as connection:
+            self._look(connection)
+            for stream, table in self._tables.items():
+                if takes(stream) and set(keys or table.keys) != set(table.keys):
+                    names = {field.name for field in relation_of(connection, stream, table.oid, None).fields}
+                    if table.keys and set(keys) <= names:
+                        return other_keys(keys, stream, table.keys)
+                if takes(stream) and not table.keys:
+                    return no_key(stream)
+        return None
 
     def start(self) -> Offsets:
         """From where the slot begins; the slot is made here."""
@@ -164,14 +186,14 @@ class PostgresClient(SourceClient):
             slot = slot_named(connection, self.slot)
             end = self._flushed(connection)
             self._look(connection)
-            self._refuse_other_server(marks)
+            refuse_other_server(self._name, where(self._source), self.publication, self.marks(), marks)
             held = [
                 at for name, at in positions.items() if not is_rows(name) and stream_of(name) in self._tables
             ]
             lost = None
             if held and self._source.snapshot != "only":
-                self._refuse_older_server(max(held), end)
-                lost = self._loss(slot, min(held))
+                refuse_older_server(self._name, where(self._source), max(held), end)
+                lost = loss(self.slot, slot, min(held))
             if lost and (self._source.on_slot_loss == "fail" or self._source.snapshot == "never"):
                 raise DataLoss(f"source {self._name}: {lost}")
             if lost and self._makes:
@@ -203,7 +225,7 @@ class PostgresClient(SourceClient):
                 assert row is not None
                 text = row[0].encode()
                 self._system = (zlib.crc32(text) << 31) | (zlib.crc32(text[::-1]) >> 1)
-        above = self._system >> _TABLE_BITS << _TABLE_BITS
+        above = self._system >> TABLE_BITS << TABLE_BITS
         return {
             name: above | zlib.crc32(f"{self._system}/{one.oid}/{one.membership}".encode())
             for name, one in self._tables.items()
@@ -238,8 +260,23 @@ class PostgresClient(SourceClient):
             "publication": self.publication,
             "keys": list(table.keys),
             "chunk": chunk.payload(),
+            "shown": self._shown(table),
         }
         return OffsetRange(span.partition, span.start, span.end, payload)
+
+    def _shown(self, table: TableInfo) -> tuple[int, tuple[str, ...] | None] | None:
+        """What a task needs to tell the columns of a table, with the first batch; None behind it.
+
+        A Delta table is made of them: without one, a table that nobody writes to would hold the slot.
+        """
+        if table.stream in self._told_columns:
+            return None
+        if table.stream not in self._published:
+            with self._asking() as connection:
+                self._published = published_of(connection, self.publication)
+        self._told_columns.add(table.stream)
+        known = self._published.get(table.stream, Published())
+        return table.oid, known.columns
 
     def _chunk_of(self, rows: str) -> Chunk:
         """What is read of the rows of a table in the batch."""
@@ -301,34 +338,6 @@ class PostgresClient(SourceClient):
         assert row is not None
         return lsn_number(row[0])
 
-    def _refuse_other_server(self, marks: Mapping[str, int]) -> None:
-        own = self.marks()
-        for stream, number in marks.items():
-            now = own.get(stream, number)
-            if now >> _TABLE_BITS == number >> _TABLE_BITS and now != number:
-                raise DataLoss(
-                    f"source {self._name}: {stream} is not the table that was read before, or was not "
-                    "published all the time: it was dropped and made anew, another one got its name, or it "
-                    f"was taken out of the publication {self.publication} and added again. Changes may be "
-                    "missing.\nDrop the Delta table that it feeds; the next run reads all its rows."
-                )
-            if now != number:
-                raise DataLoss(
-                    f"source {self._name}: {where(self._source)} is another server or database than the one "
-                    f"that {stream} was read from.\nConnect to that one; to begin with this one, drop the "
-                    "tables that were read from the other."
-                )
-
-    def _refuse_older_server(self, last: int, end: int) -> None:
-        """Rows that are read anew there would be older than those of the tables, and give way to them."""
-        if last > end:
-            raise DataLoss(
-                f"source {self._name}: a table has read up to {lsn_text(last)}, but the WAL of "
-                f"{where(self._source)} ends at {lsn_text(end)}: the server was restored to an earlier time, "
-                "or a standby took over that had not received everything.\nThe tables have rows that the "
-                "database has lost: drop the tables that it feeds; the next run reads all rows."
-            )
-
     def _is_read_anew(self, name: str, positions: Offsets) -> bool:
         at = positions.get(changes_of(name))
         return is_rows(name) and at is not None and self._source.is_read_anew(stream_of(name), at)
@@ -343,23 +352,6 @@ class PostgresClient(SourceClient):
         """The end of the WAL."""
         with self._asking() as connection:
             return self._flushed(connection)
-
-    def _loss(self, slot: Slot | None, first: int) -> str | None:
-        """What is lost between the positions of the tables and what the slot has; None where nothing is."""
-        begin = "To begin anew, set `on_slot_loss: snapshot`, or drop the tables that it feeds."
-        if slot is None or slot.status == "lost":
-            what = "is gone" if slot is None else "has lost WAL that it needs (max_slot_wal_keep_size)"
-            return (
-                f"the replication slot {self.slot} {what}; its tables have read up to {lsn_text(first)}, and "
-                f"what was committed since cannot be read any more.\n{begin}"
-            )
-        if first < slot.confirmed:
-            return (
-                f"a table has read up to {lsn_text(first)}, but the replication slot {self.slot} begins at "
-                f"{lsn_text(slot.confirmed)}: somebody has moved it on, or made it anew, and changes between "
-                f"the two are lost.\n{begin}"
-            )
-        return None
 
     def _close_part(self) -> None:
         if self._part is not None:

@@ -21,7 +21,7 @@ from lakefeed.sources.postgres.place import is_rows, lsn_text, partition_name, s
 from lakefeed.sources.postgres.slot import slot_named
 from lakefeed.sources.postgres.snapshot.chunk import Chunk
 from lakefeed.sources.postgres.snapshot.orphans import completed
-from lakefeed.sources.postgres.snapshot.rows import Rows, read_rows
+from lakefeed.sources.postgres.snapshot.rows import Rows, no_events, read_rows, relation_of
 from lakefeed.sources.postgres.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
@@ -67,6 +67,10 @@ def _changes(
     end = max(span.end for span in spans.values())
     with closing(connect(source)) as catalog:
         decoder, tables = Decoder(keys), TableColumns(TypeCatalog(catalog))
+        for one in spans.values():
+            if (shown := one.payload["shown"]) is not None:
+                stream = stream_of(one.partition)
+                yield no_events(tables, relation_of(catalog, stream, *shown), keys[stream])
         for messages in _peeked(connection, first["slot"], first["publication"], end):
             for changes in decoder.decode(messages):
                 span = spans.get(partition_name(changes.relation.stream))

@@ -116,7 +116,7 @@ def plan_part(
                 break
             chunks[partition] = _chunk(connection, table, position[partition], most, seen)
             left -= rows
-        return SnapshotPart(connection, exported, end, chunks, _published(connection, publication))
+        return SnapshotPart(connection, exported, end, chunks, published_of(connection, publication))
     except BaseException:
         connection.close()
         raise
@@ -202,7 +202,8 @@ def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen
     return Chunk(start, end if end > start else ALL_ROWS, column, seen)
 
 
-def _published(connection: Connection, publication: str) -> dict[str, Published]:
+def published_of(connection: Connection, publication: str) -> dict[str, Published]:
+    """What a publication has of its tables, by stream."""
     known = "attnames::text[], rowfilter" if connection.info.server_version >= 150000 else "NULL, NULL"
     rows: Any = connection.execute(
         _FILTERS.format(f"schemaname || '.' || tablename, {known}").encode(), [publication]

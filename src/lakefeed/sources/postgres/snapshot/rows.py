@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -82,10 +82,8 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
     at = span.start
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(rows.exported)))
-    fields = [Field(*one) for one in connection.execute(_FIELDS, [rows.oid])]
-    if rows.columns is not None:
-        fields = [one for one in fields if one.name in rows.columns]
-    relation = Relation(rows.oid, rows.stream, tuple(fields))
+    relation = relation_of(connection, rows.stream, rows.oid, rows.columns)
+    fields = list(relation.fields)
     tables = TableColumns(TypeCatalog(connection))
     # While rows are copied, the connection takes no other question.
     tables.columns(relation)
@@ -101,6 +99,22 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
         yield _events(tables, relation, texts, rows, offsets, -1 - prints, "read")
         at += len(prints)
     connection.execute("ROLLBACK")
+    if at == span.start:
+        yield no_events(tables, relation, rows.keys)
+
+
+def relation_of(connection: Connection, stream: str, oid: int, columns: Collection[str] | None) -> Relation:
+    """A table as the catalog describes it; `columns` are those that the publication has, None for all."""
+    fields = [Field(*one) for one in connection.execute(_FIELDS, [oid])]
+    return Relation(oid, stream, tuple(one for one in fields if columns is None or one.name in columns))
+
+
+def no_events(tables: TableColumns, relation: Relation, keys: tuple[str, ...]) -> PostgresEvents:
+    """No event, with the columns that events of the table have: a Delta table is made of them."""
+    nothing = [pa.nulls(0, pa.string())] * len(relation.fields)
+    columns, unfit = tables.cast(relation, nothing, [pa.nulls(0, field.type) for field in METADATA])
+    none = np.zeros(0, np.int64)
+    return PostgresEvents(columns, unfit, keys, Origins(relation.stream, none, none))
 
 
 def _events(
