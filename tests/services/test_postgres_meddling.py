@@ -157,6 +157,33 @@ def test_a_failover_that_lost_wal_is_refused_even_where_snapshots_replace_lost_s
             primary.start()
 
 
+def test_a_failover_that_lost_wal_is_refused_when_the_new_primary_has_written_more_than_the_old(
+    tmp_path: Path,
+) -> None:
+    """By its timeline: the end of its WAL is beyond the position again, and somebody has made the slot."""
+    with PostgresServer() as primary:
+        primary.execute("CREATE DATABASE shop")
+        shop = filled(PostgresShop(primary, "shop", tmp_path))
+        shop.execute(PUBLISHED)
+        with primary.standby() as standby:
+            standby.stop()
+            shop.execute("INSERT INTO orders SELECT i, 'lost', 1, 'n' FROM generate_series(6, 300) i")
+            shop.run(UPSERT)
+            standby.settings["primary_conninfo"] = ""
+            standby.start()
+            standby.promote()
+            after = PostgresShop(standby, "shop", tmp_path)
+            after.execute(
+                "SELECT pg_create_logical_replication_slot('lakefeed_shop_db', 'pgoutput')",
+                "INSERT INTO orders SELECT i, 'other', 1, 'n' FROM generate_series(6, 3000) i",
+            )
+
+            told = refusal(after, UPSERT, "tables: public.orders, on_slot_loss: snapshot")
+
+            assert "read timeline 1 up to" in told and "is on timeline 2, which has up to" in told
+            assert "drop the tables" in told
+
+
 def test_another_database_of_the_same_server_is_refused(
     shop: PostgresShop, postgres: PostgresServer, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.sources import SourceClient, StreamsClient, refuse_keys, source_of, taken, taken_marks
 from lakefeed.sources.held import held_positions, ingest_transactions, own_positions
 from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
+from lakefeed.tables.rewrite.stored_defaults import fill
 from lakefeed.tables.table import LakeTable
 
 _log = logging.getLogger("lakefeed")
@@ -103,6 +104,7 @@ class StartPositions:
         table = handle.open(name)
         if table is not None:
             self._reconcile_dead_letters(handle)
+            fill(table, {"pipeline": name, "source": source, "kind": "evolve"})
         transactions = dict(table.transactions) if table else {}
         held = self._held(handle, transactions)
         is_new = not held
@@ -176,7 +178,8 @@ class StartPositions:
         client = self._seen_by(route.front, client)
         held = {}
         for handle in route.find():
-            table = handle.open(name)
+            if (table := handle.open(name)) is not None:
+                fill(table, {"pipeline": name, "source": source, "kind": "evolve"})
             held[handle.name] = (handle, dict(table.transactions) if table else {})
         logged = {
             each: self._taken(route.front, positions_of(txns, name, source))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+import pyarrow as pa
 from pydantic import Field, field_validator
 
 from lakefeed.columns.change_columns import ChangeColumns
@@ -182,6 +183,13 @@ class SourceClient(ABC):
         """
         return None
 
+    def stored_defaults(self, takes: Callable[[str], bool]) -> dict[str, pa.Scalar]:
+        """What old rows of a stream have in columns that came later, where no event tells of it.
+
+        By the column's name in the events; nothing where a table takes several streams.
+        """
+        return {}
+
     def retention(self) -> dict[str, float]:
         """For how many seconds events are kept, by topic or the like; what is not told is left out."""
         return {}
@@ -242,6 +250,11 @@ class Source(Connector):
 
     unbounded: ClassVar[bool] = False
     """Whether any number of events may have one offset: nobody knows beforehand how much a range holds."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is read to what is there at the start, and no further, also without `--once`."""
+        return False
 
     @field_validator("format", check_fields=False)
     @classmethod

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefeed.errors import DataLoss
+from lakefeed.events import identities
+from lakefeed.sources.postgres.marks import TABLE_BITS
 from lakefeed.sources.postgres.place import lsn_text
 from lakefeed.sources.postgres.slot import Slot
-
-TABLE_BITS = 32
-"""Bits of a mark that stand for a table; those above stand for the server and the database."""
 
 
 def refuse_other_server(
     source: str, where: str, publication: str, own: Mapping[str, int], held: Mapping[str, int]
 ) -> None:
     """Raise DataLoss unless the marks that a table holds are those of the server that answers."""
-    for stream, number in held.items():
+    for stream, number in identities(held).items():
         now = own.get(stream, number)
         if now >> TABLE_BITS == number >> TABLE_BITS and now != number:
             raise DataLoss(

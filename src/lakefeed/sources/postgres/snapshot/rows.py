@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -56,6 +58,8 @@ class Rows:
     empties: bool = False
     """Whether the rows replace those that were read before."""
     limit: int | None = None
+    rate: int | None = None
+    """How many rows the task copies in a second at most."""
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Rows:
@@ -91,7 +95,7 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
         nothing = [pa.nulls(1, pa.string())] * len(fields)
         yield _events(tables, relation, nothing, rows, np.array([at]), np.array([-1]), "truncate")
         at += 1
-    for texts, prints in _copied(connection, _statement(connection, relation, rows), fields):
+    for texts, prints in _copied(connection, _statement(connection, relation, rows), fields, rows.rate):
         offsets = np.arange(at, at + len(prints))
         if rows.offset_key is not None:
             keys = texts[[field.name for field in fields].index(rows.offset_key)]
@@ -148,7 +152,7 @@ def _statement(connection: Connection, relation: Relation, rows: Rows) -> bytes:
 
 
 def _copied(
-    connection: Connection, statement: bytes, fields: list[Field]
+    connection: Connection, statement: bytes, fields: list[Field], rate: int | None = None
 ) -> Iterator[tuple[list[pa.Array], Numbers]]:
     """The rows that a COPY gives, as texts by column, and a fingerprint of each.
 
@@ -161,18 +165,23 @@ def _copied(
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
     waiting: list[Any] = []
-    size = 0
+    size, done, began = 0, 0, time.monotonic()
+    most_rows = max(1, rate // 4) if rate else sys.maxsize
     while True:
         count, data = pgconn.get_copy_data(0)
         if count > 0:
             waiting.append(data)
             size += count
-        if waiting and (count <= 0 or size >= _STEP_BYTES):
+        if waiting and (count <= 0 or size >= _STEP_BYTES or len(waiting) >= most_rows):
             prints = np.fromiter(map(zlib.crc32, waiting), np.int64, len(waiting)) >> 1
             texts = _parsed(b"".join(waiting), names)
             if any(len(one) != len(prints) for one in texts):
                 raise SourceError(f"{len(prints)} rows were copied, and {len(texts[0])} were found in them")
             yield texts, prints
+            done += len(prints)
+            if rate:
+                # The server waits meanwhile: it sends no more than a buffer ahead.
+                time.sleep(max(0.0, began + done / rate - time.monotonic()))
             waiting, size = [], 0
         if count <= 0:
             break
