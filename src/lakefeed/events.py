@@ -64,6 +64,16 @@ Split = tuple[OffsetRange, ...]
 
 
 @dataclass(frozen=True)
+class Copied:
+    """How far a source is that is copied first, before what changes in it is read."""
+
+    rows: int
+    total: int
+    """An estimate."""
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True)
 class Outstanding:
     """What waits in a source that knows it in files or bytes; None for what it has not."""
 
@@ -73,6 +83,9 @@ class Outstanding:
     """Bytes of its log that a source keeps until they are read."""
     headroom: int | None = None
     """Bytes that may come until it keeps them no longer."""
+    seconds: float | None = None
+    """For how long, at least, there has been something that the slowest table has not read."""
+    copied: Copied | None = None
 
 
 def lowest(positions: Iterable[Offsets]) -> Offsets:

@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+from lakefeed import Pipeline
+from lakefeed.doctor.services import examine
 from lakefeed.errors import DataLoss, LakefeedError, SourceError
+from lakefeed.reports.plan import plan_run
 from lakefeed.sources.postgres import client as postgres_client
 from lakefeed.sources.postgres import read as postgres_read
 from lakefeed.sources.postgres.connection import connect
@@ -153,6 +157,33 @@ def test_a_failover_that_lost_wal_is_refused_even_where_snapshots_replace_lost_s
             primary.start()
 
 
+def test_a_failover_that_lost_wal_is_refused_when_the_new_primary_has_written_more_than_the_old(
+    tmp_path: Path,
+) -> None:
+    """By its timeline: the end of its WAL is beyond the position again, and somebody has made the slot."""
+    with PostgresServer() as primary:
+        primary.execute("CREATE DATABASE shop")
+        shop = filled(PostgresShop(primary, "shop", tmp_path))
+        shop.execute(PUBLISHED)
+        with primary.standby() as standby:
+            standby.stop()
+            shop.execute("INSERT INTO orders SELECT i, 'lost', 1, 'n' FROM generate_series(6, 300) i")
+            shop.run(UPSERT)
+            standby.settings["primary_conninfo"] = ""
+            standby.start()
+            standby.promote()
+            after = PostgresShop(standby, "shop", tmp_path)
+            after.execute(
+                "SELECT pg_create_logical_replication_slot('lakefeed_shop_db', 'pgoutput')",
+                "INSERT INTO orders SELECT i, 'other', 1, 'n' FROM generate_series(6, 3000) i",
+            )
+
+            told = refusal(after, UPSERT, "tables: public.orders, on_slot_loss: snapshot")
+
+            assert "read timeline 1 up to" in told and "is on timeline 2, which has up to" in told
+            assert "drop the tables" in told
+
+
 def test_another_database_of_the_same_server_is_refused(
     shop: PostgresShop, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -218,6 +249,17 @@ def test_keys_of_the_file_that_are_not_those_of_the_database_are_refused(shop: P
     shop.execute("ALTER TABLE orders ADD PRIMARY KEY (v)")
     with pytest.raises(LakefeedError, match=r"`keys` is email, but changes of .* name their row by v"):
         shop.run(keyed)
+    pipeline = Pipeline.from_file(shop.file)
+    (planned,) = plan_run(pipeline).tables
+    assert planned.refused and "changes of public.orders name their row by v" in planned.refused
+    told = {one.check: one for one in examine(pipeline) if one.state == "fail"}
+    assert "changes of public.orders name their row by v" in told["table orders"].text
+    assert told["table orders"].remedy == "Remove `keys`."
+    # Told before anything was made at the server.
+    assert shop.query("SELECT 1 FROM pg_replication_slots WHERE database = current_database()") == []
+    shop.run(
+        keyed.replace("[email]", "[number], rename: {v: number}, path: renamed").replace("path: orders, ", "")
+    )
     shop.run(keyed.replace("email", "v"))
     shop.execute("UPDATE orders SET email = 'c' WHERE email = 'a'")
     shop.run(keyed.replace("email", "v"))
@@ -282,17 +324,28 @@ def test_a_table_that_is_dropped_beside_others_does_not_stop_them(shop: Postgres
     assert "public.items is not the table" in refusal(shop, ROUTE, ALL)
 
 
-def test_a_table_that_is_empty_holds_the_slot_with_a_warning_unless_its_columns_are_declared(
-    shop: PostgresShop, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("snapshot", ["initial", "never"])
+def test_a_table_that_is_empty_is_made_of_the_catalog_and_does_not_hold_the_slot(
+    shop: PostgresShop, snapshot: str
 ) -> None:
-    declared = TWO.replace("streams: public.items", "streams: public.items, schema: {id: int, v: string}")
     filled(shop).execute(ITEMS)
 
-    assert [held(shop, TWO), held(shop, declared)] == [True, False]
+    assert not held(shop, TWO, f"{ALL}, snapshot: {snapshot}")
 
-    assert "public.items has no rows yet" in caplog.text and "Declare its `schema`" in caplog.text
-    assert "public.orders has no rows" not in caplog.text
     assert shop.rows("items") == []
+    names = DeltaTable(str(shop.folder / "items")).schema().to_arrow().names
+    assert names[:2] == ["id", "v"] and "_unchanged" in names
+    shop.execute("INSERT INTO items VALUES (1, 'first')")
+    shop.run(TWO, f"{ALL}, snapshot: {snapshot}")
+    assert shop.table("items", "id", "v") == [(1, "first")]
+
+
+def test_plan_shows_the_columns_of_an_empty_table(shop: PostgresShop) -> None:
+    shop.execute(ORDERS)
+
+    (table,) = plan_run(Pipeline.from_file(shop.write(UPSERT))).tables
+
+    assert "total decimal(10,2)" in table.columns, table
 
 
 def test_a_table_of_a_route_that_is_empty_does_not_hold_the_slot(shop: PostgresShop) -> None:
@@ -301,12 +354,12 @@ def test_a_table_of_a_route_that_is_empty_does_not_hold_the_slot(shop: PostgresS
     assert not held(shop, ROUTE)
 
 
-def held(shop: PostgresShop, tables: str) -> bool:
+def held(shop: PostgresShop, tables: str, options: str = ALL) -> bool:
     """Whether the slot is where it was after two runs with a change each."""
     places = []
     for _ in range(2):
         shop.execute("UPDATE orders SET total = total + 1")
-        shop.run(tables, ALL)
+        shop.run(tables, options)
         places += shop.query(
             "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -59,3 +59,19 @@ POSTGRES = ChangeColumns(
     unchanged="_unchanged",
     insertion="insert",
 )
+
+
+def no_key(stream: str) -> str:
+    """What to say of a table of a database whose rows nothing tells apart."""
+    return (
+        f"{stream} has neither a primary key nor an index as its replica identity, so nothing tells its rows "
+        f"apart.\nALTER TABLE {stream} ADD PRIMARY KEY (...); or use `mode: append`."
+    )
+
+
+def other_keys(keys: Sequence[str], stream: str, own: Sequence[str]) -> str:
+    """What to say of `keys` by which changes do not name their row: its old state would be left over."""
+    return (
+        f"`keys` is {', '.join(keys)}, but changes of {stream} name their row by {', '.join(own)}: rows "
+        "would be there twice, or take the place of others.\nRemove `keys`."
+    )

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException
 
 import pyarrow as pa
@@ -14,11 +14,12 @@ import pyarrow as pa
 from lakefeed.doctor.check_result import CheckResult
 from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.engine.spark.machines import refuse_unshared_disks
-from lakefeed.errors import DataLoss, LakefeedError
+from lakefeed.errors import DataLoss, LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.formats import Format
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import Allowance, Source, SourceClient, source_of
+from lakefeed.pipeline.table import Table
+from lakefeed.sources import Allowance, Source, SourceClient, refuse_keys, source_of
 from lakefeed.text import counted
 
 _TIMEOUT = 5.0
@@ -39,7 +40,7 @@ def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
     if listen:
         yield port(str(listen))
     for name in pipeline.inputs:
-        yield from source(pipeline.name, name, source_of(pipeline, name))
+        yield from source(pipeline.name, name, source_of(pipeline, name), pipeline.tables_of(name))
 
 
 def spark_master(host: str, number: int) -> CheckResult:
@@ -66,14 +67,20 @@ def port(listen: str) -> CheckResult:
         return CheckResult("port", "fail", text, "Set `http.listen` to a free port of this machine")
 
 
-def source(pipeline: str, name: str, spec: Source) -> Iterator[CheckResult]:
-    """Whether a source answers, has what the file names, and lets its events be read."""
+def source(
+    pipeline: str, name: str, spec: Source, tables: Mapping[str, Table] | None = None
+) -> Iterator[CheckResult]:
+    """Whether a source answers, has what the file names, and lets its events be read.
+
+    `tables` are those of the file that it feeds.
+    """
     check = f"source {name}"
     try:
         client = spec.client(pipeline, name)
         try:
             for one in client.findings():
                 yield CheckResult(check, one.state, one.text, one.remedy)
+            yield from _keys(client, tables or {})
             ends = client.latest()
             read = _newest(spec, client, ends)
         finally:
@@ -86,6 +93,14 @@ def source(pipeline: str, name: str, spec: Source) -> Iterator[CheckResult]:
         if read is not None:
             yield from _future(check, read)
     yield from _format(name, spec)
+
+
+def _keys(client: SourceClient, tables: Mapping[str, Table]) -> Iterator[CheckResult]:
+    for name, table in tables.items():
+        try:
+            refuse_keys(client, name, table)
+        except TableError as error:
+            yield CheckResult.of(f"table {name}", error)
 
 
 def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch | None:
@@ -111,7 +126,8 @@ def _first(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch 
         end = client.next_end(start, ends, Allowance(1, 2**62))
         for split in client.splits(spans(start, end), 1):
             for events in spec.read(split):
-                return events.origin()
+                if len(events):
+                    return events.origin()
     return None
 
 

@@ -20,6 +20,7 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import SourceClient
+from lakefeed.tables.rewrite.stored_defaults import fill, intend, literal
 from lakefeed.tables.schema import additions
 
 _MOST_ASKED = 3
@@ -94,7 +95,7 @@ class Evolution:
             self._start_positions.create(handle, columns, start, client.marks(), route.kept())
         else:
             handle.events_of_route = route.events()
-            self._add(handle, route.without_made(proposal))
+            self._add(handle, route.without_made(proposal), client)
         return None
 
     def _evolve(
@@ -124,14 +125,42 @@ class Evolution:
             and handle.shaping.returned(handle.shape, handle.columns())
         ):
             refuse_new_columns(handle, returned)
-        return self._add(handle, proposal, returned)
+        return self._add(handle, proposal, client, returned)
 
-    def _add(self, handle: TableHandle, proposal: pa.Schema, returned: pa.Schema | None = None) -> None:
+    def _add(
+        self,
+        handle: TableHandle,
+        proposal: pa.Schema,
+        client: SourceClient,
+        returned: pa.Schema | None = None,
+    ) -> None:
         commit_info = {"pipeline": self._tables.pipeline.name, "source": self._source, "kind": "evolve"}
         before = handle.table.schema
+        self._intend(handle, [one.name for one in proposal if one.name not in before.names], client)
         for text in additions(before, handle.add(proposal, commit_info, returned)):
             self._watch(TableChanged(handle.name, text))
+        with handle.lock:
+            filled = fill(handle.table, commit_info)
+        for column in filled:
+            text = f"rows that were there before have the default of the database in the new column {column}"
+            self._watch(TableChanged(handle.name, text))
         self._tell_inferred(handle, proposal)
+
+    def _intend(self, handle: TableHandle, columns: list[str], client: SourceClient) -> None:
+        """Keep what the source gives old rows in new columns: a copy of its table has them as well."""
+        spec = handle.spec
+        if spec is None or spec.mode != "upsert" or spec.reshapes or not columns:
+            return
+        own = {new: old for old, new in spec.rename.items()}
+        streams = handle.id.key if spec.route else None
+        known = client.stored_defaults(lambda one: one in streams if streams else spec.takes(one))
+        found = {name: known[own.get(name, name)] for name in columns if own.get(name, name) in known}
+        texts = {name: literal(value) for name, value in found.items()}
+        for name in (name for name, text in texts.items() if text is None):
+            text = f"the default of the new column {name} is not filled into rows that were there before"
+            self._watch(TableChanged(handle.name, text))
+        info = {"pipeline": self._tables.pipeline.name, "source": self._source, "kind": "evolve"}
+        intend(handle.table, {name: text for name, text in texts.items() if text is not None}, info)
 
     def _tell_inferred(self, handle: TableHandle, proposal: pa.Schema) -> None:
         assert handle.spec is not None

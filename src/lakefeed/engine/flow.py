@@ -82,8 +82,9 @@ class Flow:
         self._state = state
         self._watch = watch
         self._once = once
+        self._ends = once or source_of(tables.pipeline, source).ends
         self._after_failure = self.assignment.failing_since is not None
-        self._limits = BatchLimits(self._pipeline.flush_for(source), hurry=once)
+        self._limits = BatchLimits(self._pipeline.flush_for(source), hurry=self._ends)
         self._start_positions = StartPositions(tables, self._assignments, watch)
         self._routes = self._assignments.routes
         self._refusals = self._assignments.refusals
@@ -154,7 +155,7 @@ class Flow:
         client.takes = self._assignments.takes  # type: ignore[method-assign]
         client.begin()
         opened, failures = self._start_positions.find(client, self._fed)
-        if self._once and opened and self._assignments.until is None:
+        if self._ends and opened and self._assignments.until is None:
             self._assignments.until = client.until()
         self._bear(failures)
         self.assignment.committed({progress.handle.id: progress.recorded for progress in opened})

@@ -19,9 +19,10 @@ from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse_seek_ahead
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import SourceClient, StreamsClient, source_of, taken, taken_marks
+from lakefeed.sources import SourceClient, StreamsClient, refuse_keys, source_of, taken, taken_marks
 from lakefeed.sources.held import held_positions, ingest_transactions, own_positions
 from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
+from lakefeed.tables.rewrite.stored_defaults import fill
 from lakefeed.tables.table import LakeTable
 
 _log = logging.getLogger("lakefeed")
@@ -97,10 +98,13 @@ class StartPositions:
 
     def _progress_of(self, client: SourceClient, handle: TableHandle, dead_letters: Offsets) -> TableProgress:
         name, source = self._tables.pipeline.name, self._source
+        assert handle.spec is not None
+        refuse_keys(client, handle.name, handle.spec)
         client = self._seen_by(handle, client)
         table = handle.open(name)
         if table is not None:
             self._reconcile_dead_letters(handle)
+            fill(table, {"pipeline": name, "source": source, "kind": "evolve"})
         transactions = dict(table.transactions) if table else {}
         held = self._held(handle, transactions)
         is_new = not held
@@ -121,7 +125,6 @@ class StartPositions:
         if is_new and handle.name not in told and (text := told_of_new(handle.file, handle.name, pending)):
             told.add(handle.name)
             self._watch(TableChanged(handle.name, text))
-        assert handle.spec is not None
         own = own_positions(self._tables.pipeline, source, handle.spec, transactions)
         refuse_ingested(self._tables.pipeline, source, handle, rows_from, own)
         names = ingest_transactions(self._tables.pipeline, source, handle.spec, dict.fromkeys(rows_from, 0))
@@ -170,10 +173,13 @@ class StartPositions:
         before any of them went on.
         """
         name, source = self._tables.pipeline.name, self._source
+        assert route.front.spec is not None
+        refuse_keys(client, route.front.name, route.front.spec)
         client = self._seen_by(route.front, client)
         held = {}
         for handle in route.find():
-            table = handle.open(name)
+            if (table := handle.open(name)) is not None:
+                fill(table, {"pipeline": name, "source": source, "kind": "evolve"})
             held[handle.name] = (handle, dict(table.transactions) if table else {})
         logged = {
             each: self._taken(route.front, positions_of(txns, name, source))

@@ -35,7 +35,7 @@ from lakefeed.reports.sample import (
 )
 from lakefeed.reports.shaped_sample import shaping_lines, way
 from lakefeed.reports.warnings import Warnings
-from lakefeed.sources import SourceClient, StreamsClient, source_of
+from lakefeed.sources import SourceClient, StreamsClient, refuse_keys, source_of
 from lakefeed.sources.held import held_positions
 from lakefeed.stores import UNSAFE, is_unsafe
 from lakefeed.tables.data_files import data_files
@@ -174,6 +174,7 @@ def _ask(
     for name, handle in handles.items():
         if handle.spec and source in handle.spec.from_:
             with _refusing(plans[name]):
+                refuse_keys(client, name, handle.spec)
                 seen = StreamsClient(client, spec, handle.spec)
                 starts[name] = _start(seen, handle, pipeline, source, warnings)
                 if not _held(handle, pipeline, source):

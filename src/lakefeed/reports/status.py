@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
-from lakefeed.events import Offsets
+from lakefeed.events import Offsets, Outstanding, lowest
 from lakefeed.figures import iso
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.query.inputs import Inputs
@@ -88,6 +88,8 @@ class PipelineStatus:
     dead_letters: TableStatus
     sources: dict[str, str | None]
     """None where the source answers, else why it does not."""
+    outstanding: dict[str, Outstanding] = field(default_factory=dict)
+    """What waits in sources that know it in files or bytes, and how far their snapshot is."""
 
 
 def status(pipeline: Pipeline) -> PipelineStatus:
@@ -103,7 +105,18 @@ def status(pipeline: Pipeline) -> PipelineStatus:
             except LakefeedError as error:
                 one.error = one.error or str(error)
         dead_letters = _table(pipeline, tables.dead_letters, {}, {})
-    return PipelineStatus(pipeline.name, found, dead_letters, asked.troubles)
+        outstanding = {
+            source: known
+            for source, client in asked.clients.items()
+            if (known := client.outstanding(_slowest(found, source), asked.ends.get(source, {})))
+        }
+    return PipelineStatus(pipeline.name, found, dead_letters, asked.troubles, outstanding)
+
+
+def _slowest(tables: list[TableStatus], source: str) -> Offsets:
+    """Where the table is that has read least of a source."""
+    held = [one.offsets.get(source, {}) for one in tables]
+    return lowest({partition: at.next for partition, at in one.items()} for one in held)
 
 
 def _table(

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.columns.change_columns import ChangeColumns
+from lakefeed.columns.change_columns import ChangeColumns, no_key, other_keys
 from lakefeed.columns.staged import DELETE, MOVED, TRUNCATE, UPSERT
 from lakefeed.errors import TableError
 from lakefeed.rows import Rows
@@ -101,10 +101,7 @@ def key_columns(rows: Rows, names: Callable[[bytes], tuple[str, ...]]) -> tuple[
 
 def _refuse_without_key(rows: Rows) -> tuple[str, ...]:
     stream = rows.origin().column("stream")[0].as_py()
-    raise TableError(
-        f"{stream} has neither a primary key nor an index as its replica identity, so nothing tells its rows "
-        f"apart.\nALTER TABLE {stream} ADD PRIMARY KEY (...); or use `mode: append`."
-    )
+    raise TableError(no_key(stream))
 
 
 def refuse_other_keys(rows: Rows, keys: Sequence[str]) -> None:
@@ -115,10 +112,7 @@ def refuse_other_keys(rows: Rows, keys: Sequence[str]) -> None:
     if not own:
         _refuse_without_key(rows)
     stream = rows.origin().column("stream")[0].as_py()
-    raise TableError(
-        f"`keys` is {', '.join(keys)}, but changes of {stream} name their row by {', '.join(own)}: rows "
-        "would be there twice, or take the place of others.\nRemove `keys`."
-    )
+    raise TableError(other_keys(keys, stream, own))
 
 
 def json_names(key: bytes) -> tuple[str, ...]:

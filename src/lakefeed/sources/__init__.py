@@ -10,14 +10,16 @@ outside a source looks into a partition's name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+import pyarrow as pa
 from pydantic import Field, field_validator
 
 from lakefeed.columns.change_columns import ChangeColumns
+from lakefeed.errors import TableError
 from lakefeed.events import EPOCH, Events, OffsetRange, Offsets, Outstanding, PartRead, Split
 from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
@@ -178,6 +180,21 @@ class SourceClient(ABC):
         """What could keep this source from being read, or surprise its owner; for `doctor` and `plan`."""
         return []
 
+    def key_problem(self, keys: Sequence[str], takes: Callable[[str], bool]) -> str | None:
+        """Why rows of a table of changes cannot be told apart, in words; None if they can, or nobody knows.
+
+        `keys` are the columns of the events that the file names, none for the source's own; `takes` says
+        which streams the table takes.
+        """
+        return None
+
+    def stored_defaults(self, takes: Callable[[str], bool]) -> dict[str, pa.Scalar]:
+        """What old rows of a stream have in columns that came later, where no event tells of it.
+
+        By the column's name in the events; nothing where a table takes several streams.
+        """
+        return {}
+
     def retention(self) -> dict[str, float]:
         """For how many seconds events are kept, by topic or the like; what is not told is left out."""
         return {}
@@ -238,6 +255,11 @@ class Source(Connector):
 
     unbounded: ClassVar[bool] = False
     """Whether any number of events may have one offset: nobody knows beforehand how much a range holds."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is read to what is there at the start, and no further, also without `--once`."""
+        return False
 
     @field_validator("format", check_fields=False)
     @classmethod
@@ -340,6 +362,19 @@ class StreamsClient(SourceClient):
 
     def _taken(self, offsets: Offsets) -> Offsets:
         return taken(self._source, self._table, offsets)
+
+
+def refuse_keys(client: SourceClient, name: str, table: Table) -> None:
+    """Raise TableError where the key of a table of changes is not one of its source.
+
+    What SQL or a function makes of columns shows with the first events.
+    """
+    if table.mode not in ("upsert", "history") or table.select or table.python:
+        return
+    renamed = {new: old for old, new in table.rename.items()}
+    keys = [renamed.get(one, one) for one in table.keys]
+    if (problem := client.key_problem(keys, table.takes)) is not None:
+        raise TableError(f"table {name}: {problem}")
 
 
 def taken(source: Source, table: Table, offsets: Offsets) -> Offsets:

@@ -28,12 +28,15 @@ from lakefeed.engine.run_events import (
     UpkeepDone,
 )
 from lakefeed.figures import readable_seconds, readable_size, trying_again
+from lakefeed.reports.outstanding import copied_words
 from lakefeed.text import counted, listed
 from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
 
 _log = logging.getLogger("lakefeed")
 
+_COPIED_EVERY = 10.0
+"""Seconds between two lines about the same snapshot."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 30.0
 """Seconds between two lines about the same trouble. Tries are at most half a minute apart."""
 
@@ -74,6 +77,7 @@ class LogLines:
         self._over = False
         self._waits = waits
         self._seen: set[str] = set()
+        self._looked: dict[str, float] = {}
 
     def __enter__(self) -> LogLines:
         """Wait for a stop, to say that it was heard."""
@@ -125,6 +129,7 @@ class LogLines:
                 _info(_commit_line(event), "committed", **asdict(event))
             case SourceSeen(source=source):
                 self._tell_waiting(source)
+                self._tell_copied(source)
             case SourceTrouble(source=source, text=text):
                 self._retry("source", source, text)
             case TableDelayed(table=table, text=text):
@@ -157,6 +162,16 @@ class LogLines:
             self._seen.add(source)
         if self._waits and lag == 0:
             _info(f"source {source}: nothing to read, waiting for events", "waiting", source=source)
+
+    def _tell_copied(self, source: str) -> None:
+        """Say now and then how far the snapshot of a source is."""
+        now = self._clock()
+        if self._state is None or now < self._looked.get(source, 0.0) + _COPIED_EVERY:
+            return
+        self._looked[source] = now
+        found = next((one.outstanding for one in self._state.view().sources if one.name == source), None)
+        if (text := copied_words(found)) and found and found.copied:
+            _info(f"source {source}: {text}", "copied", source=source, **asdict(found.copied))
 
     def _retry(self, kind: str, name: str, text: str, how: str = "") -> None:
         """Say what is being retried and for how long, again now and then, and when it is over."""

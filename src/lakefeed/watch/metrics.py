@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -237,10 +238,16 @@ def _outstanding(view: RunView) -> Iterable[GaugeMetricFamily]:
         ("bytes_waiting", "bytes", "Their size, or the size of the log that it has not read."),
         ("retained_bytes", "retained", "Bytes of its log that a source keeps for the pipeline."),
         ("headroom_bytes", "headroom", "Bytes that may come until a source gives up what it keeps."),
+        ("lag_seconds", "seconds", "For how long, at least, the slowest table has had something to read."),
+        ("snapshot_rows", "copied.rows", "Rows of a snapshot that were copied, while it lasts."),
+        ("snapshot_estimated_rows", "copied.total", "About how many rows the snapshot has."),
     ):
         found = GaugeMetricFamily(f"lakefeed_source_{metric}", about, labels=_SOURCE)
         for name, outstanding in known:
-            if (value := getattr(outstanding, noun)) is not None:
+            value: Any = outstanding
+            for part in noun.split("."):
+                value = None if value is None else getattr(value, part)
+            if value is not None:
                 found.add_metric((view.pipeline, name), value)
         if found.samples:
             yield found

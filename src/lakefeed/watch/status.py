@@ -18,6 +18,7 @@ def status_of(view: RunView) -> PipelineStatus:
         tables=[_viewed(one, versions) for one in view.tables],
         dead_letters=_viewed(view.dead_letter_table, versions),
         sources={one.name: one.stopped or one.trouble or None for one in view.sources},
+        outstanding={one.name: one.outstanding for one in view.sources if one.outstanding},
     )
 
 

@@ -17,6 +17,7 @@ from lakefeed.engine.run_events import (
     UpkeepDone,
 )
 from lakefeed.events import Offsets, Outstanding
+from lakefeed.reports.outstanding import behind_words, copied_words
 from lakefeed.sources import dense
 from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.watch.series import Rate, Series
@@ -48,6 +49,8 @@ class SourceState(SourceFacts):
         slowest: Offsets,
     ) -> SourceView:
         """The source as it is now."""
+        outstanding = self.ask_outstanding(slowest, self.ends) if self.answers else None
+        told = (self.describe(), copied_words(outstanding) or behind_words(outstanding))
         return SourceView(
             **_facts(self, SourceFacts),
             rate=self.rate.now(now),
@@ -55,8 +58,8 @@ class SourceState(SourceFacts):
             lag_together=together if self.answers else None,
             dead_letter_rate=self.dead_letter_rate.now(now),
             lag_points=self.lag.points(now, began, span),
-            about=self.describe(),
-            outstanding=self.ask_outstanding(slowest, self.ends) if self.answers else None,
+            about="; ".join(filter(None, told)),
+            outstanding=outstanding,
         )
 
 

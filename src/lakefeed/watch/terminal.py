@@ -24,6 +24,7 @@ from lakefeed.engine.run_events import (
 )
 from lakefeed.figures import ago, trying_again
 from lakefeed.pipeline.secrets import Redactor
+from lakefeed.reports.outstanding import copied_words
 from lakefeed.text import counted
 from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
@@ -117,6 +118,11 @@ class LiveProgress:
         found += [(f"{one.name}: {one.trouble}", one.trouble_since) for one in view.tables if one.trouble]
         troubles = [
             Text(f"{text}; {trying_again(view.now - since, most)}", style="yellow") for text, since in found
+        ]
+        troubles += [
+            Text(f"{one.name}: {text}", "dim")
+            for one in view.sources
+            if (text := copied_words(one.outstanding))
         ]
         if self._stop.is_set():
             within = f", at most {self._patience}" if self._patience else ""

@@ -59,6 +59,9 @@ SHAPED = {
     "lakefeed_source_bytes_waiting": {"pipeline", "source"},
     "lakefeed_source_retained_bytes": {"pipeline", "source"},
     "lakefeed_source_headroom_bytes": {"pipeline", "source"},
+    "lakefeed_source_lag_seconds": {"pipeline", "source"},
+    "lakefeed_source_snapshot_rows": {"pipeline", "source"},
+    "lakefeed_source_snapshot_estimated_rows": {"pipeline", "source"},
 }
 """Those of tables with SQL, rules and queries, and of sources of files."""
 

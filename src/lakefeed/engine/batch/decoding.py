@@ -39,6 +39,8 @@ class EventDecoder:
         """Every event becomes a row or a refusal or is skipped, never two of them."""
         if events.refused:
             return replace(self._fitter.nothing(), refused=list(events.refused))
+        if events.columns is not None and not len(events):
+            return self._fitter.nothing(events.columns.schema)
         if events.columns is not None:
             misfits, rescued = self._unfit(events, events.columns.schema)
             return self._fitter.fit(events.columns.to_struct_array(), misfits, rescued=rescued)

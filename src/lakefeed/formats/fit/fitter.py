@@ -8,6 +8,7 @@ its own fast path leaves in doubt; both use the conversions, values and names of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,13 +73,19 @@ class Fitter:
         )
 
     def _unknown(self, made: pa.StructArray, types: pa.Schema | None) -> pa.Schema | None:
-        if self._rules.new_column not in ("add", "fail") or not len(made):
+        return self._proposed(made, types) if len(made) else None
+
+    def _proposed(self, made: pa.StructArray, types: pa.Schema | None = None) -> pa.Schema | None:
+        if self._rules.new_column not in ("add", "fail"):
             return None
         return self._proposals.of(made, self._schema, types) or None
 
-    def nothing(self) -> Decoded:
-        """What no payloads become."""
-        return self.fit(pa.array([], pa.struct([])))
+    def nothing(self, columns: pa.Schema | None = None) -> Decoded:
+        """What no payloads become; `columns` are those that they would have."""
+        if not columns:
+            return self.fit(pa.array([], pa.struct([])))
+        none = _without(pa.array([], pa.struct(list(columns))), self._rules.dropped)
+        return replace(self.nothing(), unknown=self._proposed(none))
 
 
 class _Fit(ColumnFitter):

@@ -24,29 +24,51 @@ _ENOUGH_WAL = 1024**3
 
 
 def findings(
-    connection: Connection[Any], publication: str, slot: str, tables: Sequence[str]
+    connection: Connection[Any],
+    publication: str,
+    slot: str,
+    tables: Sequence[str],
+    *,
+    rows_only: bool = False,
 ) -> list[Finding]:
-    """Everything that was found; `tables` is what the file names, none for those of the publication."""
+    """Everything that was found; `tables` is what the file names, none for those of the publication.
+
+    `rows_only`: changes are not read, so nothing that they need is looked at.
+    """
     seen = Examined(connection, publication, slot, tuple(tables))
+    every = [
+        *(finding for table in seen.tables for finding in _table(seen, table, rows_only)),
+        *_missing(seen),
+    ]
+    if rows_only:
+        unknown = seen.publication is None and not seen.wanted
+        return [*_version(seen), *(_no_publication(seen, []) if unknown else ()), *_narrowed(seen), *every]
     return [
+        *_version(seen),
         *_server(seen),
         *_rights(seen),
         *_slots(seen),
         *_wal(seen),
         *_timeouts(seen),
         *_publication(seen),
-        *(finding for table in seen.tables for finding in _table(seen, table)),
-        *_missing(seen),
+        *every,
     ]
 
 
-def _server(seen: Examined) -> Iterator[Finding]:
+def _version(seen: Examined) -> Iterator[Finding]:
     server = seen.server
     if server.version < OLDEST:
         text = f"the server is PostgreSQL {server.version}; {OLDEST} to {NEWEST} are supported"
         yield Finding("fail", text, "Upgrade the server")
     elif server.version > NEWEST:
         yield Finding("warn", f"the server is PostgreSQL {server.version}, which has not been tried")
+    if server.encoding == "SQL_ASCII":
+        text = "the database has the encoding SQL_ASCII: text that is not UTF-8 cannot be read"
+        yield Finding("warn", text, "Convert the database to UTF8")
+
+
+def _server(seen: Examined) -> Iterator[Finding]:
+    server = seen.server
     if server.is_standby and server.version < 16:
         text = (
             f"the server is a standby, and has no logical slots before PostgreSQL 16 (it is {server.version})"
@@ -62,9 +84,6 @@ def _server(seen: Examined) -> Iterator[Finding]:
             "ALTER SYSTEM SET wal_level = logical; and restart the server (RDS: rds.logical_replication = 1)"
         )
         yield Finding("fail", f"wal_level is {server.wal_level}: changes of rows are not in the log", remedy)
-    if server.encoding == "SQL_ASCII":
-        text = "the database has the encoding SQL_ASCII: text that is not UTF-8 cannot be read"
-        yield Finding("warn", text, "Convert the database to UTF8")
 
 
 def _rights(seen: Examined) -> Iterator[Finding]:
@@ -147,6 +166,10 @@ def _publication(seen: Examined) -> Iterator[Finding]:
     if not publication.is_by_root and any(one.kind == "p" for one in seen.tables):
         text = f"the publication {seen.publication_name} publishes partitions under their own names"
         yield Finding("fail", text, f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);")
+    yield from _narrowed(seen)
+
+
+def _narrowed(seen: Examined) -> Iterator[Finding]:
     for one in seen.narrowed:
         if any(one.stream == table.stream for table in seen.tables):
             columns = [f"the columns {listed(one.columns)}"] if one.columns else []
@@ -171,7 +194,7 @@ def _no_publication(seen: Examined, lacking: Sequence[Any]) -> Iterator[Finding]
     yield Finding("fail", text, f"{statement} as the owner of the tables")
 
 
-def _table(seen: Examined, table: Any) -> Iterator[Finding]:
+def _table(seen: Examined, table: Any, rows_only: bool) -> Iterator[Finding]:
     def found(state: Any, text: str, remedy: str = "") -> Finding:
         return Finding(state, f"{table.stream} {text}", remedy, table.stream)
 
@@ -191,11 +214,8 @@ def _table(seen: Examined, table: Any) -> Iterator[Finding]:
     if table.is_filtered:
         remedy = f"ALTER ROLE {seen.role} BYPASSRLS;"
         yield found("fail", f"hides rows from the role {seen.server.role} by row-level security", remedy)
-    if table.is_empty:
-        text = "has no rows yet: a Delta table without `schema` or `route` is made with the first one, and "
-        remedy = "Declare its `schema` in the file, or insert a row"
-        yield found("warn", text + "until then the slot keeps all WAL", remedy)
-    yield from _identity(seen, table, found)
+    if not rows_only:
+        yield from _identity(seen, table, found)
 
 
 def _identity(seen: Examined, table: Any, found: Any) -> Iterator[Finding]:

@@ -4,39 +4,44 @@ from __future__ import annotations
 
 import logging
 import time
-import zlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
+
+from lakefeed.columns.change_columns import no_key, other_keys
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
-from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
+from lakefeed.events import EPOCH, OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
 from lakefeed.sources.postgres.checks import findings
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors, where
+from lakefeed.sources.postgres.lag import SeenEnds
+from lakefeed.sources.postgres.losses import loss, refuse_older_server, refuse_other_server
+from lakefeed.sources.postgres.marks import Marks, refuse_lost_timeline, tell_rewritten
 from lakefeed.sources.postgres.place import (
     ALL_ROWS,
     changes_of,
     is_rows,
-    lsn_number,
-    lsn_text,
     partition_name,
     rows_of,
     stream_of,
 )
+from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.relations import TableInfo, matching, published, tables_of
 from lakefeed.sources.postgres.slot import Acknowledger, Slot, make_publication, make_slot, slot_named
 from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk
-from lakefeed.sources.postgres.snapshot.plan import SnapshotPart, conditions, estimated, plan_part
+from lakefeed.sources.postgres.snapshot.plan import SnapshotPart, conditions, plan_part, wal_end
+from lakefeed.sources.postgres.snapshot.progress import Progress
+from lakefeed.sources.postgres.snapshot.rows import relation_of
 from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.sources.postgres.stored_defaults import stored_defaults
 
 _log = logging.getLogger("lakefeed")
 _BYTES_OF_A_CHANGE = 200
 """What a change is taken to need in the WAL."""
 _LOOK_EVERY = 5.0
 _SAMPLE_ROWS = 1000
-_TABLE_BITS = 32
-"""Bits of a mark that stand for a table; those above stand for the server and the database."""
 _SMALL_BACKLOG = 64 * 2**20
 
 
@@ -50,10 +55,12 @@ class PostgresClient(SourceClient):
         self._makes = False
         self._tables: dict[str, TableInfo] = {}
         self._looked = -_LOOK_EVERY
-        self._system: int | None = None
+        self._marks, self._progress, self._seen = Marks(), Progress(), SeenEnds()
         self._slot: Slot | None = None
         self._position: Offsets = {}
         self._part: SnapshotPart | None = None
+        self._told_columns: set[str] = set()
+        self._published: dict[str, Published] = {}
         self._acknowledger = Acknowledger(source, name, self.slot)
 
     def begin(self) -> None:
@@ -68,6 +75,9 @@ class PostgresClient(SourceClient):
             if wrong:
                 told = [f"{one.text}.\n{one.remedy}" if one.remedy else one.text for one in wrong[:3]]
                 raise SourceError(f"source {self._name}: " + "\n".join(told))
+            if self._source.snapshot == "only" and self._source.tables:
+                # Nobody is sent changes.
+                return
             for statement in make_publication(connection, self._source, self.publication):
                 _log.info("source %s: %s", self._name, statement)
             self._looked = -_LOOK_EVERY
@@ -75,12 +85,35 @@ class PostgresClient(SourceClient):
     def findings(self) -> list[Finding]:
         """What keeps the tables from being read, with the statement that repairs it."""
         with self._asking() as connection:
-            return findings(connection, self.publication, self.slot, self._source.tables)
+            given = (self.publication, self.slot, self._source.tables)
+            return findings(connection, *given, rows_only=self._source.snapshot == "only")
+
+    def key_problem(self, keys: Sequence[str], takes: Callable[[str], bool]) -> str | None:
+        """A key of the file that is not the key of the table, or a table that has none."""
+        with self._asking() as connection:
+            self._look(connection)
+            for stream, table in self._tables.items():
+                if takes(stream) and set(keys or table.keys) != set(table.keys):
+                    names = {field.name for field in relation_of(connection, stream, table.oid, None).fields}
+                    if table.keys and set(keys) <= names:
+                        return other_keys(keys, stream, table.keys)
+                if takes(stream) and not table.keys:
+                    return no_key(stream)
+        return None
+
+    def stored_defaults(self, takes: Callable[[str], bool]) -> dict[str, pa.Scalar]:
+        """What the catalog has for rows from before a column came."""
+        tables = [one for stream, one in self._tables.items() if takes(stream)]
+        if len(tables) != 1:
+            return {}
+        with self._asking() as connection:
+            known = published_of(connection, self.publication).get(tables[0].stream, Published())
+            return stored_defaults(connection, tables[0].oid, known)
 
     def start(self) -> Offsets:
         """From where the slot begins; the slot is made here."""
         with self._asking() as connection:
-            at = self._flushed(connection)
+            at = wal_end(connection)
             if self._source.snapshot != "only":
                 slot = slot_named(connection, self.slot)
                 if self._makes and (slot is None or slot.status == "lost"):
@@ -91,7 +124,9 @@ class PostgresClient(SourceClient):
     def latest(self) -> Offsets:
         """The end of the WAL that is on disk, for every table."""
         with self._asking() as connection:
-            return self._offsets(connection, self._flushed(connection), ALL_ROWS)
+            end = wal_end(connection)
+            self._seen.add(end)
+            return self._offsets(connection, end, ALL_ROWS)
 
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """Guesses: by bytes of WAL, and by what the statistics of a table say."""
@@ -100,16 +135,23 @@ class PostgresClient(SourceClient):
     def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding:
         """Bytes of WAL that wait, that the slot keeps, and that may come until the server gives it up."""
         lsns = {name: at for name, at in ends.items() if not is_rows(name)}
-        waiting = max((end - position.get(name, end) for name, end in lsns.items()), default=0)
-        if self._slot is None:
-            return Outstanding(None, max(0, waiting))
-        kept = max(lsns.values(), default=0) - self._slot.restart
-        return Outstanding(None, max(0, waiting), max(0, kept), self._slot.headroom)
+        end = max(lsns.values(), default=0)
+        first = min((position.get(name, at) for name, at in lsns.items()), default=0)
+        known: dict[str, Any] = {
+            "bytes": max(0, end - first),
+            "seconds": self._seen.seconds_behind(first, end) if self._makes else None,
+            "copied": self._progress.copied(self._tables, position),
+        }
+        if self._slot is not None:
+            known |= {"retained": max(0, end - self._slot.restart), "headroom": self._slot.headroom}
+        return Outstanding(None, **known)
 
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Some bytes of WAL further; with the next rows of a snapshot, at the end of the WAL of now."""
         self._position = dict(position)
-        self._close_part()
+        under = self._part if self._source.snapshot == "only" else None
+        if under is None:
+            self._close_part()
         streams = [name for name in position if not is_rows(name)]
         pending = {
             name: at
@@ -119,10 +161,12 @@ class PostgresClient(SourceClient):
         first = min((position[name] for name in streams), default=0)
         last = max((ends.get(name, 0) for name in streams), default=0)
         if pending and (last - first <= _SMALL_BACKLOG or not self._makes):
-            with self._asking():
+            with self._asking() as connection:
+                for name in pending:
+                    self._progress.look(connection, self._tables[stream_of(name)])
                 beyond = max((position[name] for name in streams), default=0)
                 self._part = plan_part(
-                    self._source, self.publication, self._known(pending), pending, beyond, allowed.rows
+                    self._source, self.publication, self._known(pending), pending, beyond, allowed.rows, under
                 )
             end = {name: max(at, self._part.end) if name in streams else at for name, at in position.items()}
             if not self._makes:
@@ -146,6 +190,10 @@ class PostgresClient(SourceClient):
                 tasks[0] += parts
             else:
                 tasks += [[one] for one in parts]
+        if self._source.snapshot_rate:
+            copies = [one for task in tasks for one in task if is_rows(one.partition)]
+            for one in copies:
+                one.payload["rate"] = max(1, self._source.snapshot_rate // min(cores, len(copies)))
         return [tuple(task) for task in tasks]
 
     def strand(self, position: Offsets) -> Hashable:
@@ -162,16 +210,19 @@ class PostgresClient(SourceClient):
         """Refuse to go on where the slot no longer has what a table needs next, or another server answers."""
         with self._asking() as connection:
             slot = slot_named(connection, self.slot)
-            end = self._flushed(connection)
+            end = wal_end(connection)
             self._look(connection)
-            self._refuse_other_server(marks)
+            self._compare(positions, marks)
+            for name in (name for name, at in positions.items() if is_rows(name) and at < ALL_ROWS):
+                if (table := self._tables.get(stream_of(name))) is not None:
+                    self._progress.look(connection, table)
             held = [
                 at for name, at in positions.items() if not is_rows(name) and stream_of(name) in self._tables
             ]
             lost = None
             if held and self._source.snapshot != "only":
-                self._refuse_older_server(max(held), end)
-                lost = self._loss(slot, min(held))
+                refuse_older_server(self._name, where(self._source), max(held), end)
+                lost = loss(self.slot, slot, min(held))
             if lost and (self._source.on_slot_loss == "fail" or self._source.snapshot == "never"):
                 raise DataLoss(f"source {self._name}: {lost}")
             if lost and self._makes:
@@ -193,21 +244,11 @@ class PostgresClient(SourceClient):
             self._acknowledger.move(min(positions[one] for one in streams), seen=not copied)
 
     def marks(self) -> dict[str, int]:
-        """Which cluster and database a table is in, and in the lower bits which table of that name it is."""
-        if self._system is None:
+        """Which server, table and timeline the positions are of; see `Marks`."""
+        if self._looked < 0:
             with self._asking() as connection:
-                row = connection.execute(
-                    "SELECT system_identifier::text || '/' || (SELECT oid FROM pg_catalog.pg_database "
-                    "WHERE datname = current_database()) FROM pg_catalog.pg_control_system()"
-                ).fetchone()
-                assert row is not None
-                text = row[0].encode()
-                self._system = (zlib.crc32(text) << 31) | (zlib.crc32(text[::-1]) >> 1)
-        above = self._system >> _TABLE_BITS << _TABLE_BITS
-        return {
-            name: above | zlib.crc32(f"{self._system}/{one.oid}/{one.membership}".encode())
-            for name, one in self._tables.items()
-        }
+                self._look(connection)
+        return self._marks.all()
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -217,12 +258,24 @@ class PostgresClient(SourceClient):
             self._connection.close()
             self._connection = None
 
+    def _compare(self, positions: Offsets, marks: Mapping[str, int]) -> None:
+        """Compare the marks that a table holds with those of now."""
+        own = self.marks()
+        refuse_other_server(self._name, where(self._source), self.publication, own, marks)
+        known = {name: at for name, at in positions.items() if stream_of(name) in self._tables}
+        if self._source.snapshot != "only":
+            refuse_lost_timeline(self._name, self._source, known, marks, own)
+        for stream in {stream_of(name) for name in known} if self._makes else ():
+            name = partition_name(stream, rows=True) + EPOCH
+            if not self._source.is_read_anew(stream, positions.get(partition_name(stream), 0)):
+                tell_rewritten(self._name, stream, marks.get(name), own.get(name))
+
     def _between(self, name: str, at: int, end: int) -> int:
         if end <= at:
             return 0
         if is_rows(name):
             table = self._tables.get(stream_of(name))
-            return estimated(table) if table else 1
+            return self._progress.left(table, at) if table else 1
         return max(1, (end - at) // _BYTES_OF_A_CHANGE)
 
     def _changes(self, span: OffsetRange, ranges: Sequence[OffsetRange]) -> OffsetRange:
@@ -238,17 +291,29 @@ class PostgresClient(SourceClient):
             "publication": self.publication,
             "keys": list(table.keys),
             "chunk": chunk.payload(),
+            "shown": self._shown(table),
         }
         return OffsetRange(span.partition, span.start, span.end, payload)
+
+    def _shown(self, table: TableInfo) -> tuple[int, tuple[str, ...] | None] | None:
+        """What a task needs to tell the columns of a table, with the first batch; None behind it.
+
+        A Delta table is made of them: without one, a table that nobody writes to would hold the slot.
+        """
+        if table.stream in self._told_columns:
+            return None
+        if table.stream not in self._published:
+            with self._asking() as connection:
+                self._published = published_of(connection, self.publication)
+        self._told_columns.add(table.stream)
+        known = self._published.get(table.stream, Published())
+        return table.oid, known.columns
 
     def _chunk_of(self, rows: str) -> Chunk:
         """What is read of the rows of a table in the batch."""
         found = self._part.chunks.get(rows) if self._part else None
         at = self._position.get(rows, ALL_ROWS)
-        return found or Chunk(at, at, self._chunk_column(rows, at))
-
-    def _chunk_column(self, rows: str, at: int) -> str | None:
-        return self._tables[stream_of(rows)].chunk_key if at < ALL_ROWS else None
+        return found or Chunk(at, at, self._tables[stream_of(rows)].chunks if at < ALL_ROWS else None)
 
     def _rows(self, span: OffsetRange, cores: int) -> list[OffsetRange]:
         assert self._part is not None
@@ -288,46 +353,15 @@ class PostgresClient(SourceClient):
         names = published(connection, self.publication)
         if self._source.tables:
             # What is not published yet shows in `plan`; a run has made the publication before.
-            known = names if self._makes else sorted({*names, *there})
+            makes = self._makes and self._source.snapshot != "only"
+            known = names if makes else sorted({*names, *there})
             above = {name: there[name].ancestors for name in known if name in there}
             names = matching(above, self._source.tables)
         self._tables = {name: there[name] for name in names if name in there and self.takes(name)}
+        self._marks.look(connection, self._tables)
 
     def _known(self, pending: Offsets) -> dict[str, TableInfo]:
         return {stream_of(name): self._tables[stream_of(name)] for name in pending}
-
-    def _flushed(self, connection: Connection) -> int:
-        row = connection.execute("SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
-        assert row is not None
-        return lsn_number(row[0])
-
-    def _refuse_other_server(self, marks: Mapping[str, int]) -> None:
-        own = self.marks()
-        for stream, number in marks.items():
-            now = own.get(stream, number)
-            if now >> _TABLE_BITS == number >> _TABLE_BITS and now != number:
-                raise DataLoss(
-                    f"source {self._name}: {stream} is not the table that was read before, or was not "
-                    "published all the time: it was dropped and made anew, another one got its name, or it "
-                    f"was taken out of the publication {self.publication} and added again. Changes may be "
-                    "missing.\nDrop the Delta table that it feeds; the next run reads all its rows."
-                )
-            if now != number:
-                raise DataLoss(
-                    f"source {self._name}: {where(self._source)} is another server or database than the one "
-                    f"that {stream} was read from.\nConnect to that one; to begin with this one, drop the "
-                    "tables that were read from the other."
-                )
-
-    def _refuse_older_server(self, last: int, end: int) -> None:
-        """Rows that are read anew there would be older than those of the tables, and give way to them."""
-        if last > end:
-            raise DataLoss(
-                f"source {self._name}: a table has read up to {lsn_text(last)}, but the WAL of "
-                f"{where(self._source)} ends at {lsn_text(end)}: the server was restored to an earlier time, "
-                "or a standby took over that had not received everything.\nThe tables have rows that the "
-                "database has lost: drop the tables that it feeds; the next run reads all rows."
-            )
 
     def _is_read_anew(self, name: str, positions: Offsets) -> bool:
         at = positions.get(changes_of(name))
@@ -342,24 +376,7 @@ class PostgresClient(SourceClient):
     def now(self) -> int:
         """The end of the WAL."""
         with self._asking() as connection:
-            return self._flushed(connection)
-
-    def _loss(self, slot: Slot | None, first: int) -> str | None:
-        """What is lost between the positions of the tables and what the slot has; None where nothing is."""
-        begin = "To begin anew, set `on_slot_loss: snapshot`, or drop the tables that it feeds."
-        if slot is None or slot.status == "lost":
-            what = "is gone" if slot is None else "has lost WAL that it needs (max_slot_wal_keep_size)"
-            return (
-                f"the replication slot {self.slot} {what}; its tables have read up to {lsn_text(first)}, and "
-                f"what was committed since cannot be read any more.\n{begin}"
-            )
-        if first < slot.confirmed:
-            return (
-                f"a table has read up to {lsn_text(first)}, but the replication slot {self.slot} begins at "
-                f"{lsn_text(slot.confirmed)}: somebody has moved it on, or made it anew, and changes between "
-                f"the two are lost.\n{begin}"
-            )
-        return None
+            return wal_end(connection)
 
     def _close_part(self) -> None:
         if self._part is not None:

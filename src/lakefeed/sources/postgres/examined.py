@@ -49,8 +49,6 @@ SELECT n.nspname || '.' || c.relname AS stream, n.nspname AS schema, c.relkind::
              JOIN pg_catalog.pg_class ac ON ac.oid = up.relid
              JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace
              WHERE up.relid <> c.oid) AS ancestors,
-       coalesce((SELECT sum(pg_relation_size(relid)) FROM pg_partition_tree(c.oid)),
-                pg_relation_size(c.oid)) = 0 AS is_empty,
        has_schema_privilege(n.oid, 'USAGE') AS may_use, row_security_active(c.oid) AS is_filtered,
        has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT') AS may_read,
        pg_has_role(c.relowner, 'USAGE') AS is_owner

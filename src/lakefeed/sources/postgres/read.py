@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from lakefeed.sources.postgres.connection import Connection, connect, postgres_e
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
 from lakefeed.sources.postgres.pgoutput import OPS, TRUNCATE, Changes, Decoder, Mask, Relation
 from lakefeed.sources.postgres.place import is_rows, lsn_text, partition_name, stream_of
+from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.slot import slot_named
 from lakefeed.sources.postgres.snapshot.chunk import Chunk
 from lakefeed.sources.postgres.snapshot.orphans import completed
-from lakefeed.sources.postgres.snapshot.rows import Rows, read_rows
+from lakefeed.sources.postgres.snapshot.rows import Rows, no_events, read_rows, relation_of
 from lakefeed.sources.postgres.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
@@ -67,6 +69,10 @@ def _changes(
     end = max(span.end for span in spans.values())
     with closing(connect(source)) as catalog:
         decoder, tables = Decoder(keys), TableColumns(TypeCatalog(catalog))
+        for one in spans.values():
+            if (shown := one.payload["shown"]) is not None:
+                stream = stream_of(one.partition)
+                yield no_events(tables, relation_of(catalog, stream, *shown), keys[stream])
         for messages in _peeked(connection, first["slot"], first["publication"], end):
             for changes in decoder.decode(messages):
                 span = spans.get(partition_name(changes.relation.stream))
@@ -75,10 +81,16 @@ def _changes(
                 kept = _kept(changes, span, emptied, late)
                 changes = completed(catalog, changes, kept, keys[changes.relation.stream])
                 if kept.any():
+                    of = partial(_published, catalog, first["publication"], changes.relation.stream)
+                    tables.know_later(changes.relation, catalog, of)
                     yield _events(tables, changes, kept, keys[changes.relation.stream])
         slot = slot_named(catalog, first["slot"])
         if slot is None or slot.confirmed > min(span.start for span in spans.values()):
             raise SourceUnavailable(f"the replication slot {first['slot']} was moved on while it was read")
+
+
+def _published(catalog: Connection, publication: str, stream: str) -> Published:
+    return published_of(catalog, publication).get(stream, Published())
 
 
 def _kept(changes: Changes, span: OffsetRange, emptied: dict[str, int], late: dict[str, int]) -> Mask:
@@ -159,7 +171,8 @@ def _events(tables: TableColumns, changes: Changes, kept: Mask, keys: tuple[str,
         pa.array(changes.xids[kept]),
         unchanged_names(relation, [one[kept] for one in changes.unchanged]),
     ]
-    columns, unfit = tables.cast(relation, texts, added)
+    whole = changes.whole[kept]
+    columns, unfit = tables.cast(relation, texts, added, None if whole.all() else whole)
     return PostgresEvents(columns, unfit, keys, Origins(relation.stream, lsns, ordinals, times))
 
 

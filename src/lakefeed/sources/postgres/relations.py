@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 
 _TABLES = """
 SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, greatest(c.reltuples, 0)::bigint,
@@ -25,7 +26,14 @@ SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, greatest(c.reltup
                 <by schema>, 0),
        ARRAY(SELECT an.nspname || '.' || ac.relname FROM pg_catalog.pg_partition_ancestors(c.oid) AS up
              JOIN pg_catalog.pg_class ac ON ac.oid = up.relid
-             JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace WHERE up.relid <> c.oid)
+             JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace WHERE up.relid <> c.oid),
+       coalesce((SELECT sum(pg_catalog.pg_relation_filenode(p.relid)::bigint)
+                 FROM pg_catalog.pg_partition_tree(c.oid) p)::bigint,
+                pg_catalog.pg_relation_filenode(c.oid)::bigint, 0),
+       coalesce((SELECT pg_catalog.hashtext(string_agg(a.attnum || ':' || a.atttypid || ':' || a.atttypmod,
+                                                       ',' ORDER BY a.attnum))
+                 FROM pg_catalog.pg_attribute a
+                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), 0)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
   AND n.nspname NOT LIKE 'pg\\_%%' AND c.relpersistence = 'p'
@@ -59,6 +67,10 @@ class TableInfo:
     """Which entry of the publication it is: another one after it was taken out and added again."""
     ancestors: tuple[str, ...] = ()
     """The partitioned tables that it is a part of."""
+    storage: int = 0
+    """Another one after its rows were written anew."""
+    types: int = 0
+    """Another one after the types of its columns have changed, or columns have come or gone."""
 
     @property
     def stream(self) -> str:
@@ -66,14 +78,17 @@ class TableInfo:
         return f"{self.schema}.{self.name}"
 
     @property
-    def chunk_key(self) -> str | None:
-        """The column by whose ranges the rows can be read; None where they are read all at once."""
-        return self.keys[0] if self.key_type in _INTEGERS and self.identity != "i" else None
+    def chunks(self) -> ChunkKey | None:
+        """How rows are told apart that are read in several batches; None where they are read all at once."""
+        if self.key_type in _INTEGERS and self.identity != "i":
+            return ChunkKey(self.keys[:1])
+        return ChunkKey(self.keys, is_hashed=True) if self.keys else None
 
     @property
     def offset_key(self) -> str | None:
         """The column that numbers the rows: the only one of the primary key; None where nothing does."""
-        return self.chunk_key if len(self.keys) == 1 else None
+        chunks = self.chunks
+        return self.keys[0] if chunks and not chunks.is_hashed and len(self.keys) == 1 else None
 
 
 def tables_of(connection: Connection, publication: str = "") -> dict[str, TableInfo]:
@@ -82,13 +97,9 @@ def tables_of(connection: Connection, publication: str = "") -> dict[str, TableI
     by_schema = _BY_SCHEMA if connection.info.server_version >= _SCHEMAS_SINCE else "NULL"
     asked = _TABLES.replace("<by schema>", by_schema).encode()
     for row in connection.execute(asked, {"publication": publication}):
-        schema, name, oid, kind, identity, rows, blocks, keys, key_type, member, above = row
-        size = (rows, blocks)
-        found.append(
-            TableInfo(
-                schema, name, oid, kind == "p", identity, *size, tuple(keys), key_type, member, tuple(above)
-            )
-        )
+        schema, name, oid, kind, identity, rows, blocks, keys, key_type, member, above, *made = row
+        key = (tuple(keys), key_type, member, tuple(above))
+        found.append(TableInfo(schema, name, oid, kind == "p", identity, rows, blocks, *key, *made))
     return {one.stream: one for one in found}
 
 

@@ -78,6 +78,13 @@ class PostgresSource(Source):
         description="Whether the rows that are there are read first: `initial` reads them and then every "
         "change, `never` only changes, `only` the rows and no change.",
     )
+    snapshot_rate: int | None = Field(
+        None,
+        ge=1,
+        description="How many rows of a snapshot are copied in a second at most, over all its tasks; left "
+        "out: as many as the server gives.",
+        examples=[50000],
+    )
     on_slot_loss: Literal["fail", "snapshot"] = Field(
         "fail",
         description="What to do when the slot no longer has the changes that a table needs next: `fail` "
@@ -120,6 +127,11 @@ class PostgresSource(Source):
     def change_columns(self) -> ChangeColumns:
         """An event is a change of a row."""
         return POSTGRES
+
+    @property
+    def ends(self) -> bool:
+        """Rows alone come to an end."""
+        return self.snapshot == "only"
 
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Connect, on the driver."""

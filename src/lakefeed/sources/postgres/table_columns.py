@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefeed.events import Unfit
+from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.events import METADATA
-from lakefeed.sources.postgres.pgoutput import Relation
+from lakefeed.sources.postgres.pgoutput import Mask, Relation
+from lakefeed.sources.postgres.published import Published
+from lakefeed.sources.postgres.stored_defaults import columns_of, stored_defaults, with_defaults
 from lakefeed.sources.postgres.values.casts import cast
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, TypeCatalog
 from lakefeed.sources.postgres.values.types import notice
@@ -24,11 +28,19 @@ class TableColumns:
     def __init__(self, catalog: TypeCatalog) -> None:
         self._catalog = catalog
         self._known: dict[Relation, list[PostgresColumn]] = {}
+        self._later: dict[Relation, list[tuple[str, pa.Scalar]]] = {}
 
     def cast(
-        self, relation: Relation, texts: Sequence[pa.Array], added: Sequence[pa.Array]
+        self,
+        relation: Relation,
+        texts: Sequence[pa.Array],
+        added: Sequence[pa.Array],
+        whole: Mask | None = None,
     ) -> tuple[pa.RecordBatch, dict[str, Unfit]]:
-        """The columns of some rows, with what is added to them, and the values that no column holds."""
+        """The columns of some rows, with what is added to them, and the values that no column holds.
+
+        `whole` says which rows know all columns; None for all rows.
+        """
         arrays, names = [], []
         unfit: dict[str, Unfit] = {}
         for column, text in zip(self.columns(relation), texts, strict=True):
@@ -37,7 +49,26 @@ class TableColumns:
                 unfit[column.name] = Unfit(doubt, text)
             arrays.append(values)
             names.append(column.name)
+        for name, value in self._later.get(relation, ()):
+            values = pa.repeat(value, len(added[0]))
+            nothing = pa.scalar(None, value.type)
+            arrays.append(values if whole is None else pc.if_else(pa.array(whole), values, nothing))
+            names.append(name)
         return pa.RecordBatch.from_arrays([*arrays, *added], names=[*names, *METADATA.names]), unfit
+
+    def know_later(
+        self, relation: Relation, connection: Connection, published: Callable[[], Published]
+    ) -> None:
+        """Learn what rows of a table that had these columns have by now in columns that came later."""
+        if relation in self._later:
+            return
+        self._later[relation] = []
+        known = {field.name for field in relation.fields}
+        later = with_defaults(connection, relation.oid) - known
+        # With a name that is gone, one of the others may be another name of the same column.
+        if later and known <= columns_of(connection, relation.oid):
+            found = stored_defaults(connection, relation.oid, published())
+            self._later[relation] = [(name, found[name]) for name in later if name in found]
 
     def columns(self, relation: Relation) -> list[PostgresColumn]:
         """The columns of a table; asks the server where they are not known yet."""

@@ -1,9 +1,9 @@
 """Chunks: parts of a snapshot by ranges of a key, and what of the changes belongs to a table meanwhile.
 
-A position in the rows of a table is 0 before its snapshot, 1 before one that replaces its rows, a key and the
-middle of all numbers below `ALL_ROWS` inside of it, and `ALL_ROWS` behind it. A batch that reads a chunk also
-reads all changes up to the end of the WAL as it is then. So the table has, behind the batch, every row
-before the chunk's end as it is there, and nothing of the others.
+A position in the rows of a table is 0 before its snapshot, 1 before one that replaces its rows, the number of
+a key (see `ChunkKey`) and the middle of all numbers below `ALL_ROWS` inside of it, and `ALL_ROWS` behind it.
+A batch that reads a chunk also reads all changes up to the end of the WAL as it is then. So the table has,
+behind the batch, every row before the chunk's end as it is there, and nothing of the others.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefeed.sources.postgres.pgoutput import TRUNCATE, Changes, Mask, Numbers
 from lakefeed.sources.postgres.place import ALL_ROWS
+from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 from lakefeed.sources.postgres.snapshot.visibility import Visibility
 
 Key = TypeVar("Key", int, Numbers)
@@ -47,8 +46,8 @@ class Chunk:
 
     start: int
     end: int
-    column: str | None = None
-    """The key whose ranges are read; None where the rows are read all at once."""
+    key: ChunkKey | None = None
+    """What ranges are read of; None where the rows are read all at once."""
     seen: str | None = None
     """What the snapshot that they are read under has seen."""
 
@@ -60,11 +59,13 @@ class Chunk:
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Chunk:
         """From a task's payload."""
-        return cls(*(payload[name] for name in ("start", "end", "column", "seen")))
+        key = payload["key"]
+        return cls(payload["start"], payload["end"], key and ChunkKey.of(key), payload["seen"])
 
     def payload(self) -> dict[str, Any]:
         """As JSON."""
-        return {"start": self.start, "end": self.end, "column": self.column, "seen": self.seen}
+        key = self.key and self.key.payload()
+        return {"start": self.start, "end": self.end, "key": key, "seen": self.seen}
 
     def wanted(self, changes: Changes) -> Mask | None:
         """Which changes of the table are to be applied beside the chunk; None for all of them."""
@@ -74,7 +75,7 @@ class Chunk:
         unseen = np.zeros(count, np.bool_)
         if self.seen is not None and self.end > self.start:
             unseen = ~Visibility.of(self.seen).sees(changes.xids)
-        if self.column is None or not self.is_part:
+        if self.key is None or not self.is_part:
             return unseen
         keys = self._keys(changes)
         done = np.zeros(count, np.bool_)
@@ -96,7 +97,7 @@ class Chunk:
         if self.seen is None or self.end == self.start or self.start == AGAIN:
             return np.zeros(len(changes.ops), np.bool_)
         unseen: Mask = ~Visibility.of(self.seen).sees(changes.xids) & (changes.ops != TRUNCATE)
-        if self.column is None or not self.is_part or not unseen.any():
+        if self.key is None or not self.is_part or not unseen.any():
             return unseen
         keys, first, last = self._keys(changes), key_at(self.start), key_at(self.end)
         if first is not None:
@@ -105,7 +106,7 @@ class Chunk:
             unseen &= keys < last
         return unseen
 
-    def _keys(self, changes: Changes) -> Any:
+    def _keys(self, changes: Changes) -> Numbers:
+        assert self.key is not None
         names = [field.name for field in changes.relation.fields]
-        texts = changes.texts[names.index(str(self.column))]
-        return pc.fill_null(texts.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        return self.key.numbers([changes.texts[names.index(one)] for one in self.key.columns])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from psycopg import sql
 
@@ -14,8 +14,11 @@ from lakefeed.errors import SourceUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.sources.postgres.connection import Connection, connect
 from lakefeed.sources.postgres.place import ALL_ROWS, lsn_number, stream_of
+from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.relations import TableInfo
 from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk, fits, key_at, place_of_key
+from lakefeed.sources.postgres.snapshot.chunk_key import HASHES
+from lakefeed.sources.postgres.snapshot.progress import estimated
 from lakefeed.sources.postgres.snapshot.rows import Rows
 
 if TYPE_CHECKING:
@@ -24,20 +27,13 @@ if TYPE_CHECKING:
 _ROWS_WORTH_A_TASK = 50_000
 _RANGES_BY_CTID = 140000
 """The server version from which on rows of some blocks are found without reading the others."""
+_MOST_SCANS = 16
+"""Chunks of a table whose key is hashed: the server reads all of it for each."""
 _TASK_OFFSETS = 1 << 40
 """Offsets that each task has for its rows, where no key numbers them."""
 _OLDER_SECONDS = 30.0
 _SNAPSHOT = "pg_catalog.pg_current_snapshot()"
 _FLUSH_SECONDS = 30.0
-_FILTERS = "SELECT {} FROM pg_catalog.pg_publication_tables WHERE pubname = %s"
-
-
-@dataclass(frozen=True)
-class Published:
-    """What a publication has of a table."""
-
-    columns: tuple[str, ...] | None = None
-    filter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +42,8 @@ class SnapshotPart:
 
     connection: Connection
     exported: str
+    seen: str
+    """What it has seen, as `pg_current_snapshot()` tells it."""
     end: int
     """Where the WAL ended when it was taken: behind every transaction that it has seen."""
     chunks: Mapping[str, Chunk]
@@ -86,27 +84,20 @@ def plan_part(
     position: Offsets,
     beyond: int,
     most: int,
+    under: SnapshotPart | None = None,
 ) -> SnapshotPart:
     """Take a snapshot, and as many rows under it as a batch may have: small tables together, or one chunk.
 
-    `position` is where the rows of tables are, `beyond` how far their changes have been read.
+    `position` is where the rows of tables are, `beyond` how far their changes have been read. With `under`,
+    the rows are read under that part's snapshot.
     """
-    if any(at <= AGAIN for at in position.values()):
+    follows = source.snapshot != "only"
+    if follows and any(at <= AGAIN for at in position.values()):
         wait_for_older(source)
-    connection = connect(source)
+    connection = under.connection if under else connect(source)
     try:
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
-        # Locked before the snapshot, and for as long as it lasts: a rewritten table is empty to older ones.
-        # Not by LOCK TABLE, which a role that may read only some columns may not use.
-        for table in tables.values():
-            name = sql.Identifier(table.schema, table.name)
-            connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(name))
-        row = connection.execute(
-            "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
-        ).fetchone()
-        assert row is not None
-        exported, seen = row
-        end = _flushed_end(source, beyond)
+        exported, seen = (under.exported, under.seen) if under else _export(connection, tables.values())
+        end = _flushed_end(source, beyond) if follows else wal_end(connection)
         chunks: dict[str, Chunk] = {}
         left = most
         for partition in sorted(position, key=lambda one: estimated(tables[stream_of(one)])):
@@ -116,10 +107,31 @@ def plan_part(
                 break
             chunks[partition] = _chunk(connection, table, position[partition], most, seen)
             left -= rows
-        return SnapshotPart(connection, exported, end, chunks, _published(connection, publication))
+        return SnapshotPart(connection, exported, seen, end, chunks, published_of(connection, publication))
     except BaseException:
         connection.close()
         raise
+
+
+def _export(connection: Connection, tables: Iterable[TableInfo]) -> tuple[str, str]:
+    """Begin a transaction with a snapshot that others may use: its name, and what it has seen."""
+    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+    # Locked before the snapshot, and for as long as it lasts: a rewritten table is empty to older ones.
+    # Not by LOCK TABLE, which a role that may read only some columns may not use.
+    for table in tables:
+        name = sql.Identifier(table.schema, table.name)
+        connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(name))
+    row = connection.execute(
+        "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def wal_end(connection: Connection) -> int:
+    """The end of the WAL that is on disk; on a standby, of what it has replayed."""
+    row = connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
+    return _lsn(connection, "pg_last_wal_replay_lsn" if row == (True,) else "pg_current_wal_flush_lsn")
 
 
 def wait_for_older(source: PostgresSource) -> None:
@@ -155,11 +167,6 @@ def _told_of_older(connection: Connection) -> str:
     )
 
 
-def estimated(table: TableInfo) -> int:
-    """About how many rows a table has; of one that was never analyzed, by its size."""
-    return max(1, table.rows or table.blocks * 50)
-
-
 def _flushed_end(source: PostgresSource, beyond: int) -> int:
     """The end of the WAL, behind a position, once it can be read.
 
@@ -186,12 +193,16 @@ def _lsn(connection: Connection, function: str) -> int:
 
 
 def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen: str) -> Chunk:
-    column = table.chunk_key
+    key = table.chunks
     # Rows that replace others do so in one commit.
-    if column is None or start == AGAIN or (start < AGAIN and estimated(table) <= most):
-        return Chunk(start, ALL_ROWS, column, seen)
-    name = sql.Identifier(column)
+    if key is None or start == AGAIN or (start < AGAIN and estimated(table) <= most):
+        return Chunk(start, ALL_ROWS, key, seen)
     first = key_at(start)
+    if key.is_hashed:
+        parts = max(1, min(_MOST_SCANS, -(-estimated(table) // most)))
+        last = (first or 0) + -(-HASHES // parts)
+        return Chunk(start, place_of_key(last) if last < HASHES else ALL_ROWS, key, seen)
+    name = sql.Identifier(key.columns[0])
     since = sql.SQL("") if first is None else sql.SQL("WHERE {} >= {}").format(name, sql.Literal(first))
     found = connection.execute(
         sql.SQL("SELECT {} FROM {} {} ORDER BY {} OFFSET {} LIMIT 1").format(
@@ -199,18 +210,7 @@ def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen
         )
     ).fetchone()
     end = place_of_key(int(found[0])) if found and fits(int(found[0])) else ALL_ROWS
-    return Chunk(start, end if end > start else ALL_ROWS, column, seen)
-
-
-def _published(connection: Connection, publication: str) -> dict[str, Published]:
-    known = "attnames::text[], rowfilter" if connection.info.server_version >= 150000 else "NULL, NULL"
-    rows: Any = connection.execute(
-        _FILTERS.format(f"schemaname || '.' || tablename, {known}").encode(), [publication]
-    )
-    return {
-        stream: Published(tuple(columns) if columns else None, condition)
-        for stream, columns, condition in rows
-    }
+    return Chunk(start, end if end > start else ALL_ROWS, key, seen)
 
 
 def conditions(
@@ -248,7 +248,8 @@ def _by_key(connection: Connection, table: TableInfo, count: int) -> list[tuple[
 
 
 def _between(table: TableInfo, first: int | None, last: int | None) -> str | None:
-    name = sql.Identifier(str(table.chunk_key)).as_string(None)
+    assert table.chunks is not None
+    name = table.chunks.expression()
     parts = [f"{name} >= {first}"] if first is not None else []
     parts += [f"{name} < {last}"] if last is not None else []
     return " AND ".join(parts) or None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -56,6 +58,8 @@ class Rows:
     empties: bool = False
     """Whether the rows replace those that were read before."""
     limit: int | None = None
+    rate: int | None = None
+    """How many rows the task copies in a second at most."""
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Rows:
@@ -82,10 +86,8 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
     at = span.start
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(rows.exported)))
-    fields = [Field(*one) for one in connection.execute(_FIELDS, [rows.oid])]
-    if rows.columns is not None:
-        fields = [one for one in fields if one.name in rows.columns]
-    relation = Relation(rows.oid, rows.stream, tuple(fields))
+    relation = relation_of(connection, rows.stream, rows.oid, rows.columns)
+    fields = list(relation.fields)
     tables = TableColumns(TypeCatalog(connection))
     # While rows are copied, the connection takes no other question.
     tables.columns(relation)
@@ -93,7 +95,7 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
         nothing = [pa.nulls(1, pa.string())] * len(fields)
         yield _events(tables, relation, nothing, rows, np.array([at]), np.array([-1]), "truncate")
         at += 1
-    for texts, prints in _copied(connection, _statement(connection, relation, rows), fields):
+    for texts, prints in _copied(connection, _statement(connection, relation, rows), fields, rows.rate):
         offsets = np.arange(at, at + len(prints))
         if rows.offset_key is not None:
             keys = texts[[field.name for field in fields].index(rows.offset_key)]
@@ -101,6 +103,22 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
         yield _events(tables, relation, texts, rows, offsets, -1 - prints, "read")
         at += len(prints)
     connection.execute("ROLLBACK")
+    if at == span.start:
+        yield no_events(tables, relation, rows.keys)
+
+
+def relation_of(connection: Connection, stream: str, oid: int, columns: Collection[str] | None) -> Relation:
+    """A table as the catalog describes it; `columns` are those that the publication has, None for all."""
+    fields = [Field(*one) for one in connection.execute(_FIELDS, [oid])]
+    return Relation(oid, stream, tuple(one for one in fields if columns is None or one.name in columns))
+
+
+def no_events(tables: TableColumns, relation: Relation, keys: tuple[str, ...]) -> PostgresEvents:
+    """No event, with the columns that events of the table have: a Delta table is made of them."""
+    nothing = [pa.nulls(0, pa.string())] * len(relation.fields)
+    columns, unfit = tables.cast(relation, nothing, [pa.nulls(0, field.type) for field in METADATA])
+    none = np.zeros(0, np.int64)
+    return PostgresEvents(columns, unfit, keys, Origins(relation.stream, none, none))
 
 
 def _events(
@@ -134,7 +152,7 @@ def _statement(connection: Connection, relation: Relation, rows: Rows) -> bytes:
 
 
 def _copied(
-    connection: Connection, statement: bytes, fields: list[Field]
+    connection: Connection, statement: bytes, fields: list[Field], rate: int | None = None
 ) -> Iterator[tuple[list[pa.Array], Numbers]]:
     """The rows that a COPY gives, as texts by column, and a fingerprint of each.
 
@@ -147,18 +165,23 @@ def _copied(
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
     waiting: list[Any] = []
-    size = 0
+    size, done, began = 0, 0, time.monotonic()
+    most_rows = max(1, rate // 4) if rate else sys.maxsize
     while True:
         count, data = pgconn.get_copy_data(0)
         if count > 0:
             waiting.append(data)
             size += count
-        if waiting and (count <= 0 or size >= _STEP_BYTES):
+        if waiting and (count <= 0 or size >= _STEP_BYTES or len(waiting) >= most_rows):
             prints = np.fromiter(map(zlib.crc32, waiting), np.int64, len(waiting)) >> 1
             texts = _parsed(b"".join(waiting), names)
             if any(len(one) != len(prints) for one in texts):
                 raise SourceError(f"{len(prints)} rows were copied, and {len(texts[0])} were found in them")
             yield texts, prints
+            done += len(prints)
+            if rate:
+                # The server waits meanwhile: it sends no more than a buffer ahead.
+                time.sleep(max(0.0, began + done / rate - time.monotonic()))
             waiting, size = [], 0
         if count <= 0:
             break

@@ -1,0 +1,33 @@
+"""What waits in a source that keeps a log, and how far its snapshot is, in words."""
+
+from __future__ import annotations
+
+from lakefeed.events import Outstanding
+from lakefeed.figures import ago, readable_size
+
+
+def copied_words(outstanding: Outstanding | None) -> str:
+    """How far the snapshot of a source is, and the log that it keeps meanwhile; nothing where there is none.
+
+    `snapshot: 300,000 of about 1,000,000 rows (30%), about 70 s left; keeps 12 MB of its log, room for 1 GB`.
+    """
+    if outstanding is None or outstanding.copied is None:
+        return ""
+    copied = outstanding.copied
+    share = f"{100 * copied.rows // max(1, copied.total)}%"
+    text = f"snapshot: {copied.rows:,} of about {copied.total:,} rows ({share})"
+    if copied.seconds_left is not None:
+        text += f", about {ago(copied.seconds_left)} left"
+    if outstanding.retained is not None:
+        text += f"; keeps {readable_size(outstanding.retained)} of its log"
+        if outstanding.headroom is not None:
+            text += f", room for {readable_size(outstanding.headroom)}"
+    return text
+
+
+def behind_words(outstanding: Outstanding | None) -> str:
+    """`behind by 12 MB of its log, for 3 s`: of a source that keeps a log; nothing where it is not behind."""
+    if outstanding is None or outstanding.retained is None or not outstanding.bytes:
+        return ""
+    since = "" if outstanding.seconds is None else f", for {ago(outstanding.seconds)}"
+    return f"behind by {readable_size(outstanding.bytes)} of its log{since}"
