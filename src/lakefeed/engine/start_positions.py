@@ -174,6 +174,8 @@ class StartPositions:
         held = {}
         for handle in route.find():
             table = handle.open(name)
+            if table is not None:
+                self._reconcile_dead_letters(handle)
             held[handle.name] = (handle, dict(table.transactions) if table else {})
         logged = {
             each: self._taken(route.front, positions_of(txns, name, source))
