@@ -11,14 +11,12 @@ from deltalake import DeltaTable
 
 from conftest import TopicFactory
 from lakefeed import Pipeline
-from lakefeed.dead_letters.discard import discard
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
-from lakefeed.reprocess.rewind import rewind
 from lakefeed.watch.state import RunState
 from support.kafka import Broker
 from support.lakefeed import run
@@ -116,7 +114,7 @@ def test_each_value_gets_a_table_with_the_columns_that_its_events_fill(
     assert_each_once(range(9), ids(tmp_path / "lake", set(made) - {"shop_dead_letters"}), list(bad))
 
 
-def test_dead_letters_of_a_route_become_rows_when_they_are_discarded_and_their_events_read_again(
+def test_dead_letters_of_a_route_become_rows_of_new_tables(
     broker: Broker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name = topic()
@@ -128,13 +126,27 @@ def test_dead_letters_of_a_route_become_rows_when_they_are_discarded_and_their_e
     pipeline = Pipeline.from_file(file, ["tables.events.max_tables=5"])
 
     (told,) = replay(pipeline, DeadLetterFilter())
-    gone = discard(pipeline, DeadLetterFilter(table="events"), who="me", reason="more tables now")
-    rewind(pipeline, "events/cart", to_version=0)
     run_inline(pipeline)
 
-    assert (told.table, told.of_route, gone.letters) == ("events", 5, 5)
+    assert (told.table, told.rows) == ("events", 5)
     assert_each_once(range(10), ids(tmp_path / "lake", ["view", "cart"]))
     assert verify(pipeline, deep=True).sound
+
+
+def test_dead_letters_of_a_route_that_a_filter_leaves_out_leave_without_a_row(
+    broker: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name = topic()
+    file = write_file(tmp_path, broker, name, "    route: lake/{type}\n    expect: {small: event_id < 5}")
+    broker.produce(name, [b'{"event_id": %d, "type": "view"}' % i for i in range(10)])
+    run_inline(Pipeline.from_file(file))
+    write_file(tmp_path, broker, name, "    route: lake/{type}\n    where: event_id < 8")
+
+    (told,) = replay(Pipeline.from_file(file), DeadLetterFilter())
+
+    assert (told.rows, told.left_out) == (3, 2)
+    assert dead_letters(tmp_path / "lake" / "shop_dead_letters") == []
+    assert_each_once(range(8), ids(tmp_path / "lake", ["view"]))
 
 
 def test_kill_between_the_commits_of_a_route_loses_and_repeats_nothing(

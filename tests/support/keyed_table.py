@@ -78,6 +78,7 @@ class KeyedTable:
             self.offsets[partition] = max(self.offsets.get(partition, 0), offset + 1)
             own = {name: one.get(name) for name in self.table.schema.names}
             staged = (OPS[one.get("op", "upsert")], partition, offset, one.get("unchanged"), None)
+            staged += (one.get("time"), partition)
             rows.append(own | dict(zip(STAGED.names, staged, strict=True)))
         writer = TableWriter(self.table.store, staged_target(self.target(self.table.shape)))
         for half in (rows[::2], rows[1::2]):

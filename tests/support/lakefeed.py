@@ -21,11 +21,17 @@ from support.processes import spawn, tail, wait_until
 class Process:
     """A running `lakefeed ...`, with all that it starts in a session of its own."""
 
-    def __init__(self, arguments: tuple[str, ...], cwd: Path | None, env: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        cwd: Path | None,
+        env: Mapping[str, str] | None,
+        module: str = "lakefeed",
+    ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="lakefeed-run-"))
-        self._said = " ".join(("lakefeed", *arguments))
+        self._said = " ".join((module, *arguments))
         self._popen = spawn(
-            [sys.executable, "-m", "lakefeed", *arguments],
+            [sys.executable, "-m", module, *arguments],
             stdout=self._folder / "stdout",
             stderr=self._folder / "stderr",
             cwd=cwd,

@@ -16,6 +16,11 @@ OFFSET = "_lakefeed_offset"
 UNCHANGED = "_lakefeed_unchanged"
 """The columns that the change says nothing about; null where it says something about each."""
 
+TIME = "_lakefeed_time"
+"""When the event happened, by its source; null where the source tells no time."""
+CLOCK = "_lakefeed_clock"
+"""Whose time that is: the partition of the source. Times of different ones say nothing about each other."""
+
 KEYS = "_lakefeed_keys"
 """The names of the key columns, where events bring them; null where the pipeline file names them."""
 
@@ -37,6 +42,8 @@ STAGED = pa.schema(
         (OFFSET, pa.int64()),
         (UNCHANGED, pa.list_(pa.string())),
         (KEYS, pa.list_(pa.string())),
+        (TIME, pa.timestamp("us", "UTC")),
+        (CLOCK, pa.string()),
     ]
 )
 

@@ -56,7 +56,8 @@ def discard(
     tables = Tables(pipeline)
     if tables.dead_letters.look() is None:
         return Discard()
-    handles = [handle for handle in tables.handles.values() if wanted.table in (None, handle.name)]
+    tables.find_routed()
+    handles = [handle for handle in tables.handles.values() if wanted.table in (None, handle.id.table)]
     opened = {handle.name: handle for handle in handles if handle.look() is not None}
     given_up = {} if dry_run else _reconcile(tables, opened, wanted)
     for _ in range(_ATTEMPTS):
@@ -88,7 +89,7 @@ def _reconcile(tables: Tables, opened: dict[str, TableHandle], wanted: DeadLette
         try:
             reconcile(tables, handle)
         except TableError as error:
-            if error.retryable or wanted.table != name:
+            if error.retryable or wanted.table != handle.id.table:
                 raise
             number = handle.table.transactions[replay_id(tables.pipeline.name)]
             given_up[replay_id(tables.pipeline.name, name)] = number

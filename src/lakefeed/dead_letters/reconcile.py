@@ -134,14 +134,16 @@ def unreconciled(tables: Tables, handle: TableHandle) -> frozenset[Identity]:
 def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordered: int) -> bool:
     """One try; False when another commit came in between."""
     order = _order(handle, tables.pipeline.name, ordered)
-    commit_info: dict[str, Any] = {"pipeline": tables.pipeline.name, "table": handle.name}
+    # Letters of a route are of all its tables.
+    commit_info: dict[str, Any] = {"pipeline": tables.pipeline.name, "table": handle.id.table}
     key = replay_id(tables.pipeline.name, handle.name)
     if order["kind"] == "rewind":
         return _return(tables, dead_letters, order, commit_info, {key: ordered})
     groups = from_commit_info(order["letters"])
-    there = _count(tables, handle.name, groups)
+    there = _count(tables, handle.id.table, groups)
     commit_info |= {"kind": "replayed", "letters": there}
-    return remove(dead_letters, _condition(tables, handle.name, groups), commit_info, {key: ordered}, there)
+    condition = _condition(tables, handle.id.table, groups)
+    return remove(dead_letters, condition, commit_info, {key: ordered}, there)
 
 
 def remove(

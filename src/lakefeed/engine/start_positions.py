@@ -179,6 +179,7 @@ class StartPositions:
         held = {}
         for handle in route.find():
             if (table := handle.open(name)) is not None:
+                self._reconcile_dead_letters(handle)
                 fill(table, {"pipeline": name, "source": source, "kind": "evolve"})
             held[handle.name] = (handle, dict(table.transactions) if table else {})
         logged = {

@@ -45,6 +45,11 @@ class RoutedTables:
         self._handles = list(self._tables.routed_handles(self.front.name).values())
         return self._handles
 
+    @property
+    def handles(self) -> list[TableHandle]:
+        """The tables that were found, and those that were made since."""
+        return self._handles
+
     def handle(self, key: Key) -> TableHandle | None:
         """The handle of the table for a value; None when the route has as many tables as it may."""
         known = {handle.id.key: handle for handle in self._handles}

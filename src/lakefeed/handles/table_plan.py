@@ -70,6 +70,8 @@ class TablePlan:
     routed: Mapping[Key, RoutedTable] = field(default_factory=dict)
     reserved: frozenset[Key] = frozenset()
     """Values whose table would lie where another table of the pipeline is."""
+    tells_events: bool = False
+    """With `route`: whether the manifest says which events are rows of each table, as a replay must know."""
     shuffles: bool = False
     """Whether files that several tasks write for one partition value become one."""
     full: bool = False

@@ -145,9 +145,13 @@ class Tables:
         return {key: self.routed_handle(table, key) for key in keys if key not in self.reserved(route)}
 
     def reserved(self, route: Route) -> frozenset[Key]:
-        """The values whose table would lie where the dead letters are; other tables the file refuses."""
-        key = route.key_of(self.dead_letters.path)
-        return frozenset() if key is None else frozenset([key])
+        """The values whose table would lie where the dead letters are, or what a source keeps for itself.
+
+        Other tables the file refuses.
+        """
+        kept = [source_of(self.pipeline, name).own_table for name in self.pipeline.sources]
+        keys = [route.key_of(path) for path in (self.dead_letters.path, *kept) if path]
+        return frozenset(key for key in keys if key is not None)
 
     def open_dead_letters(self) -> LakeTable:
         """The dead-letter table, created when the first letter is due."""

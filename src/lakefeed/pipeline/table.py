@@ -170,7 +170,7 @@ class Table(Section):
     tombstones: Duration | None = Field(
         default=None,
         description="With `upsert` and `history`: for how long a deletion is remembered, so that a late "
-        "older change does not bring the row back. Left out: 2d.",
+        "older change does not bring the row back, by the time of events and by the clock. Left out: 2d.",
         examples=["2d"],
     )
     updates: Updates | None = Field(

@@ -214,7 +214,7 @@ class _Rewinding:
     def _refuse_letters_that_are_gone(self, back: list[dict[str, Any]]) -> None:
         for part in back:
             for _ in read_dead_letters(
-                self._tables, DeadLetterFilter(table=self._handle.name), ["offset"], part["version"]
+                self._tables, DeadLetterFilter(table=self._handle.id.table), ["offset"], part["version"]
             ):
                 pass
 
@@ -269,9 +269,10 @@ class _Rewinding:
 
     def _letters_kept(self) -> int:
         columns = ["source", "topic", "partition", "offset"]
+        own = DeadLetterFilter(table=self._handle.id.table)
         return sum(
             self._read_again((row["source"], row["topic"], row["partition"], 0, row["offset"]))
-            for batch in read_dead_letters(self._tables, DeadLetterFilter(table=self._handle.name), columns)
+            for batch in read_dead_letters(self._tables, own, columns)
             for row in batch.to_pylist()
         )
 

@@ -151,8 +151,15 @@ class MakeChanges:
         if not plan.keys and keys:
             names = pa.repeat(pa.scalar(list(keys), pa.list_(pa.string())), len(ops))
         own = [pa.array(ops, pa.int8()), place, origin.column("offset"), unchanged, names]
+        own += [origin.column("timestamp"), _clocks(rows, place)]
         schema = pa.schema([*rows.batch.schema, *STAGED])
         return pa.RecordBatch.from_arrays([*rows.batch.columns, *own], schema=schema)
+
+
+def _clocks(rows: Rows, place: pa.Array) -> pa.Array:
+    """The partition of each row. Events that are all of one may be numbered in it by something else."""
+    names = list(rows.events.counts())
+    return pa.repeat(pa.scalar(names[0], pa.string()), len(place)) if len(names) == 1 else place
 
 
 def _silent(rows: Rows, name: str) -> Mask:

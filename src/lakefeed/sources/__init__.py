@@ -301,6 +301,11 @@ class Source(Connector):
     def partition_of(self, stream: str | None, number: int) -> str:
         """The name of a partition, from what `ORIGIN` says about an event of it."""
 
+    @property
+    def own_table(self) -> str | None:
+        """The path of a Delta table that the source keeps for itself; none that is fed may lie there."""
+        return None
+
     def number_of(self, partition: str) -> int:
         """The number of a partition in its stream, by its name; for sources whose partitions have one."""
         raise NotImplementedError

@@ -18,7 +18,7 @@ from lakefeed.engine.run_events import RunEvent, TableChanged
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan import plan_run
 from lakefeed.reports.verify import verify
-from lakefeed.reprocess import replay as replays
+from lakefeed.reprocess import resend as replays
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
 from support.ledger import dead_letters, table_ids
@@ -274,14 +274,14 @@ def test_of_two_replays_at_once_one_is_refused_and_no_row_doubles(
     shop: ReplayedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.fill()
-    first = replays._Replay._commit
+    first = replays.Resend._commit
 
     def overtaken(self: Any, *args: Any) -> None:
-        monkeypatch.setattr(replays._Replay, "_commit", first)
+        monkeypatch.setattr(replays.Resend, "_commit", first)
         replay(shop.pipeline, ALL)
         first(self, *args)
 
-    monkeypatch.setattr(replays._Replay, "_commit", overtaken)
+    monkeypatch.setattr(replays.Resend, "_commit", overtaken)
     with pytest.raises(Fenced):
         replay(shop.pipeline, ALL)
 

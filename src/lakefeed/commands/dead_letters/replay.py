@@ -8,7 +8,7 @@ from lakefeed.commands.dead_letters.letters_command import LettersCommand, lette
 from lakefeed.commands.options import DryRun, Yes, nothing_changed
 from lakefeed.commands.output import operator, printable
 from lakefeed.reprocess import replay as operation
-from lakefeed.reprocess.replay import TableReplay
+from lakefeed.reprocess.resend import TableReplay
 from lakefeed.text import counted
 
 
@@ -42,7 +42,10 @@ def _lines(one: TableReplay, only_shown: bool) -> Iterator[str]:
             f"  {one.waiting:,} are waiting: the table has not read up to their offsets yet; "
             "run the pipeline first"
         )
-    if one.of_route:
-        yield f"  {one.of_route:,} are of a route: discard them, then rewind a table of the route"
+    if one.of_no_table:
+        yield (
+            f"  {one.of_no_table:,} are of a route that has no table yet: discard them, and the next run "
+            "reads their events again"
+        )
     if one.stranded:
         yield f"  {one.stranded:,} are of a source that no longer feeds this table"

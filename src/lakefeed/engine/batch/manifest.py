@@ -65,6 +65,8 @@ class TableManifest:
     """Columns that a function of the user's has returned, and that must be known first."""
     taken: int = 0
     """Events that a function has taken, and made any number of rows of."""
+    events: list[int] = field(default_factory=list)
+    """Of a table of a route, where that is asked for: the indexes of the events that are its rows."""
     error: errors.LakefeedError | None = None
 
     def expected(self, counts: Mapping[str, Mapping[str, int]], failed: Mapping[str, str]) -> None:

@@ -36,6 +36,7 @@ class RoutedWriters:
         self._route = table.route
         self._writers: dict[Key, TableWriter] = {}
         self._proposals: dict[TableId, pa.Schema] = {}
+        self._events: dict[Key, list[int]] = {}
         first = ranges[0]
         self._done = {
             key for key, one in table.routed.items() if one.rows_from[first.partition] > first.start
@@ -47,23 +48,25 @@ class RoutedWriters:
         parts, unroutable = part(rows, self._route)
         refused = [replace(one, index=indexes[one.index]) for one in unroutable]
         strangers = {key for key, _ in parts if key not in self._table.routed and self._is_closed(key)}
-        if strangers:
-            refused += self._turned_away(rows, indexes, strangers)
+        if strangers or self._table.tells_events:
+            events = self._events_of(rows, indexes)
+            refused += self._turned_away(events, strangers)
+            for key in (events.keys() - strangers) if self._table.tells_events else ():
+                self._events.setdefault(key, []).extend(events[key])
         for key, own in parts:
             if key not in self._done and key not in strangers:
                 self._take(key, own)
         return sorted(refused, key=lambda one: one.index)
 
-    def _turned_away(
-        self, rows: pa.RecordBatch, indexes: Sequence[int], strangers: set[Key]
-    ) -> list[Refused]:
+    def _events_of(self, rows: pa.RecordBatch, indexes: Sequence[int]) -> dict[Key, list[int]]:
+        """By table: the indexes of the events of its rows."""
         numbered = rows.append_column("", pa.array(indexes, pa.int64()))
         parts, _ = part(numbered, self._route)
+        return {key: own.column(own.num_columns - 1).to_pylist() for key, own in parts}
+
+    def _turned_away(self, events: Mapping[Key, list[int]], strangers: set[Key]) -> list[Refused]:
         return [
-            Refused(index, "write", *self._reason(key))
-            for key, own in parts
-            if key in strangers
-            for index in own.column(own.num_columns - 1).to_pylist()
+            Refused(index, "write", *self._reason(key)) for key in strangers for index in events.get(key, ())
         ]
 
     def _is_closed(self, key: Key) -> bool:
@@ -102,7 +105,7 @@ class RoutedWriters:
         with ThreadPoolExecutor(max_workers=_CLOSED_AT_ONCE) as pool:
             written = pool.map(TableWriter.close, self._writers.values())
             for table, files in zip(tables, written, strict=True):
-                found[table] = TableManifest(table, files=files)
+                found[table] = TableManifest(table, files=files, events=self._events.get(table.key, []))
         return found
 
     @property

@@ -228,6 +228,11 @@ class FilesSource(Source):
 
         return FilesClient(self, name, self.ledger_place(pipeline, name))
 
+    @property
+    def own_table(self) -> str | None:
+        """The ledger."""
+        return self.ledger
+
     def ledger_place(self, pipeline: str, name: str) -> LedgerPlace:
         """Where the ledger is."""
         from lakefeed.sources.files.ledger import LedgerPlace

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
-from lakefeed.columns.staged import OFFSET, OP, PARTITION
+from lakefeed.columns.staged import OP
 from lakefeed.errors import TableError
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
@@ -19,7 +19,8 @@ from lakefeed.tables.write.keyed.decision import Decision
 from lakefeed.tables.write.keyed.layout import Layout
 from lakefeed.tables.write.keyed.moved import settled
 from lakefeed.tables.write.keyed.staged import read_staged
-from lakefeed.tables.write.keyed.tombstones import DELETED_AT, Tombstones
+from lakefeed.tables.write.keyed.tombstones import TOLD, Tombstones
+from lakefeed.tables.write.keyed.tombstones.event_times import oldest_events
 from lakefeed.tables.write.mode import Change
 from lakefeed.tables.write.upsert import Targets, UpsertMode
 
@@ -28,11 +29,10 @@ class _Memory(Tombstones):
     """Deletions, and changes that share an interval with others, with all that they said."""
 
     def schema(self, table: LakeTable) -> pa.Schema:
-        """The columns that changes bring, what each does, its position, and when it was applied."""
+        """The columns that changes bring, what each does, and what is told of every tombstone."""
         assert isinstance(self._rules, HistoryRules)
         own = [field.with_nullable(True) for field in self._rules.body(table.schema)]
-        told = [(OP, pa.int8()), (PARTITION, pa.string()), (OFFSET, pa.int64()), (DELETED_AT, pa.int64())]
-        return pa.schema([*own, *(pa.field(*one) for one in told)])
+        return pa.schema([*own, pa.field(OP, pa.int8()), *TOLD])
 
 
 class HistoryMode(UpsertMode):
@@ -73,7 +73,8 @@ class HistoryMode(UpsertMode):
     def _decide(self, table: LakeTable, change: Change) -> Decision:
         if self._staged is None or self._staged[0] != change.token:
             self._staged = change.token, read_staged(table, change.files)
-        remembered = self._tombstones.load(table)
+            self._oldest = oldest_events(self._staged[1], change.commit_info.get("source"))
+        remembered = self._tombstones.load(table, self._oldest)
         changes, replayed = settled(table, self._staged[1], self._rules), change.replayed
         return decide(table, changes, self._rules, remembered, replayed=replayed, spread=self.spread)
 

@@ -7,7 +7,7 @@ another writer was faster, it is decided anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from lakefeed.tables.write.keyed.layout import Laid, Layout
 from lakefeed.tables.write.keyed.moved import settled
 from lakefeed.tables.write.keyed.staged import logged_keys, read_staged, staged_keys
 from lakefeed.tables.write.keyed.tombstones import Tombstones
+from lakefeed.tables.write.keyed.tombstones.event_times import oldest_events
 from lakefeed.tables.write.keyed.undated import dated
 from lakefeed.tables.write.mode import Change, NewEntry
 from lakefeed.tables.write.spread import Spread, in_threads
@@ -50,6 +51,8 @@ class UpsertMode:
         self._tombstones, self._age = self._memory(rules, tombstones), tombstones
         self._brings_keys = not rules.keys
         self._folded: tuple[str, Folded] | None = None
+        self._oldest: Mapping[str, int] = {}
+        """The oldest event of each clock in the batch that is applied."""
 
     def check(self, shape: Shape, path: str) -> None:
         """Raise TableError for a table whose rows must stay, or that cannot have these keys."""
@@ -76,7 +79,8 @@ class UpsertMode:
         feed = self._feed(table, decision)
         made = [*(file.path for file in (*laid.added, *feed)), *laid.made]
         if decision.tombstones.num_rows:
-            number, path = self._tombstones.add(table, decision.tombstones)
+            source = change.commit_info.get("source")
+            number, path = self._tombstones.add(table, decision.tombstones, source, self._oldest)
             transactions[tombstones_id(self._pipeline)] = number
             made.append(path)
         told = {**change.commit_info, "mode": self.kind, **decision.counts, **_costs(decision, laid)}
@@ -120,16 +124,22 @@ class UpsertMode:
 
     def _decide(self, table: LakeTable, change: Change) -> Decision:
         """What the changes make of the version that the table stands at."""
-        tombstones = self._tombstones.load(table)
-        folded = self._fold(table, change, tombstones)
+        staged = None
+        if self._folded is None or self._folded[0] != change.token:
+            staged = read_staged(table, change.files)
+            self._oldest = oldest_events(staged, change.commit_info.get("source"))
+        tombstones = self._tombstones.load(table, self._oldest)
+        folded = self._fold(table, change, staged, tombstones)
         replayed, spread = change.replayed, self.spread
         return decide(table, folded, self._rules, tombstones, replayed=replayed, spread=spread)
 
-    def _fold(self, table: LakeTable, change: Change, tombstones: pa.Table) -> Folded:
+    def _fold(
+        self, table: LakeTable, change: Change, staged: pa.Table | None, tombstones: pa.Table
+    ) -> Folded:
         """The same for every try, unless it depends on rows that the table has."""
-        if self._folded is not None and self._folded[0] == change.token:
+        if staged is None:
+            assert self._folded is not None
             return self._folded[1]
-        staged = read_staged(table, change.files)
         changes = settled(table, staged, self._rules)
         changes = dated(table, changes, self._rules, tombstones, replayed=change.replayed)
         folded = fold(changes, self._rules)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.staged import DELETE, OFFSET, OP, PARTITION, TRUNCATE, UPSERT
+from lakefeed.columns.staged import CLOCK, DELETE, OFFSET, OP, PARTITION, TIME, TRUNCATE, UPSERT
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.intervals.known import Known
 from lakefeed.tables.write.intervals.points import (
@@ -225,8 +225,23 @@ class _Deciding:
         kinds = np.where(points.deleted[at], DELETE, UPSERT).astype(np.int8)
         arrays = [columns[name].take(pa.array(at)) for name in self.known.body.names]
         told = pa.table(arrays, names=self.known.body.names).append_column(OP, pa.array(kinds))
-        told = self._with_deleted(told, points, at)
-        return _with_position(pa.concat_tables([told, self._new_truncations(told.schema)]))
+        told = self._with_times(self._with_deleted(told, points, at), points, at)
+        return pa.concat_tables([told, self._new_truncations(told.schema)])
+
+    def _with_times(self, told: pa.Table, points: Points, at: Numbers) -> pa.Table:
+        """When the event of each happened; what was a row of the table has the time of one of its key."""
+        begin = self.known.values.num_rows - self.known.new.num_rows
+        new = points.layers == NEW
+        own = new & (points.values >= begin)
+        source = np.full(len(self.known.index), -1, np.int64)
+        source[points.numbers[own]] = points.values[own] - begin
+        chosen = np.where(own[at], points.values[at] - begin, source[points.numbers[at]])
+        for field_ in (pa.field(PARTITION, pa.string()), pa.field(OFFSET, pa.int64())):
+            told = told.append_column(field_, pa.nulls(len(at), field_.type))
+        for name in (TIME, CLOCK):
+            column = one_array(self.known.new.column(name))
+            told = told.append_column(name, column.take(pa.array(chosen, mask=chosen < 0)))
+        return told
 
     def _with_deleted(self, told: pa.Table, points: Points, at: Numbers) -> pa.Table:
         """Deletions have no values: only a key and a time."""
@@ -255,7 +270,7 @@ class _Deciding:
         rows = taken(self.known.truncations, places)
         arrays = [
             rows.column(one.name)
-            if one.name in self.rules.sequence_by
+            if one.name in (*self.rules.sequence_by, TIME, CLOCK)
             else pa.array(np.full(rows.num_rows, TRUNCATE, np.int8))
             if one.name == OP
             else pa.nulls(rows.num_rows, one.type)
@@ -266,8 +281,3 @@ class _Deciding:
 
 def _filtered(columns: dict[str, pa.Array], mask: Mask) -> dict[str, pa.Array]:
     return {name: column.filter(pa.array(mask)) for name, column in columns.items()}
-
-
-def _with_position(rows: pa.Table) -> pa.Table:
-    rows = rows.append_column(PARTITION, pa.nulls(rows.num_rows, pa.string()))
-    return rows.append_column(OFFSET, pa.nulls(rows.num_rows, pa.int64()))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.columns.staged import OFFSET, PARTITION, STAGED
+from lakefeed.columns.staged import CLOCK, OFFSET, PARTITION, STAGED, TIME
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
@@ -257,7 +257,8 @@ class _Deciding:
         return edits
 
     def _tombstones(self, deleted: Mask, truncation: pa.Table | None) -> pa.Table:
-        names = [*dict.fromkeys([*self.rules.keys, *self.rules.sequence_by]), PARTITION, OFFSET]
+        own = dict.fromkeys([*self.rules.keys, *self.rules.sequence_by])
+        names = [*own, PARTITION, OFFSET, TIME, CLOCK]
         stones = taken(self.folded.rows.select(names), np.flatnonzero(deleted))
         if truncation is None:
             return stones

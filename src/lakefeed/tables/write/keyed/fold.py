@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.columns.staged import DELETE, OFFSET, OP, PARTITION, STAGED, TRUNCATE, UNCHANGED
+from lakefeed.columns.staged import CLOCK, DELETE, OFFSET, OP, PARTITION, STAGED, TIME, TRUNCATE, UNCHANGED
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
 
@@ -30,7 +30,7 @@ class Ordered:
     """The number of the key of each."""
     index: KeyIndex
     truncation: pa.Table | None
-    """The newest truncation: one row with the columns of the sequence and of the position."""
+    """The newest truncation: one row with the columns of the sequence, of the position and of the time."""
     changes: int
     """All that there were, truncations included."""
 
@@ -132,7 +132,7 @@ def _truncation(rows: pa.Table, rules: KeyRules) -> tuple[pa.Table | None, Mask 
     # At the same sequence a truncation wins, as a deletion does.
     place = sequence if rules.sequence_by else position
     undone = place <= place[newest]
-    told = rows.select([*rules.sequence_by, *_POSITION])
+    told = rows.select([*rules.sequence_by, *_POSITION, TIME, CLOCK])
     return taken(told, places[places == newest]), undone | truncates
 
 

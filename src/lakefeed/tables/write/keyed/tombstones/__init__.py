@@ -4,15 +4,19 @@ They lie beside the table in files that no reader of the table sees, one for eac
 `txn` of that commit names the newest file, which names the older ones that still count. So tombstones come
 and go with the version that they belong to. Many files become one, and what has expired is left out then.
 A tombstone without a key is a truncation: it stands for every key.
+
+Two clocks must say that a tombstone has expired: that of this machine, by when it was written, and that of
+its events (see `event_times`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +24,23 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from lakefeed.columns.staged import FOLDER, OFFSET, PARTITION
+from lakefeed.columns.staged import CLOCK, FOLDER, OFFSET, PARTITION, STAGED, TIME
 from lakefeed.errors import TableError
 from lakefeed.stores import local_folder, store_errors, sync
 from lakefeed.tables.positions import tombstone_heads
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
+from lakefeed.tables.write.keyed.keys import one_array
+from lakefeed.tables.write.keyed.tombstones.event_times import of_source, within
 
 TOMBSTONES_FOLDER = f"{FOLDER}/tombstones"
 DELETED_AT = "_lakefeed_deleted_at"
 """When the deletion was applied, in microseconds since 1970."""
+
+TOLD = pa.schema(
+    [*(STAGED.field(name) for name in (PARTITION, OFFSET, TIME, CLOCK)), (DELETED_AT, pa.int64())]
+)
+"""What is told of every tombstone: the position and the time of its event, and when it was applied."""
 
 _OLDER = b"lakefeed.older"
 _AGE = b"lakefeed.tombstones"
@@ -48,13 +59,13 @@ class Tombstones:
         """What is known once the log names the file that was written last."""
 
     def schema(self, table: LakeTable) -> pa.Schema:
-        """Keys, the sequence and the position of the deletion, and when it was applied."""
+        """Keys, the sequence, and what is told of every tombstone."""
         names = dict.fromkeys([*self._rules.keys, *self._rules.sequence_by])
         own = [table.schema.field(name).with_nullable(True) for name in names]
-        return pa.schema([*own, (PARTITION, pa.string()), (OFFSET, pa.int64()), (DELETED_AT, pa.int64())])
+        return pa.schema([*own, *TOLD])
 
-    def load(self, table: LakeTable) -> pa.Table:
-        """All that count at the version of the table; those that have expired are left out."""
+    def load(self, table: LakeTable, oldest: Mapping[str, int] = MappingProxyType({})) -> pa.Table:
+        """All that count at the version of the table for a batch with these oldest events."""
         heads = tombstone_heads(table.transactions)
         if self._known and not self._known[1].schema.equals(self.schema(table)):
             # The table has got a column since, or another type.
@@ -65,16 +76,22 @@ class Tombstones:
                 self._known = heads, written[1], written[2]
             else:
                 self._known = heads, *self._read(table, heads)
-        rows = self._known[1]
-        return rows.filter(pc.greater(rows.column(DELETED_AT), _now() - int(self._age * 1e6)))
+        rows, age = self._known[1], int(self._age * 1e6)
+        written = one_array(pc.greater(rows.column(DELETED_AT), _now() - age)).to_numpy(zero_copy_only=False)
+        if written.all():
+            return rows
+        return rows.filter(pa.array(written | within(rows, age, oldest)))
 
-    def add(self, table: LakeTable, new: pa.Table) -> tuple[int, str]:
+    def add(
+        self, table: LakeTable, new: pa.Table, source: str | None, oldest: Mapping[str, int]
+    ) -> tuple[int, str]:
         """Write new ones, with the columns of `schema` but the last; the number that the log is to name."""
-        before = self.load(table)
+        before = self.load(table, oldest)
         assert self._known is not None
         heads, segments = self._known[0], self._known[2]
         schema = self.schema(table)
-        stamped = new.append_column(DELETED_AT, pa.array(np.full(new.num_rows, _now()), pa.int64()))
+        stamped = of_source(new, source)
+        stamped = stamped.append_column(DELETED_AT, pa.array(np.full(new.num_rows, _now()), pa.int64()))
         stamped = stamped.cast(schema)
         number = max(_now(), *(at + 1 for at in heads), 0)
         whole = len(segments) >= _MOST_SEGMENTS
