@@ -23,6 +23,7 @@ from lakefeed.sources.delta.client import DeltaClient
 from lakefeed.sources.delta.place import MOST_ROWS, MOST_VERSIONS, Place, version_start
 from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.sources.delta.way import way
+from support.delta_tables import clean_log
 from support.ledger import table_ids
 from support.vectors import allow, mark_everywhere
 
@@ -329,23 +330,44 @@ def test_a_format_is_refused_as_the_table_has_columns(tmp_path: Path) -> None:
         copying(tmp_path, ", format: json")
 
 
+@pytest.mark.parametrize("feed", [False, True])
 def test_a_position_moves_on_over_versions_without_rows_before_the_log_forgets_them(
-    orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    orders: Path, tmp_path: Path, feed: bool
 ) -> None:
-    run_inline(copying(tmp_path))
+    DeltaTable(orders).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    options = ", change_feed: true" if feed else ""
+    run_inline(copying(tmp_path, options))
     DeltaTable(orders).optimize.compact()
-    DeltaTable(orders).alter.set_table_properties({"delta.appendOnly": "false"})
+    DeltaTable(orders).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    run_inline(copying(tmp_path, options))
+    newest = clean_log(orders)
+
+    found = status(copying(tmp_path, options)).tables[0].offsets["orders"]["0"]
+    assert found.next_place == f"version {newest + 1}" and newest > 4
+    append(orders, range(30, 40))
+    run_inline(copying(tmp_path, options))
+
+    assert copied(tmp_path) == list(range(40))
+    assert not verify(copying(tmp_path, options)).tables[0].findings
+
+
+def test_a_position_stays_before_the_first_version_that_has_rows_or_stops(orders: Path) -> None:
+    for first in (30, 40):
+        DeltaTable(orders).optimize.compact()
+        append(orders, range(first, first + 10))
+    DeltaTable(orders).delete("event_id = 5")
     client = DeltaClient(DeltaSource(path=str(orders)), "orders")
-    at = client.check({"0": version_start(3).offset}, {})
 
-    assert client.rows_between(at, client.latest()) == {"0": 0}
+    def passed(at: Place) -> str:
+        return str(Place.of(client.pass_over({"0": at.offset})["0"]))
 
-    monkeypatch.setattr("lakefeed.sources.delta.client._LEFT_BEHIND", -1.0)
-    run_inline(copying(tmp_path))
-    found = status(copying(tmp_path)).tables[0].offsets["orders"]["0"]
-
-    assert found.next_place == "version 5"
-    assert copied(tmp_path) == list(range(30))
+    client.check({"0": version_start(2).offset}, {})
+    assert passed(Place(False, 2)) == "the snapshot of version 2"
+    assert passed(version_start(2)) == "version 2"
+    assert passed(version_start(3)) == passed(version_start(4)) == "version 4"
+    assert passed(Place(True, 4, 3)) == "version 4, row 3"
+    assert passed(version_start(5)) == "version 6"
+    assert passed(version_start(7)) == "version 7"
 
 
 def test_behind_a_snapshot_comes_no_version_that_it_has(orders: Path) -> None:
