@@ -93,18 +93,6 @@ def test_a_reader_goes_around_versions_that_a_restore_took_back() -> None:
     assert versions(version_start(7), 9, {6: 3, 9: 4}) is None
 
 
-def test_rows_come_in_batches_that_keep_to_rows_and_to_files(orders: Path, tmp_path: Path) -> None:
-    client = DeltaClient(DeltaSource(path=str(orders), start={"version": 0}, max_files=2), "orders")
-    at, ends, seen = client.start(), client.latest(), []
-
-    while at != ends:
-        rows = client.rows_between(at, ends)["0"]
-        at = client.next_end(at, ends, Allowance(4 if rows > 20 else 1000, 10**9))
-        seen.append((rows, str(Place.of(at["0"]))))
-
-    assert seen == [(30, "version 0, row 4"), (26, "version 0, row 8"), (22, "version 1"), (20, "version 3")]
-
-
 def test_a_file_larger_than_a_batch_is_read_in_parts(tmp_path: Path) -> None:
     append(tmp_path / "orders", range(1000))
     pipeline = copying(tmp_path, ", flush: {rows: 300}")
@@ -113,27 +101,6 @@ def test_a_file_larger_than_a_batch_is_read_in_parts(tmp_path: Path) -> None:
 
     assert copied(tmp_path) == list(range(1000))
     assert DeltaTable(tmp_path / "copied").version() == 4
-
-
-def test_start_may_be_a_version_or_a_time_or_latest(orders: Path, tmp_path: Path) -> None:
-    moments = [one["timestamp"] for one in reversed(DeltaTable(orders).history())]
-    moment = dt.datetime.fromtimestamp(moments[2] / 1000, dt.UTC).isoformat()
-    for name, start in [("v", "{version: 1}"), ("t", f"'{moment}'"), ("l", "latest")]:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "orders").symlink_to(orders)
-        run_inline(copying(tmp_path / name, f", start: {start}", ", schema: {event_id: long}"))
-    append(orders, range(30, 40))
-    for name, start in [("v", "{version: 1}"), ("t", f"'{moment}'"), ("l", "latest")]:
-        run_inline(copying(tmp_path / name, f", start: {start}", ", schema: {event_id: long}"))
-
-    assert copied(tmp_path / "v") == list(range(10, 40))
-    assert copied(tmp_path / "t") == list(range(20, 40))
-    assert copied(tmp_path / "l") == list(range(30, 40))
-
-
-def test_start_at_a_version_that_is_not_there_is_refused(orders: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"`start` names version 9, but the newest version of .* is 2"):
-        run_inline(copying(tmp_path, ", start: {version: 9}"))
 
 
 def test_compaction_is_no_news(orders: Path, tmp_path: Path) -> None:
@@ -390,52 +357,3 @@ def test_a_vacuumed_file_that_nobody_has_counted_is_told(orders: Path) -> None:
 
     with pytest.raises(SourceError, match="is gone, and the log does not say how many rows"):
         DeltaClient(DeltaSource(path=str(orders)), "orders").start()
-
-
-def test_the_first_snapshot_may_come_in_the_order_of_event_times(tmp_path: Path) -> None:
-    days = [3, 1, 2]
-    for day in days:
-        moments = [dt.datetime(2026, 11, day, hour, tzinfo=dt.UTC) for hour in range(5)]
-        append(tmp_path / "orders", [day * 10 + hour for hour in range(5)], at=moments)
-    pipeline = copying(tmp_path, ", event_time_order: at, max_files: 1")
-    run_inline(pipeline)
-
-    table = DeltaTable(tmp_path / "copied")
-    entries = sorted((tmp_path / "copied" / "_delta_log").glob("*.json"))
-    actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
-    came = [action["add"]["stats"] for action in actions if "add" in action]
-    assert [json.loads(stats)["minValues"]["event_id"] for stats in came] == [10, 20, 30]
-    assert table.to_pyarrow_table().num_rows == 15 and verify(pipeline).sound
-
-
-def test_another_order_in_the_middle_of_a_snapshot_is_refused(orders: Path) -> None:
-    source = DeltaSource(path=str(orders), event_time_order="event_id")
-    client, plain = DeltaClient(source, "orders"), DeltaClient(DeltaSource(path=str(orders)), "orders")
-    at = client.next_end(client.start(), client.latest(), Allowance(4, 10**9))
-
-    with pytest.raises(
-        SourceError, match="`event_time_order` was changed while the snapshot of version 2, row 4"
-    ):
-        plain.check(at, client.marks())
-    assert client.check(at, client.marks()) == at
-
-
-@pytest.mark.parametrize(
-    ("column", "message"), [("event_id2", "there is no column event_id2, did you mean"), ("tags", "no order")]
-)
-def test_a_column_without_an_order_in_time_is_refused(orders: Path, column: str, message: str) -> None:
-    write_deltalake(orders, pa.table({"event_id": [1], "tags": [["a"]]}), mode="append", schema_mode="merge")
-
-    with pytest.raises(SourceError, match=message):
-        DeltaClient(DeltaSource(path=str(orders), event_time_order=column), "orders").start()
-
-
-def test_files_whose_paths_are_excluded_are_not_read(tmp_path: Path) -> None:
-    for region in ("eu", "test"):
-        rows = pa.table({"event_id": [1, 2], "region": [region] * 2})
-        write_deltalake(tmp_path / "orders", rows, mode="append", partition_by=["region"])
-    pipeline = copying(tmp_path, ", exclude: '^region=test/'")
-    run_inline(pipeline)
-
-    assert copied(tmp_path) == [1, 2]
-    assert verify(pipeline).sound
