@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from faults.follower_chain import FollowerChain
 from faults.http_world import HttpWorld
 from faults.keyed_world import KeyedWorld
 from faults.medallion import Medallion
@@ -40,7 +41,8 @@ RECEIVER_ENDS = 10
 MEDALLION_KILLS, MEDALLION_ROWS = 20, 40_000
 MODEL_SEEDS = 25
 POSTGRES_ROUNDS = 25
-KINDS = ("walk", "soak", "others", "changes", "models", "quiet", "medallion", "postgres", "http")
+CHAIN_KILLS = 20
+KINDS = ("walk", "soak", "others", "changes", "models", "quiet", "medallion", "postgres", "http", "chain")
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Report:
     changes: int = 0
     models: int = 0
     postgres: int = 0
+    chains: int = 0
     events: int = 0
     restarts: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -92,6 +95,7 @@ class Report:
             f"{self.quiet} times {QUIET_SECONDS:.0f} s of quiet days, "
             f"{self.medallions} medallions killed {MEDALLION_KILLS} times each, "
             f"{self.postgres} Postgres databases through {POSTGRES_ROUNDS} rounds each, "
+            f"{self.chains} chains from Kafka to a history killed {CHAIN_KILLS} times each, "
             f"{self.receivers} HTTP sources under load ended {RECEIVER_ENDS} times each, "
             f"{self.events:,} events into two tables each, {self.restarts} restarts of the command line, "
             f"{self.faults.total()} faults, {doubled} duplicates, {lost} losses, "
@@ -124,6 +128,7 @@ class Laboratory:
             self._medallion,
             self._postgres,
             self._http,
+            self._chain,
         )
         kinds = dict(zip(KINDS, trials, strict=True))
         turns = itertools.cycle([self._report.only] if self._report.only else KINDS)
@@ -236,6 +241,22 @@ class Laboratory:
                 world.round(chance)
                 world.check()
         self._report.postgres += 1
+        shutil.rmtree(folder)
+
+    def _chain(self, number: int) -> None:
+        """From Kafka over bronze and silver to tables that follow silver, killed with and without Spark."""
+        folder, chance = Path(tempfile.mkdtemp(dir=self._folder)), random.Random(number)
+        layout = chance.choice(["copy_on_write", "merge_on_read"])
+        chain = FollowerChain(self._broker, folder, layout, self._report.note)
+        for kill in range(1, CHAIN_KILLS + 1):
+            chain.produce(chance.randint(50, 200), chance)
+            chance.choice([chain.die, chain.die, chain.die_on_spark])(chance)
+            chain.meddle(chance)
+            if kill % 4 == 0:
+                chance.choice([chain.finish, chain.finish_on_spark])()
+                chain.check()
+        self._report.chains += 1
+        self._report.events += len(chain.events)
         shutil.rmtree(folder)
 
     def _world(self) -> World:

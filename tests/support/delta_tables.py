@@ -99,6 +99,16 @@ def make_old(folder: Path, days: float) -> None:
             os.utime(file, (moment, moment))
 
 
+def clean_log(path: Path) -> int:
+    """Take away all entries that a checkpoint of the newest version stands for; returns that version."""
+    table = DeltaTable(path)
+    table.create_checkpoint()
+    for entry in (path / "_delta_log").glob("*.json"):
+        if int(entry.stem) < table.version():
+            entry.unlink()
+    return table.version()
+
+
 def age_log(path: Path, days: float) -> None:
     """Let the log tell that everything happened days ago."""
     for entry in (path / "_delta_log").glob("*.json"):

@@ -150,6 +150,7 @@ class FlowRun:
         What no log says, the next run reads again: then the batches of this one were no progress, and the
         patience with the store goes on to run out.
         """
+        self._pass_over()
         failures = self.committer.record_positions()
         if failures and self.committer.committed() == self._logged_before:
             self.assignment.batches, self.busy = self._landed_before, True
@@ -286,9 +287,22 @@ class FlowRun:
         if time.monotonic() - self._recorded_at < _RECORD_EVERY:
             return {}
         self._recorded_at = time.monotonic()
+        self._pass_over()
         failures = self.committer.record_when_due()
         self._acknowledge()
         return failures
+
+    def _pass_over(self) -> None:
+        """Move on over offsets that hold no event: a source need not keep for ever what is of no use.
+
+        Spark is not told; to it, the next batch begins where the last one has ended.
+        """
+        while True:
+            end = self.plan.cut(self._position, self.client.pass_over(self._position))
+            if not (passed := spans(self._position, end)):
+                return
+            self.committer.pass_over(passed)
+            self._position = end
 
     def close(self) -> None:
         """End the query, and let go of what was opened for it."""

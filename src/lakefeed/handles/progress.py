@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.handles.handle import TableHandle
-from lakefeed.handles.table_plan import Stamp
+from lakefeed.handles.table_plan import Stamp, is_missing
 from lakefeed.tables.shape import Shape
 
 _LONGEST_PAUSE = 15
@@ -142,8 +143,14 @@ class TableProgress:
             for result, rows in results.items():
                 known[result] = known.get(result, 0) + rows
 
+    def take(self, spans: Iterable[OffsetRange], *counts: Mapping[str, int]) -> None:
+        """Note those of a batch's ranges that the table misses; counts are by partition, as for `extend`."""
+        for span in spans:
+            if is_missing(self.rows_from, span):
+                self.extend(span, *(count.get(span.partition, 0) for count in counts))
+
     def extend(
-        self, span: OffsetRange, read: int, dead_letters: int, skipped: int = 0, filtered: int = 0
+        self, span: OffsetRange, read: int = 0, dead_letters: int = 0, skipped: int = 0, filtered: int = 0
     ) -> None:
         """Note a range that has been read and needs to be recorded with the next commit."""
         known = self.open.setdefault(span.partition, Span(span.start, span.start))

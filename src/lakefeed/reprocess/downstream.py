@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from lakefeed.dead_letters.find import DeadLetterFilter, read_dead_letters
 from lakefeed.handles.tables import Tables
@@ -32,8 +33,7 @@ def notes_on_fed_tables(pipeline: Pipeline, table: str, to_version: int) -> Iter
             if source_of(pipeline, source).is_change_feed:
                 yield f"table {name} follows the changes of {table}, and the rewind is one of them"
             else:
-                position = application_id(pipeline.name, source, _partition(source_of(pipeline, source)))
-                yield _note(pipeline, (table, name), position, log, to_version)
+                yield _note(pipeline, (table, name), source, log, to_version)
                 yield from _note_on_letters(tables, source, name, to_version)
 
 
@@ -42,17 +42,29 @@ def _partition(source: Source) -> str:
     return source.partition_of(None, 0)
 
 
-def _note(pipeline: Pipeline, names: tuple[str, str], position: str, log: Log, to_version: int) -> str:
+def _note(pipeline: Pipeline, names: tuple[str, str], source: str, log: Log, to_version: int) -> str:
     table, fed = names
     limit = version_start(to_version + 1)
+    partition = _partition(source_of(pipeline, source))
+    position = application_id(pipeline.name, source, partition)
     now = read_transactions(log.store, log.newest).get(position)
-    if now is None or _before(Place.of(now + 1), limit):
+    if now is None or _before(Place.of(now + 1), limit) or _has_only_passed(pipeline, source, limit, now + 1):
         return f"table {fed} is fed from {table}; it has read nothing of what goes, and continues behind it"
     target = _newest_before(log, position, limit)
     head = f"table {fed} is fed from {table} and has read rows that go; it stops until it is taken back too: "
     if target is None:
         return f"{head}drop it, so that it begins anew"
     return f"{head}lakefeed rewind {pipeline.file_argument} --table {fed} --to-version {target} --yes"
+
+
+def _has_only_passed(pipeline: Pipeline, source: str, limit: Place, position: int) -> bool:
+    """Whether a reader has come from the limit to its position over versions without rows."""
+    if not Place.of(position).past:
+        return False
+    spec = source_of(pipeline, source)
+    with closing(spec.client(pipeline.name, source)) as client:
+        partition = _partition(spec)
+        return client.rows_read({partition: limit.offset}, {partition: position}) == {partition: 0}
 
 
 def _note_on_letters(tables: Tables, source: str, fed: str, to_version: int) -> Iterator[str]:

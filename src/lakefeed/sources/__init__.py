@@ -121,6 +121,13 @@ class SourceClient(ABC):
         """
         return dense.next_end(position, ends, allowed.rows)
 
+    def pass_over(self, position: Offsets) -> Offsets:
+        """The furthest position with no event between; the same one where a source need not move on.
+
+        Asked at the end of a run and every few minutes. Does not wait for a source that does not answer.
+        """
+        return position
+
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
         """Cut ranges into tasks that run side by side, each range with what its task needs to know.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,21 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline, PipelineFileError, SourceError
 from lakefeed.dead_letters.find import DeadLetterFilter
-from lakefeed.engine.inline import run_inline
+from lakefeed.engine.inline import InlineFlow, run_inline
+from lakefeed.events import OffsetRange, Split
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
+from lakefeed.sources import Allowance
+from lakefeed.sources.delta.client import DeltaClient
+from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.tables.operations.changes import changes
 from support.delta_tables import open_any
 from support.ledger import dead_letters
 from support.vectors import allow, mark_everywhere
 
+CAME = ("insert", "update_postimage")
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
@@ -320,6 +325,64 @@ def test_a_rewind_of_silver_is_a_change_that_gold_follows(chain: Pipeline, tmp_p
     assert read(tmp_path / "gold", "id", "at") == read(tmp_path / "silver", "id", "at") == before
     assert "table gold follows the changes of silver" in done.notes[0]
     assert verify(chain).sound
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_large_versions_are_read_by_several_tasks_and_followed_as_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: bool
+) -> None:
+    monkeypatch.setattr("lakefeed.sources.delta.client._ROWS_WORTH_A_TASK", 10)
+    monkeypatch.setattr(InlineFlow, "cores", 3)
+    orders = tmp_path / "orders"
+    names = [f"n{number}" for number in range(100)]
+    write_deltalake(orders, pa.table({"id": range(100), "name": names}), configuration=FEED)
+    DeltaTable(orders).update({"name": "'new'"}, predicate="id % 3 = 0")
+    DeltaTable(orders).update({"id": "id + 1000"}, predicate="id % 3 = 1")
+    if vectors:
+        allow(orders)
+        mark_everywhere(orders, [0, 10, 50, 99])
+    source = DeltaSource(path=str(orders), change_feed=True, start={"version": 0})
+    client, tasks = DeltaClient(source, "orders"), []
+    at, ends = client.start(), client.latest()
+    first = at["0"]
+    while at != ends:
+        end = client.next_end(at, ends, Allowance(1, 10**9))
+        cut, whole = (client.splits([OffsetRange("0", at["0"], end["0"])], cores) for cores in (3, 1))
+        assert _brought(source, cut) == _brought(source, whole)
+        tasks.append(len(cut))
+        at = end
+
+    run_inline(write(tmp_path, f"{MIRROR}\n{HISTORY}", ", start: {version: 0}"))
+
+    assert tasks[0] == tasks[-1] == 3
+    intervals, there = _replayed(_brought(source, client.splits([OffsetRange("0", first, ends["0"])], 1)))
+    assert read(tmp_path / "mirror", "id", "name") == there
+    assert read(tmp_path / "past", "id", "name", "valid_from", "valid_to") == intervals
+
+
+def _replayed(told: list[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """What changes mean: each state with the versions that it was there, and the rows that are left."""
+    states: list[tuple[Any, ...]] = []
+    there: dict[tuple[int, str], int] = {}
+    for _, key, kind, version, name in sorted(told, key=lambda one: (one[3], one[2] in CAME)):
+        if kind not in CAME:
+            states.append((key, name, there.pop((key, name)), version))
+        else:
+            there[key, name] = version
+    states += [(*row, version, None) for row, version in there.items()]
+    return sorted(states, key=repr), sorted(there, key=repr)
+
+
+def _brought(source: DeltaSource, tasks: Iterable[Split]) -> list[tuple[Any, ...]]:
+    """Changes in the order of the tasks: where each stands, what it is, and its row."""
+    found = []
+    for task in tasks:
+        for events in source.read(task):
+            offsets = events.origin().column("offset").to_pylist()
+            for offset, row in zip(offsets, events.columns.to_pylist(), strict=True):
+                found.append((offset, row["id"], row["_change_type"], row["_commit_version"], row["name"]))
+    assert [one[0] for one in found] == sorted({one[0] for one in found})
+    return found
 
 
 def test_version_that_is_larger_than_a_batch_is_read_once(tmp_path: Path) -> None:

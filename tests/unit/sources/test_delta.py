@@ -23,6 +23,7 @@ from lakefeed.sources.delta.client import DeltaClient
 from lakefeed.sources.delta.place import MOST_ROWS, MOST_VERSIONS, Place, version_start
 from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.sources.delta.way import way
+from support.delta_tables import clean_log
 from support.ledger import table_ids
 from support.vectors import allow, mark_everywhere
 
@@ -92,18 +93,6 @@ def test_a_reader_goes_around_versions_that_a_restore_took_back() -> None:
     assert versions(version_start(7), 9, {6: 3, 9: 4}) is None
 
 
-def test_rows_come_in_batches_that_keep_to_rows_and_to_files(orders: Path, tmp_path: Path) -> None:
-    client = DeltaClient(DeltaSource(path=str(orders), start={"version": 0}, max_files=2), "orders")
-    at, ends, seen = client.start(), client.latest(), []
-
-    while at != ends:
-        rows = client.rows_between(at, ends)["0"]
-        at = client.next_end(at, ends, Allowance(4 if rows > 20 else 1000, 10**9))
-        seen.append((rows, str(Place.of(at["0"]))))
-
-    assert seen == [(30, "version 0, row 4"), (26, "version 0, row 8"), (22, "version 1"), (20, "version 3")]
-
-
 def test_a_file_larger_than_a_batch_is_read_in_parts(tmp_path: Path) -> None:
     append(tmp_path / "orders", range(1000))
     pipeline = copying(tmp_path, ", flush: {rows: 300}")
@@ -112,27 +101,6 @@ def test_a_file_larger_than_a_batch_is_read_in_parts(tmp_path: Path) -> None:
 
     assert copied(tmp_path) == list(range(1000))
     assert DeltaTable(tmp_path / "copied").version() == 4
-
-
-def test_start_may_be_a_version_or_a_time_or_latest(orders: Path, tmp_path: Path) -> None:
-    moments = [one["timestamp"] for one in reversed(DeltaTable(orders).history())]
-    moment = dt.datetime.fromtimestamp(moments[2] / 1000, dt.UTC).isoformat()
-    for name, start in [("v", "{version: 1}"), ("t", f"'{moment}'"), ("l", "latest")]:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "orders").symlink_to(orders)
-        run_inline(copying(tmp_path / name, f", start: {start}", ", schema: {event_id: long}"))
-    append(orders, range(30, 40))
-    for name, start in [("v", "{version: 1}"), ("t", f"'{moment}'"), ("l", "latest")]:
-        run_inline(copying(tmp_path / name, f", start: {start}", ", schema: {event_id: long}"))
-
-    assert copied(tmp_path / "v") == list(range(10, 40))
-    assert copied(tmp_path / "t") == list(range(20, 40))
-    assert copied(tmp_path / "l") == list(range(30, 40))
-
-
-def test_start_at_a_version_that_is_not_there_is_refused(orders: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"`start` names version 9, but the newest version of .* is 2"):
-        run_inline(copying(tmp_path, ", start: {version: 9}"))
 
 
 def test_compaction_is_no_news(orders: Path, tmp_path: Path) -> None:
@@ -329,23 +297,44 @@ def test_a_format_is_refused_as_the_table_has_columns(tmp_path: Path) -> None:
         copying(tmp_path, ", format: json")
 
 
+@pytest.mark.parametrize("feed", [False, True])
 def test_a_position_moves_on_over_versions_without_rows_before_the_log_forgets_them(
-    orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    orders: Path, tmp_path: Path, feed: bool
 ) -> None:
-    run_inline(copying(tmp_path))
+    DeltaTable(orders).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    options = ", change_feed: true" if feed else ""
+    run_inline(copying(tmp_path, options))
     DeltaTable(orders).optimize.compact()
-    DeltaTable(orders).alter.set_table_properties({"delta.appendOnly": "false"})
+    DeltaTable(orders).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    run_inline(copying(tmp_path, options))
+    newest = clean_log(orders)
+
+    found = status(copying(tmp_path, options)).tables[0].offsets["orders"]["0"]
+    assert found.next_place == f"version {newest + 1}" and newest > 4
+    append(orders, range(30, 40))
+    run_inline(copying(tmp_path, options))
+
+    assert copied(tmp_path) == list(range(40))
+    assert not verify(copying(tmp_path, options)).tables[0].findings
+
+
+def test_a_position_stays_before_the_first_version_that_has_rows_or_stops(orders: Path) -> None:
+    for first in (30, 40):
+        DeltaTable(orders).optimize.compact()
+        append(orders, range(first, first + 10))
+    DeltaTable(orders).delete("event_id = 5")
     client = DeltaClient(DeltaSource(path=str(orders)), "orders")
-    at = client.check({"0": version_start(3).offset}, {})
 
-    assert client.rows_between(at, client.latest()) == {"0": 0}
+    def passed(at: Place) -> str:
+        return str(Place.of(client.pass_over({"0": at.offset})["0"]))
 
-    monkeypatch.setattr("lakefeed.sources.delta.client._LEFT_BEHIND", -1.0)
-    run_inline(copying(tmp_path))
-    found = status(copying(tmp_path)).tables[0].offsets["orders"]["0"]
-
-    assert found.next_place == "version 5"
-    assert copied(tmp_path) == list(range(30))
+    client.check({"0": version_start(2).offset}, {})
+    assert passed(Place(False, 2)) == "the snapshot of version 2"
+    assert passed(version_start(2)) == "version 2"
+    assert passed(version_start(3)) == passed(version_start(4)) == "version 4"
+    assert passed(Place(True, 4, 3)) == "version 4, row 3"
+    assert passed(version_start(5)) == "version 6"
+    assert passed(version_start(7)) == "version 7"
 
 
 def test_behind_a_snapshot_comes_no_version_that_it_has(orders: Path) -> None:
@@ -368,52 +357,3 @@ def test_a_vacuumed_file_that_nobody_has_counted_is_told(orders: Path) -> None:
 
     with pytest.raises(SourceError, match="is gone, and the log does not say how many rows"):
         DeltaClient(DeltaSource(path=str(orders)), "orders").start()
-
-
-def test_the_first_snapshot_may_come_in_the_order_of_event_times(tmp_path: Path) -> None:
-    days = [3, 1, 2]
-    for day in days:
-        moments = [dt.datetime(2026, 11, day, hour, tzinfo=dt.UTC) for hour in range(5)]
-        append(tmp_path / "orders", [day * 10 + hour for hour in range(5)], at=moments)
-    pipeline = copying(tmp_path, ", event_time_order: at, max_files: 1")
-    run_inline(pipeline)
-
-    table = DeltaTable(tmp_path / "copied")
-    entries = sorted((tmp_path / "copied" / "_delta_log").glob("*.json"))
-    actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
-    came = [action["add"]["stats"] for action in actions if "add" in action]
-    assert [json.loads(stats)["minValues"]["event_id"] for stats in came] == [10, 20, 30]
-    assert table.to_pyarrow_table().num_rows == 15 and verify(pipeline).sound
-
-
-def test_another_order_in_the_middle_of_a_snapshot_is_refused(orders: Path) -> None:
-    source = DeltaSource(path=str(orders), event_time_order="event_id")
-    client, plain = DeltaClient(source, "orders"), DeltaClient(DeltaSource(path=str(orders)), "orders")
-    at = client.next_end(client.start(), client.latest(), Allowance(4, 10**9))
-
-    with pytest.raises(
-        SourceError, match="`event_time_order` was changed while the snapshot of version 2, row 4"
-    ):
-        plain.check(at, client.marks())
-    assert client.check(at, client.marks()) == at
-
-
-@pytest.mark.parametrize(
-    ("column", "message"), [("event_id2", "there is no column event_id2, did you mean"), ("tags", "no order")]
-)
-def test_a_column_without_an_order_in_time_is_refused(orders: Path, column: str, message: str) -> None:
-    write_deltalake(orders, pa.table({"event_id": [1], "tags": [["a"]]}), mode="append", schema_mode="merge")
-
-    with pytest.raises(SourceError, match=message):
-        DeltaClient(DeltaSource(path=str(orders), event_time_order=column), "orders").start()
-
-
-def test_files_whose_paths_are_excluded_are_not_read(tmp_path: Path) -> None:
-    for region in ("eu", "test"):
-        rows = pa.table({"event_id": [1, 2], "region": [region] * 2})
-        write_deltalake(tmp_path / "orders", rows, mode="append", partition_by=["region"])
-    pipeline = copying(tmp_path, ", exclude: '^region=test/'")
-    run_inline(pipeline)
-
-    assert copied(tmp_path) == [1, 2]
-    assert verify(pipeline).sound

@@ -30,7 +30,7 @@ from lakefeed.tables.operations import delete as deleting
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.testing.landed import run_samples
 from lakefeed.upkeep.rewriter import BY
-from support.delta_tables import age_log, open_any
+from support.delta_tables import age_log, clean_log, open_any
 from support.ledger import dead_letters, table_ids
 from support.processes import wait_until
 
@@ -232,6 +232,60 @@ def test_plan_warns_of_a_table_that_is_behind_by_half_of_what_its_source_keeps(t
     found = {table.name: table.warnings for table in plan_run(write(tmp_path, 300)).tables}
     assert any("behind by 4d, and a replaced file is kept for 7d" in text for text in found["silver"])
     assert not any("behind by" in text for text in found["gold_like"])
+
+
+def test_followers_survive_a_log_that_is_cleaned_behind_versions_without_rows(tmp_path: Path) -> None:
+    run_inline(write(tmp_path, 200))
+    for name in ("bronze", "silver"):
+        DeltaTable(tmp_path / name).optimize.compact()
+        DeltaTable(tmp_path / name).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    run_inline(write(tmp_path, 200))
+    for name in ("bronze", "silver", "gold"):
+        clean_log(tmp_path / name)
+    run_inline(write(tmp_path, 300))
+
+    ids = [sorted(table_ids(tmp_path / name)) for name in ("bronze", "silver", "gold")]
+    assert len(ids[0]) == 294
+    assert ids[0] == ids[1] == ids[2]
+
+
+def test_a_run_that_goes_on_takes_positions_along_over_versions_without_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefeed.engine.flow_run._RECORD_EVERY", 0.1)
+    run_inline(pipeline := write(tmp_path, 200))
+    stop, tables = threading.Event(), Tables(pipeline)
+    flow: Flow = InlineFlow(tables, "bronze", tmp_path / "s", lambda event: None, once=False)
+    running = threading.Thread(target=Supervisor(pipeline, [flow], lambda event: None, stop).run, daemon=True)
+    running.start()
+    DeltaTable(tmp_path / "bronze").optimize.compact()
+    newest = DeltaTable(tmp_path / "bronze").version()
+
+    def place() -> str | None:
+        return status(pipeline).tables[1].offsets["bronze"]["0"].next_place
+
+    wait_until(lambda: place() == f"version {newest + 1}", 30, place)
+    stop.set()
+    running.join(30)
+
+    assert not running.is_alive()
+
+
+def test_a_rewind_of_bronze_to_before_a_compaction_does_not_stop_silver(tmp_path: Path) -> None:
+    run_inline(write(tmp_path, 200))
+    before = DeltaTable(tmp_path / "bronze").version()
+    DeltaTable(tmp_path / "bronze").optimize.compact()
+    run_inline(pipeline := write(tmp_path, 200))
+
+    (note,) = rewind(pipeline, "bronze", to_version=before).notes
+    run_inline(write(tmp_path, 300))
+
+    assert (
+        note == "table silver is fed from bronze; it has read nothing of what goes, and continues behind it"
+    )
+    ids = [sorted(table_ids(tmp_path / name)) for name in ("bronze", "silver")]
+    assert len(ids[0]) == 294 and ids[0] == ids[1]
+    assert verify(write(tmp_path, 300)).sound
 
 
 def test_a_source_that_reads_a_table_of_the_file_reads_it_in_tests_too(tmp_path: Path) -> None:

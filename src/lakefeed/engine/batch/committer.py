@@ -144,7 +144,7 @@ class Committer:
             if TableId(table.table) in accepted:
                 # Dead letters are those of the route, and no table of it counts them.
                 own = TableManifest(table) if progress.is_routed else accepted[table]
-                self._extend(progress, spans, read, own)
+                progress.take(spans, read, own.dead_letters, own.skipped, own.filtered)
                 progress.expected(own.expectations, own.taken)
                 progress.refused += sum(own.refusals.values())
                 was_there = progress.shape is not None
@@ -173,6 +173,11 @@ class Committer:
     def committed(self) -> dict[TableId, Offsets]:
         """The positions that the log of each table holds by now."""
         return {table: progress.recorded for table, progress in self._progress.items()}
+
+    def pass_over(self, spans: list[OffsetRange]) -> None:
+        """Let every table know of ranges that hold no event: its position moves along when it is recorded."""
+        for progress in self._progress.values():
+            progress.take(spans)
 
     def record_positions(self, at_least: int = 0) -> dict[str, LakefeedError]:
         """Commit the positions of tables that have read so many events without getting rows."""
@@ -203,14 +208,6 @@ class Committer:
         own = self._progress[result.table].rows_from if result.table in self._progress else {}
         taken = [one.partition for one in spans if is_missing(own, one)]
         return RefusedShare.of(sum(read.get(partition, 0) for partition in taken), result)
-
-    def _extend(
-        self, progress: TableProgress, spans: list[OffsetRange], read: dict[str, int], result: TableManifest
-    ) -> None:
-        for span in spans:
-            if is_missing(progress.rows_from, span):
-                numbers = (read, result.dead_letters, result.skipped, result.filtered)
-                progress.extend(span, *(each.get(span.partition, 0) for each in numbers))
 
     def _commit_dead_letters(self, spans: list[OffsetRange], results: dict[TableId, TableManifest]) -> None:
         files = [file for result in results.values() for file in result.dead_letter_files]

@@ -9,10 +9,16 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
-from shlex import quote
 from typing import Any
 
-from lakefeed.errors import DataLoss, SourceError, SourceUnavailable, StoreUnavailable, TableError
+from lakefeed.errors import (
+    DataLoss,
+    LakefeedError,
+    SourceError,
+    SourceUnavailable,
+    StoreUnavailable,
+    TableError,
+)
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, SourceClient
 from lakefeed.sources.delta.beginning import Beginning
@@ -21,16 +27,14 @@ from lakefeed.sources.delta.history import Cleaned, History, News
 from lakefeed.sources.delta.piece import Piece, shared_out
 from lakefeed.sources.delta.place import BEGINNING, Place, version_start
 from lakefeed.sources.delta.source import PARTITION, DeltaSource
+from lakefeed.sources.delta.stops import refusal, stops
 from lakefeed.sources.delta.way import Way, way
 from lakefeed.stores import open_store
-from lakefeed.tables.log.change_feed import FEED
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
 
 _ROWS_WORTH_A_TASK = 50_000
 _READ_AHEAD = 500
 """Versions that are looked into at a time, so that it is known how much waits in them."""
-_LEFT_BEHIND = 3600.0
-"""Seconds after which a position moves on over versions that have no rows."""
 _MARK, _ORDER = "table", "order"
 
 
@@ -42,6 +46,7 @@ class DeltaClient(SourceClient):
         self._start: Offsets | None = None
         self._ahead: int | None = None
         """The first version that nobody has looked into."""
+        self._passed: dict[tuple[int, Place], bool] = {}
         with self._errors():
             self._history = History(
                 open_store(source.path, source.storage),
@@ -166,6 +171,23 @@ class DeltaClient(SourceClient):
             self._history.forget(start.version)
             return {PARTITION: self._fitting_end(start, end, allowed).offset}
 
+    def pass_over(self, position: Offsets) -> Offsets:
+        """Behind versions without rows, such as compactions: the log does not keep them for ever."""
+        at = Place.of(position[PARTITION])
+        try:
+            self.latest()
+            if self._history.newest < 0 or self._ahead is None:
+                return position
+            end = min(self._history.end, version_start(self._ahead))
+            if end <= at or self._way(at, end).stopped_by is not None:
+                return position
+            first = next(self._pieces(at, end), None)
+        except LakefeedError:
+            return position
+        if first is not None:
+            end = version_start(first) if isinstance(first, int) else replace(first.place, row=0)
+        return {PARTITION: max(at, end).offset}
+
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
         """Tasks of about equal rows; each knows its files, and the columns that the table had."""
         tasks: list[Split] = []
@@ -215,7 +237,26 @@ class DeltaClient(SourceClient):
         # A feed tells of a restore like of any other change.
         follows = self._source.ignore_changes or self._source.change_feed
         restores = {} if follows else self._history.restores
-        return way(start, last if end.past else -1, restores)
+        last = last if end.past else -1
+        found = way(start, last, restores)
+        if found.stopped_by is None:
+            return found
+        back = version_start(restores[found.stopped_by] + 1)
+        return way(back, last, restores) if self._has_only_passed(back, start) else found
+
+    def _has_only_passed(self, back: Place, at: Place) -> bool:
+        """Whether a reader has come from one place to another over versions without rows.
+
+        Then nothing that it has read is taken back.
+        """
+        key = back.version, at
+        if key not in self._passed:
+            try:
+                versions = [self._history.version(number) for number in range(back.version, at.version)]
+                self._passed[key] = at.past and not at.row and not any(one.pieces for one in versions)
+            except TableError:
+                return False
+        return self._passed[key]
 
     def _waiting(self, start: Place, end: Place) -> int:
         if end <= start:
@@ -234,49 +275,8 @@ class DeltaClient(SourceClient):
                 continue
             known += 1
             own = sum(piece.live for piece in _parts(news, start, end))
-            rows += max(own, 1) if self._stops(news) else own
-        if not rows and not unknown and self._is_left_behind(found):
-            return 1
+            rows += max(own, 1) if stops(self._source, news) else own
         return rows + unknown * (max(1, rows // known) if known else 1)
-
-    def _is_left_behind(self, found: Way) -> bool:
-        """Whether nothing was to be read for long: a batch without rows then takes the position along.
-
-        Otherwise it would stay at a version that the log does not keep for ever.
-        """
-        oldest = next((self._history.known(number) for number in found), None)
-        return oldest is not None and _age(oldest) > _LEFT_BEHIND
-
-    def _stops(self, news: News) -> bool:
-        if news.stops is None or (self._source.ignore_changes and not self._source.change_feed):
-            return False
-        return self._source.change_feed or not (news.only_deletes and self._source.ignore_deletes)
-
-    def _refusal(self, number: int) -> SourceError:
-        """Why the reader cannot pass a version, and the ways on."""
-        news, path, back_to = self._version(number), self._source.path, self._history.restores.get(number)
-        if self._source.change_feed:
-            return SourceError(
-                f"{self._whose}: version {number} of {path} ({news.stops}) changes rows, and the change "
-                "data feed was off: nothing tells which.\nTurn it on: lakefeed table properties "
-                f"{quote(path)} --set {FEED}=true --yes\nThen begin behind it with `start: {{version: N}}`, "
-                "or anew with all rows: `start: earliest`, after dropping the tables that it feeds."
-            )
-        if back_to is not None:
-            return SourceError(
-                f"{self._whose}: version {number} ({news.stops}) brings {path} back to version {back_to}; "
-                "rows of later versions were read already.\nTake the tables that it feeds back to before "
-                "that: lakefeed rewind FILE --table NAME --to-version N; or drop them: they begin anew."
-            )
-        does = "deletes rows" if news.only_deletes else "changes or deletes rows"
-        option = "ignore_deletes" if news.only_deletes else "ignore_changes"
-        where = "" if not self._source.waits else f" (a source `{self._name}` with `type: delta`)"
-        return SourceError(
-            f"{self._whose}: version {number} of {path} ({news.stops}) {does} that were read already.\n"
-            f"Set `{option}: true` on the source{where} to keep what was read and go on; or bring the table "
-            "back to the version before (lakefeed rewind);\nor drop the tables that it feeds: they begin "
-            "anew, with what is there now."
-        )
 
     def _fitting_end(self, start: Place, end: Place, allowed: Allowance) -> Place:
         rows = size = files = 0
@@ -299,7 +299,8 @@ class DeltaClient(SourceClient):
         if stopped_by is None:
             return end
         if not files:
-            raise self._refusal(stopped_by)
+            news, back_to = self._version(stopped_by), self._history.restores.get(stopped_by)
+            raise refusal(self._source, self._name, stopped_by, news, back_to)
         return version_start(stopped_by)
 
     def _whole_versions(self, start: Place, full: int, end: Place) -> Place:
@@ -322,7 +323,7 @@ class DeltaClient(SourceClient):
             yield from _parts(self._history.snapshot(start.version), start, end)
         for number in found:
             news = self._version(number)
-            if self._stops(news):
+            if stops(self._source, news):
                 yield number
                 return
             yield from _parts(news, start, end)
