@@ -34,6 +34,7 @@ from support.azurite import AzuriteServer
 from support.command_line import in_process
 from support.delta_tables import open_any
 from support.ledger import assert_each_once, dead_letters, table_ids
+from support.lock_table import LockedS3
 from support.object_server import ObjectServer
 from support.s3 import S3Server
 
@@ -95,6 +96,22 @@ flush: {{rows: 100}}
         assert_each_once(range(rows), table_ids(self.events, storage=self.storage), dead)
         proof = verify(Pipeline.from_file(self.file), deep=True)
         assert proof.sound, proof
+        self.check_locks()
+
+    def check_locks(self) -> None:
+        if isinstance(self.cloud, LockedS3):
+            for path in (self.events, self.latest, self.letters):
+                table = DeltaTable(path, storage_options=self.storage)
+                self.cloud.lock.assert_every_version_went_through(path, table.version() + 1)
+
+
+@pytest.fixture(params=["s3", "gcs", "azure", "locked"])
+def cloud(request: pytest.FixtureRequest) -> ObjectServer:
+    """Each of the object stores, and S3 with a lock table in front of its logs."""
+    if request.param == "locked":
+        return LockedS3(request.getfixturevalue("s3"))
+    server: ObjectServer = request.getfixturevalue(request.param)
+    return server
 
 
 @pytest.fixture
@@ -151,6 +168,7 @@ def test_a_table_is_looked_after_and_plan_and_commands_see_it(
 
     assert compacted.after.files < compacted.before.files == len(soon.files)
     assert sorted(table_ids(lake.events, storage=lake.storage)) == sorted(before)
+    lake.check_locks()
     lakefeed = in_process(capsys, monkeypatch)
     options = [f"--storage={name}={value}" for name, value in lake.cloud.storage.items()]
     planned, shown, _ = lakefeed("plan", lake.file)

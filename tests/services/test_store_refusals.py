@@ -10,12 +10,16 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from deltalake import DeltaTable
 
+from lakefeed import Pipeline
+from lakefeed.engine.inline import run_inline
 from lakefeed.errors import TableError
 from lakefeed.stores import open_store, put_new, store_errors
 from lakefeed.tables.table import LakeTable
 from support.azurite import AzuriteServer
 from support.command_line import in_process
+from support.lock_table import LockTableOf
 from support.object_server import ObjectServer
 from support.s3 import S3Server
 from support.unreliable import Fault, UnreliableStore
@@ -124,11 +128,38 @@ storage: {storage}
     assert "commits are not protected against a second writer" in doctor
 
 
-def test_a_lock_table_that_nobody_would_look_at_is_refused() -> None:
-    with pytest.raises(
-        TableError, match=r"AWS_S3_LOCKING_PROVIDER is dynamodb, and delta-rs 1\.x has no lock"
-    ):
-        open_store("s3://lake/events", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"})
+def test_spark_among_the_writers_of_a_table_on_s3_is_told_unless_a_lock_table_keeps_it_apart(
+    s3: S3Server,
+    bucket: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, warning = tmp_path / "shop.yaml", "on S3 Spark's Delta may overwrite commits of others"
+    text = """\
+name: shop
+sources: {{clicks: {{type: generate, rows: 10}}}}
+tables: {{events: {{path: "s3://{bucket}/events", from: clicks, schema: {{event_id: long}}}}}}
+storage: {storage}
+"""
+    file.write_text(text.format(bucket=bucket, storage=json.dumps(s3.storage)))
+    run_inline(Pipeline.from_file(file))
+    lakefeed = in_process(capsys, monkeypatch)
+    _, alone, _ = lakefeed("plan", file)
+    info = {"timestamp": 1, "operation": "WRITE", "engineInfo": "Apache-Spark/4.2.0 Delta-Lake/4.4.0"}
+    newest = DeltaTable(f"s3://{bucket}/events", storage_options=s3.storage).version()
+    key = f"events/_delta_log/{newest + 1:020d}.json"
+    s3.client.put_object(Bucket=bucket, Key=key, Body=json.dumps({"commitInfo": info}).encode())
+
+    _, planned, _ = lakefeed("plan", file)
+    _, examined, _ = lakefeed("doctor", file)
+    file.write_text(text.format(bucket=bucket, storage=json.dumps(LockTableOf(s3).storage)))
+    _, locked, _ = lakefeed("plan", file)
+
+    assert warning not in alone and warning not in locked
+    for said in (planned, examined):
+        assert f"version {newest + 1} is of Apache-Spark/4.2.0 Delta-Lake/4.4.0" in said
+        assert warning in said
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """moto's server, with conditional writes as S3 has them: of two at the same moment, one succeeds.
 
 moto looks whether there is an object and then writes it, in two steps, in as many threads as there are
-requests. Two of them may both find none.
+requests. Two of them may both find none. Its DynamoDB does the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class OneAtATime:
         self._app, self._lock = app, threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if "HTTP_IF_NONE_MATCH" not in environ:
+        dynamodb = str(environ.get("HTTP_X_AMZ_TARGET", "")).startswith("DynamoDB")
+        if "HTTP_IF_NONE_MATCH" not in environ and not dynamodb:
             answer: Iterable[bytes] = self._app(environ, start_response)
             return answer
         with self._lock:

@@ -36,8 +36,8 @@ class Fault:
 
     `unavailable` answers 503 and does nothing; `lost_answer` does it and answers 500; `precondition` answers
     412 and does nothing; `unconditional` forgets the condition of a write; `refused` answers 403 with a text,
-    or with a code and a text; `slow` waits first; `cut` does it and ends the connection; `silent` never
-    answers.
+    or with a code and a text; `slow` waits first; `cut` does it and ends the connection; `held` does it and
+    never answers; `silent` does not even do it. What is asked of DynamoDB stands behind the path.
     """
 
     kind: str
@@ -122,7 +122,7 @@ class _Door(Door):
                 self.asked.clear()
             return
         with self.lock:
-            self.asked.append(f"{self.command} {self.path}")
+            self.asked.append(f"{self.command} {self.path}{self.headers.get('X-Amz-Target', '')}")
         time.sleep(LATENCY)
         match self._next_fault():
             case None:
@@ -146,6 +146,10 @@ class _Door(Door):
             case Fault("cut"):
                 self.ask(self.command, self.path, body, dict(self.headers))
                 self.close_connection = True
+            case Fault("held"):
+                self.ask(self.command, self.path, body, dict(self.headers))
+                time.sleep(60)
+                self.close_connection = True
             case Fault("silent"):
                 time.sleep(60)
                 self.close_connection = True
@@ -159,8 +163,9 @@ class _Door(Door):
             self.answer(200, json.dumps([asdict(fault) for fault in self.faults]).encode())
 
     def _next_fault(self) -> Fault | None:
+        asked = self.path + self.headers.get("X-Amz-Target", "")
         with self.lock:
-            found = next((fault for fault in self.faults if fault.meets(self.command, self.path)), None)
+            found = next((fault for fault in self.faults if fault.meets(self.command, asked)), None)
             if found:
                 found.met += 1
             return found

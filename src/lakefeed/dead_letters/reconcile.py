@@ -23,6 +23,7 @@ from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.stores import store_errors
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.positions import replay_id
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
@@ -163,8 +164,11 @@ def remove(
         return True
     try:
         with store_errors(dead_letters.path):
-            dead_letters.delta.delete(
-                condition, commit_properties=commit_properties(transactions, commit_info)
+            dead_letters.alter(
+                lambda delta: delta.delete(
+                    condition, commit_properties=commit_properties(transactions, commit_info)
+                ),
+                lambda: data_files(dead_letters, condition),
             )
     except CommitFailedError:
         return False

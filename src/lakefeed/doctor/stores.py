@@ -24,7 +24,8 @@ from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.stores import UNSAFE, is_unsafe, open_store, store_errors
+from lakefeed.stores import UNSAFE, forget_commits, is_unsafe, open_store, store_errors
+from lakefeed.tables.detail.spark_writers import spark_beside
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import append
 from lakefeed.tables.write.mode import Change
@@ -101,6 +102,9 @@ def protocol(check: str, handle: TableHandle) -> Iterator[CheckResult]:
     asked = table.delta.protocol()
     text = f"version {table.version}, protocol {asked.min_reader_version}/{asked.min_writer_version}"
     yield CheckResult(check, "ok", text)
+    if (spark := spark_beside(table)) is not None:
+        what, _, remedy = spark.partition(": ")
+        yield CheckResult(check, "warn", f"{handle.path}: {what}", remedy[0].upper() + remedy[1:])
 
 
 @contextmanager
@@ -112,7 +116,10 @@ def _removed(path: str, probe: str, storage: Mapping[str, str]) -> Iterator[None
         yield
     finally:
         if local is None:
-            _delete_objects(open_store(probe, storage))
+            objects = open_store(probe, storage)
+            _delete_objects(objects)
+            with suppress(LakefeedError):
+                forget_commits(objects)
         else:
             shutil.rmtree(probe, ignore_errors=True)
             for each in missing:

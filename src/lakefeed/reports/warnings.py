@@ -14,6 +14,7 @@ from lakefeed.reports.sample import SampleOutcome
 from lakefeed.sources import Finding
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
+from lakefeed.tables.detail.spark_writers import spark_beside
 from lakefeed.tables.log.data_file import by_partition
 from lakefeed.tables.positions import named_partition
 from lakefeed.tables.rewrite.memory import beyond_memory
@@ -54,6 +55,7 @@ class Warnings:
     def look_at_table(self, handle: TableHandle, table: LakeTable) -> None:
         """Look at who writes to the table, and at what its own statistics advise."""
         self._writers(handle, table)
+        self.add(handle.name, spark_beside(table) or "")
         self._found[handle.name] += advice(table)
         if handle.spec and handle.spec.cluster_by and handle.upkeep and handle.upkeep.engine != "spark":
             self._memory(handle.name, table)

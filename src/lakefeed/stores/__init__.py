@@ -12,9 +12,11 @@ from lakefeed.stores import disk
 from lakefeed.stores.conditional import refuse_unconditional
 from lakefeed.stores.disk import sync
 from lakefeed.stores.failures import store_errors
-from lakefeed.stores.location import local_path
+from lakefeed.stores.location import cloud_of, local_path
+from lakefeed.stores.lock_table import LockTable
+from lakefeed.stores.locked import finish, finish_newest, put_locked
 from lakefeed.stores.objects import Listed, ObjectFiles
-from lakefeed.stores.options import delta_options, is_unsafe, refuse_locking
+from lakefeed.stores.options import delta_options, is_unsafe
 
 UNSAFE = (
     "commits are not protected against a second writer (AWS_S3_ALLOW_UNSAFE_RENAME): this pipeline must be "
@@ -26,13 +28,19 @@ __all__ = [
     "UNSAFE",
     "confirm_conditional",
     "delta_options",
+    "finish_commit",
+    "finish_newest_commit",
+    "forget_commits",
     "found_objects",
     "is_conditional",
+    "is_locked",
+    "is_overwritable",
     "is_unsafe",
     "listed_objects",
     "local_folder",
     "names_after",
     "open_store",
+    "put_entry",
     "put_new",
     "read_tagged",
     "store_errors",
@@ -50,7 +58,6 @@ def open_store(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
     local = local_path(path)
     if local is not None:
         return pafs.SubTreeFileSystem(str(local), pafs.LocalFileSystem())
-    refuse_locking(path, storage)
     with store_errors(path):
         return pafs.PyFileSystem(ObjectFiles(path, storage))
 
@@ -93,6 +100,45 @@ def put_new(store: pafs.FileSystem, path: str, content: bytes, *, durable: bool 
     return disk.tag(folder / path)
 
 
+def put_entry(store: pafs.FileSystem, path: str, content: bytes, *, durable: bool = False) -> Hashable | None:
+    """Make an entry of a Delta log, as `put_new`, through the lock table where one is asked for."""
+    lock = _lock(store)
+    if lock is not None:
+        return put_locked(_objects(store), lock, path, content)
+    confirm_conditional(store)
+    return put_new(store, path, content, durable=durable)
+
+
+def is_locked(store: pafs.FileSystem) -> bool:
+    """Whether writers of a log keep apart by a lock table: then delta-rs, which has none, must not commit."""
+    return _lock(store) is not None
+
+
+def is_overwritable(store: pafs.FileSystem) -> bool:
+    """Whether a writer that makes no conditional requests, such as Spark's Delta, overwrites entries here."""
+    return cloud_of(store_path(store)) == "s3" and not is_locked(store)
+
+
+def finish_commit(store: pafs.FileSystem, path: str) -> bool:
+    """Put an entry in place that a writer has committed in the lock table only; whether there was one."""
+    lock = _lock(store)
+    return lock is not None and finish(_objects(store), lock, path)
+
+
+def finish_newest_commit(store: pafs.FileSystem, log: str) -> None:
+    """The same for the newest entry, whichever it is, of the log in this folder."""
+    lock = _lock(store)
+    if lock is not None:
+        finish_newest(_objects(store), lock, log)
+
+
+def forget_commits(store: pafs.FileSystem) -> None:
+    """Delete what a lock table holds of a table that is no more."""
+    lock = _lock(store)
+    if lock is not None:
+        lock.forget()
+
+
 def tag(store: pafs.FileSystem, path: str) -> Hashable | None:
     """By which a file differs from any other that was there; None where there is none. One request."""
     folder = local_folder(store)
@@ -126,6 +172,10 @@ def names_after(store: pafs.FileSystem, path: str) -> list[str]:
         return _objects(store).names_after(path)
     last = (folder / path).name
     return sorted(found.name for found in (folder / path).parent.iterdir() if found.name > last)
+
+
+def _lock(store: pafs.FileSystem) -> LockTable | None:
+    return None if local_folder(store) is not None else _objects(store).lock
 
 
 def _objects(store: pafs.FileSystem) -> ObjectFiles:

@@ -17,7 +17,8 @@ from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 
 from lakefeed.stores.aws_profile import profile_credentials
 from lakefeed.stores.location import bucket_of
-from lakefeed.stores.options import client_options, endpoint, is_unsafe
+from lakefeed.stores.lock_table import LockTable
+from lakefeed.stores.options import client_options, endpoint, is_unsafe, lock_options
 
 _HEAD_BYTES = 256 * 1024
 """What is read when a file is opened: it tells the size as well, and is all of a small file."""
@@ -48,6 +49,9 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         self.uri = uri
         self.unsafe = is_unsafe(uri, storage)
         """Whether commits are to be made without protection against a second writer."""
+        locking = lock_options(uri, storage)
+        self.lock = None if locking is None else LockTable(uri, locking)
+        """By which writers of a log keep apart, where the store itself is not to do it."""
         self.endpoint = endpoint(uri, storage)
         """The server, where it is none of those that are known by their cloud."""
         with translated():
@@ -143,6 +147,11 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         """
         with translated():
             return _tag(obstore.put(self.objects, path, content, mode="create", use_multipart=False))
+
+    def put(self, path: str, content: bytes) -> str | None:
+        """Make an object, whether or not there is one; its tag."""
+        with translated():
+            return _tag(obstore.put(self.objects, path, content, use_multipart=False))
 
     def tag(self, path: str) -> str | None:
         """By which the object at a path differs from any other that was there; None where there is none."""

@@ -59,6 +59,7 @@ _SWITCHES = {
     "randomize_addresses",
 }
 _ENDPOINTS = ("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint", "aws_endpoint_url_s3")
+_LOCKING = "aws_s3_locking_provider"
 _PREFIX = re.compile(r"^(aws|google|azure(_storage)?)_")
 _SPAN = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -76,7 +77,10 @@ class ClientOptions:
 
 def delta_options(path: str, storage: Mapping[str, str]) -> dict[str, str]:
     """The options with which delta-rs opens a table: the user's, and our patience with an object store."""
-    return normal(storage) if local_path(path) is not None else {**_PATIENCE, **normal(storage)}
+    if local_path(path) is not None:
+        return normal(storage)
+    # delta-rs has no lock tables any more, and would say so at each opening.
+    return {**_PATIENCE, **{name: value for name, value in normal(storage).items() if name != _LOCKING}}
 
 
 def normal(storage: Mapping[str, str]) -> dict[str, str]:
@@ -94,21 +98,62 @@ def _name(name: str) -> str:
     return plain if plain in _FOR_CLIENT else ALIASES.get(name, name)
 
 
-def refuse_locking(path: str, storage: Mapping[str, str]) -> None:
-    """Raise TableError where a lock table is asked for, which nobody would look at."""
-    provider = _with_environment(storage).get("aws_s3_locking_provider")
-    if cloud_of(path) == "s3" and provider:
+@dataclass(frozen=True)
+class LockOptions:
+    """How the lock table of a Delta table is reached. Empty keys are looked for as botocore does."""
+
+    table: str
+    region: str
+    endpoint: str
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+    timeout: float
+    connect_timeout: float
+    proxy: str
+
+
+def lock_options(path: str, storage: Mapping[str, str]) -> LockOptions | None:
+    """The lock table that is asked for; None where the store itself keeps writers apart.
+
+    Raises TableError for a provider of locks that nobody has.
+    """
+    found = _with_environment(storage)
+    provider = found.get(_LOCKING, "")
+    if cloud_of(path) != "s3" or not provider:
+        return None
+    if provider.lower() != "dynamodb":
         raise TableError(
-            f"{path}: AWS_S3_LOCKING_PROVIDER is {provider}, and delta-rs 1.x has no lock tables any more.\n"
-            "S3 itself keeps writers apart: remove the option, here and in the environment. Engines that use "
-            "the lock table,\nsuch as Spark with S3DynamoDBLogStore, must not write to this table meanwhile."
+            f"{path}: AWS_S3_LOCKING_PROVIDER is {provider}, and only dynamodb is known.\n"
+            "Set it to dynamodb, or remove it, here and in the environment: S3 itself keeps writers apart."
         )
+    own_keys = bool(found.get("aws_access_key_id_dynamodb"))
+    return LockOptions(
+        table=found.get("delta_dynamo_table_name") or "delta_log",
+        region=_first(found, "aws_region_dynamodb", "aws_region", "region", "aws_default_region")
+        or "us-east-1",
+        endpoint=_first(found, "aws_endpoint_url_dynamodb", "aws_endpoint_url", "aws_endpoint"),
+        # All three of one pair of keys, or none.
+        **{
+            name: found.get(f"aws_{name}_dynamodb" if own_keys else f"aws_{name}", "")
+            for name in ("access_key_id", "secret_access_key", "session_token")
+        },
+        timeout=_duration(path, "timeout", found.get("timeout", "30s")).total_seconds(),
+        connect_timeout=_duration(
+            path, "connect_timeout", found.get("connect_timeout", "5s")
+        ).total_seconds(),
+        proxy=found.get("proxy_url", ""),
+    )
+
+
+def _first(found: Mapping[str, str], *names: str) -> str:
+    return next((found[name] for name in names if found.get(name)), "")
 
 
 def is_unsafe(path: str, storage: Mapping[str, str]) -> bool:
-    """Whether commits are to be made without protection against a second writer."""
+    """Whether commits are to be made without protection against a second writer; a lock table protects."""
     asked = _with_environment(storage).get("aws_s3_allow_unsafe_rename", "")
-    return cloud_of(path) == "s3" and is_true(asked)
+    return cloud_of(path) == "s3" and is_true(asked) and lock_options(path, storage) is None
 
 
 def endpoint(path: str, storage: Mapping[str, str]) -> str:

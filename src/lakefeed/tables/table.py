@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from lakefeed.stores import delta_options, local_folder, read_tagged, store_errors, store_path
+from lakefeed.stores import (
+    delta_options,
+    finish_commit,
+    finish_newest_commit,
+    is_locked,
+    local_folder,
+    read_tagged,
+    store_errors,
+    store_path,
+)
 from lakefeed.tables.admission import refuse_unfit, replaced, unwritable
 from lakefeed.tables.log.checkpoint import last_checkpoint, read_transactions
-from lakefeed.tables.log.entry import Entry, entry_name, parse_entry, read_entry
+from lakefeed.tables.log.commit_info import (
+    COMMIT_KEY,
+    commit_info_of,
+    commit_metadata,
+    commit_properties,
+    only_known,
+)
+from lakefeed.tables.log.entry import LOG, Entry, entry_name, parse_entry, read_entry
 from lakefeed.tables.log.live_files import LiveFiles
 from lakefeed.tables.log.log import Log, Snapshot
+from lakefeed.tables.log.mirror import Files, alter_mirrored, create_mirrored
 from lakefeed.tables.log.vector import FEATURE
 from lakefeed.tables.log.write import (
     OWN_ENTRY,
@@ -29,8 +46,7 @@ from lakefeed.tables.log.write import (
 )
 from lakefeed.tables.shape import Shape
 
-COMMIT_KEY = "lakefeed"
-"""The key in a commit's metadata under which Lakefeed keeps its own commit info, as JSON."""
+__all__ = ["COMMIT_KEY", "LakeTable", "commit_info_of", "commit_metadata", "commit_properties", "only_known"]
 
 
 class LakeTable:
@@ -82,6 +98,8 @@ class LakeTable:
         each operation refuses those that it cannot keep.
         """
         with store_errors(path):
+            # A run that does not see its own last commit would write its rows again.
+            finish_newest_commit(store, LOG)
             try:
                 delta = DeltaTable(path, storage_options=delta_options(path, storage))
             except TableNotFoundError:
@@ -110,21 +128,27 @@ class LakeTable:
         Takes the existing one if another was faster.
         """
         with store_errors(path):
+            make = partial(
+                DeltaTable.create,
+                schema=Schema.from_arrow(schema),
+                mode="error",
+                partition_by=list(partition_by),
+                configuration=dict(properties),
+                commit_properties=commit_properties(transactions, commit_info),
+                raise_if_key_not_exists=only_known(properties),
+            )
+            options, delta = delta_options(path, storage), None
             try:
-                delta = DeltaTable.create(
-                    path,
-                    Schema.from_arrow(schema),
-                    mode="error",
-                    partition_by=list(partition_by),
-                    configuration=dict(properties),
-                    storage_options=delta_options(path, storage),
-                    commit_properties=commit_properties(transactions, commit_info),
-                    raise_if_key_not_exists=only_known(properties),
-                )
-            except (CommitFailedError, DeltaError) as error:
-                if not isinstance(error, CommitFailedError) and "already exists" not in str(error):
+                if is_locked(store):
+                    create_mirrored(store, make)
+                else:
+                    delta = make(path, storage_options=options)
+            except (DeltaError, FileExistsError) as error:
+                overtaken = isinstance(error, CommitFailedError | FileExistsError)
+                if not overtaken and "already exists" not in str(error):
                     raise
-                delta = DeltaTable(path, storage_options=delta_options(path, storage))
+            if delta is None:
+                delta = DeltaTable(path, storage_options=options)
                 refuse_unfit(Shape.of(delta), path)
             table = cls(name, delta, store, durable=durable)
             if durable:
@@ -155,6 +179,8 @@ class LakeTable:
     @property
     def writes_entries(self) -> bool:
         """Whether the next entry may be written here; otherwise delta-rs must write it."""
+        if is_locked(self.store):
+            return True
         return writes_entries(self._delta, self.store) and not self.is_adrift
 
     @property
@@ -278,7 +304,9 @@ class LakeTable:
                 self._read_on(infos, self._delta.version())
             else:
                 self._read_on(infos)
-                if self._is_behind_a_checkpoint():
+                newest = last_checkpoint(self.store)
+                if newest is not None and self._read_to < newest:
+                    # It stands for versions whose entries are gone, or have come since.
                     self._delta.update_incremental()
                     self._read_on(infos, self._delta.version())
             if self._read_to < self._delta.version():
@@ -299,6 +327,8 @@ class LakeTable:
             try:
                 content, found = read_tagged(self.store, entry_name(version))
             except FileNotFoundError:
+                if finish_commit(self.store, entry_name(version)):
+                    continue
                 return
             entry = parse_entry(self.store, version, content, positions_only=True)
             if entry.reshapes and self._delta.version() <= self._read_to:
@@ -322,11 +352,6 @@ class LakeTable:
         self.transactions.update(entry.transactions)
         infos[entry.version] = entry.info
 
-    def _is_behind_a_checkpoint(self) -> bool:
-        """Whether a checkpoint stands for versions whose entries are gone, or have come since."""
-        newest = last_checkpoint(self.store)
-        return newest is not None and self._read_to < newest
-
     def _reopen(self) -> None:
         """Read the log anew, as the newest entry that was read is gone: cleaned, or of another table."""
         try:
@@ -340,7 +365,7 @@ class LakeTable:
         self._live.forget()
 
     def put(self, actions: Iterable[Mapping[str, Any]]) -> FileExistsError | None:
-        """Write the next entry, right behind the newest that has been read; only one writer can have it.
+        """Write the next entry, right behind the newest that was read; only one writer can have it.
 
         Returns the error of whoever came second; on a store that may be this writer, as an answer was lost.
         Raises TableError where delta-rs must write all entries.
@@ -356,44 +381,20 @@ class LakeTable:
             self._own = entry, made
         return None
 
-    def change(self, alter: Callable[[DeltaTable], None]) -> None:
+    def change(self, alter: Callable[[DeltaTable], None], since: int | None = None) -> None:
         """Run one of delta-rs's own table operations, then move to the version that it made."""
         with store_errors(self.path):
-            alter(self.delta)
+            self.alter(alter, since=since)
         self.refresh()
 
+    def alter(
+        self, change: Callable[[DeltaTable], object], reads: Files = tuple, since: int | None = None
+    ) -> None:
+        """Let delta-rs commit; where there is a lock table, which delta-rs does not know, on a copy.
 
-def commit_properties(
-    transactions: Mapping[str, int], commit_info: Mapping[str, Any], *, blind: bool = False
-) -> CommitProperties:
-    """What a commit carries besides its files: `txn` actions, and its commit info.
-
-    A `blind` append was decided without reading a file of the table.
-    """
-    metadata: dict[str, Any] = commit_metadata(commit_info)
-    return CommitProperties(
-        app_transactions=[Transaction(name, version) for name, version in transactions.items()],
-        custom_metadata={**metadata, "isBlindAppend": True} if blind else metadata,
-    )
-
-
-def commit_metadata(commit_info: Mapping[str, Any]) -> dict[str, str]:
-    """Commit info as an entry stores it."""
-    return {COMMIT_KEY: json.dumps(commit_info, separators=(",", ":"))}
-
-
-def only_known(properties: Mapping[str, str]) -> bool:
-    """Whether delta-rs is to refuse names that it does not know: a misspelt one, but not one's own."""
-    return all(name.startswith("delta.") for name in properties)
-
-
-def commit_info_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Lakefeed's own commit info in that of an entry; empty for the commits of others."""
-    text = info.get(COMMIT_KEY)
-    if isinstance(text, str):
-        return dict(json.loads(text))
-    # Spark's Delta has one text in which a commit may say something about itself.
-    text = info.get("userMetadata")
-    if isinstance(text, str) and text.startswith(f'{{"{COMMIT_KEY}":{{'):
-        return dict(json.loads(text)[COMMIT_KEY])
-    return {}
+        Then only these files are there, and no versions before `since`. Raises CommitFailedError.
+        """
+        if is_locked(self.store):
+            alter_mirrored(self, change, reads(), self.version if since is None else since)
+        else:
+            change(self.delta)

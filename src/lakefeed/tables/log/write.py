@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 from deltalake import DeltaTable
 
 from lakefeed import __version__
-from lakefeed.stores import confirm_conditional, is_conditional, local_folder, put_new, sync, tag
+from lakefeed.stores import is_conditional, local_folder, put_entry, sync, tag
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.entry import LOG, entry_name
 from lakefeed.tables.log.vector import DeletionVector
@@ -144,9 +144,8 @@ def write_entry(
     Raises FileExistsError where the version exists already. On an object store it may be this very one, when
     an answer was lost on the way: whoever cares looks at it. A `durable` one on a disk outlives a power cut.
     """
-    confirm_conditional(store)
     content = b"\n".join(orjson.dumps(action) for action in actions)
-    return content, put_new(store, entry_name(version), content, durable=durable)
+    return content, put_entry(store, entry_name(version), content, durable=durable)
 
 
 def sync_folder(store: pafs.FileSystem) -> None:

@@ -17,10 +17,11 @@ from lakefeed.columns.column_types import type_text
 from lakefeed.columns.partition_values import NULL_DIRECTORY, value_of, value_text
 from lakefeed.errors import Conflict, TableError, UsageError
 from lakefeed.files.statistics import footer_statistics
-from lakefeed.stores import delta_options, store_errors
+from lakefeed.stores import delta_options, is_locked, open_store, store_errors
 from lakefeed.tables.log.data_file import Extent
 from lakefeed.tables.log.entry import LOG
 from lakefeed.tables.log.listing import Found, listing
+from lakefeed.tables.log.mirror import create_mirrored
 from lakefeed.tables.operations.operation import CommitInfo
 from lakefeed.tables.parquet_columns import columns_of
 from lakefeed.tables.table import commit_properties
@@ -80,20 +81,27 @@ def plan(path: str, store: pafs.FileSystem, partition_types: Mapping[str, pa.Dat
 
 def run(plan: ConvertPlan, storage: Mapping[str, str], commit_info: CommitInfo) -> DeltaTable:
     """Write version 0 of the log, with the statistics that the footers hold; the table that it makes."""
-    options = delta_options(plan.path, storage)
+    store, options = open_store(plan.path, storage), delta_options(plan.path, storage)
+
+    def make(at: str, options: dict[str, str] | None = None) -> None:
+        create_table_with_add_actions(
+            at,
+            Schema.from_arrow(pa.schema([*plan.schema, *plan.partition_by])),
+            list(plan.adds),
+            "error",
+            plan.partition_by.names,
+            storage_options=options,
+            commit_properties=commit_properties({}, commit_info),
+        )
+
     with store_errors(plan.path):
         try:
-            create_table_with_add_actions(
-                plan.path,
-                Schema.from_arrow(pa.schema([*plan.schema, *plan.partition_by])),
-                list(plan.adds),
-                "error",
-                plan.partition_by.names,
-                storage_options=options,
-                commit_properties=commit_properties({}, commit_info),
-            )
-        except DeltaError as error:
-            if "already exists" not in str(error):
+            if is_locked(store):
+                create_mirrored(store, make)
+            else:
+                make(plan.path, options)
+        except (DeltaError, FileExistsError) as error:
+            if isinstance(error, DeltaError) and "already exists" not in str(error):
                 raise
             raise Conflict(
                 f"{plan.path}: another program has created a table there in the meantime."

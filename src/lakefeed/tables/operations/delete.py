@@ -53,7 +53,8 @@ def run(table: LakeTable, plan: DeletePlan, commit_info: CommitInfo) -> Report:
     def delete(delta: DeltaTable, properties: CommitProperties) -> None:
         delta.delete(plan.where, writer_properties=written, commit_properties=properties)
 
-    made = change(table, {**commit_info, "where": plan.where}, delete)
+    info = {**commit_info, "where": plan.where}
+    made = change(table, info, delete, reads=lambda: data_files(table, plan.where))
     return Report("delete", before, extent(data_files(table)), made)
 
 

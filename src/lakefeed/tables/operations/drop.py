@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from lakefeed.stores import store_errors
+from lakefeed.stores import forget_commits, store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import Extent, extent
 from lakefeed.tables.log.listing import Found, companion, listing
@@ -59,6 +59,7 @@ def run(table: LakeTable, plan: DropPlan) -> int:
             for path in (file.path, companion(file.path)):
                 with suppress(FileNotFoundError):
                     table.store.delete_file(path)
+        forget_commits(table.store)
         if isinstance(table.store, pafs.SubTreeFileSystem):
             _remove_empty(Path(table.store.base_path))
     return len(plan.files)

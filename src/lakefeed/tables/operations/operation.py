@@ -13,6 +13,7 @@ from deltalake.exceptions import CommitFailedError
 from lakefeed.errors import Conflict
 from lakefeed.stores import store_errors
 from lakefeed.tables.log.data_file import Extent
+from lakefeed.tables.log.mirror import Files
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 
 CommitInfo = Mapping[str, Any]
@@ -44,12 +45,15 @@ def change(
     *,
     tries: int = 5,
     only_next: bool = False,
+    reads: Files = tuple,
+    since: int | None = None,
 ) -> tuple[int, ...]:
     """Run one of delta-rs's operations on the newest version; the versions that it made.
 
     It is run again on a conflict, since a stream that appends is one to whoever reads the whole table. Raises
     Conflict when each of the tries met one: then nothing of it is in the table. With `only_next`, whatever
-    lands between is a conflict; for operations that do not look for conflicts themselves.
+    lands between is a conflict; for operations that do not look for conflicts themselves. `reads` and `since`
+    tell what it looks at, as in `LakeTable.alter`.
     """
     token = uuid.uuid4().hex
     properties = commit_properties({}, {**commit_info, "commit": token})
@@ -59,7 +63,7 @@ def change(
     for left in reversed(range(tries)):
         try:
             with store_errors(table.path):
-                alter(table.delta, properties)
+                table.alter(lambda delta: alter(delta, properties), reads, since)
             break
         except CommitFailedError as error:
             table.refresh()

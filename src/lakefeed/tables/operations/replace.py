@@ -129,7 +129,7 @@ def run(table: LakeTable, plan: ReplacePlan, commit_info: CommitInfo) -> Report:
                 f"column of {table.path}.\nNothing was changed; leave out such rows, or widen --where."
             ) from error
 
-    made = change(table, info, replace)
+    made = change(table, info, replace, reads=lambda: data_files(table, plan.where))
     return Report("replace", before, extent(data_files(table)), made)
 
 

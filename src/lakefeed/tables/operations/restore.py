@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import TableError, UsageError
-from lakefeed.stores import store_errors
+from lakefeed.stores import is_locked, store_errors
 from lakefeed.tables.data_files import data_files, files_at, refuse_respelled
 from lakefeed.tables.detail.detail import instant
 from lakefeed.tables.log.checkpoint import read_transactions
@@ -83,9 +83,13 @@ def run(table: LakeTable, plan: RestorePlan, commit_info: CommitInfo) -> Report:
     before = extent(data_files(table))
 
     def restore(delta: DeltaTable, properties: CommitProperties) -> None:
-        delta.restore(plan.to_version, commit_properties=properties)
+        # The plan has looked for the files; a copy of the log has none.
+        delta.restore(
+            plan.to_version, ignore_missing_files=is_locked(table.store), commit_properties=properties
+        )
 
-    made = change(table, {**commit_info, "to_version": plan.to_version}, restore, tries=1)
+    info = {**commit_info, "to_version": plan.to_version}
+    made = change(table, info, restore, tries=1, since=plan.to_version)
     return Report("restore", before, extent(data_files(table)), made)
 
 

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.errors import TableError, UsageError
+from lakefeed.stores import is_locked
 from lakefeed.tables.detail.detail import instant
 from lakefeed.tables.log.data_file import stored_paths
 from lakefeed.tables.log.entry import Entry
@@ -90,10 +91,15 @@ def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], c
         raise _overtaken(table)
 
     def go_back(delta: DeltaTable) -> None:
-        delta.restore(rewind.to_version, commit_properties=commit_properties(transactions, commit_info))
+        delta.restore(
+            rewind.to_version,
+            # The plan has looked for the files; a copy of the log has none.
+            ignore_missing_files=is_locked(table.store),
+            commit_properties=commit_properties(transactions, commit_info),
+        )
 
     try:
-        table.change(go_back)
+        table.change(go_back, since=rewind.to_version)
     except CommitFailedError as error:
         raise _overtaken(table) from error
     return table.version

@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from lakefeed.backoff import backoff
 from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable
 from lakefeed.files import WrittenFile
-from lakefeed.stores import store_errors
+from lakefeed.stores import is_locked, store_errors
 from lakefeed.tables.data_files import data_files, refuse_other_columns, refuse_respelled
 from lakefeed.tables.log.data_file import DataFile, Extent, Partition, extent
 from lakefeed.tables.log.entry import read_entry
@@ -177,7 +177,7 @@ def _try(
 ) -> Exception | None:
     try:
         with store_errors(table.path):
-            if any(file.vector for file in old):
+            if any(file.vector for file in old) or is_locked(table.store):
                 return _write(table, old, new, commit_info)
             _commit_by_delta(table, old, new, commit_info)
     except (CommitFailedError, LakefeedError) as error:
@@ -190,7 +190,7 @@ def _try(
 def _write(
     table: LakeTable, old: Sequence[DataFile], new: Sequence[WrittenFile], info: CommitInfo
 ) -> FileExistsError | None:
-    """Write the entry behind the version that has been looked at: delta-rs cannot name a vector."""
+    """Write the entry behind the version that has been looked at; delta-rs knows no vectors and no locks."""
     now = int(time.time() * 1000)
     actions = [
         info_action(table.partition_columns, commit_metadata(info), now, blind=False),

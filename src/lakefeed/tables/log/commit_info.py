@@ -1,0 +1,48 @@
+"""What a commit says about itself: positions as `txn`, and Lakefeed's own commit info as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from deltalake import CommitProperties, Transaction
+
+COMMIT_KEY = "lakefeed"
+"""The key in a commit's metadata under which Lakefeed keeps its own commit info, as JSON."""
+
+
+def commit_properties(
+    transactions: Mapping[str, int], commit_info: Mapping[str, Any], *, blind: bool = False
+) -> CommitProperties:
+    """What a commit carries besides its files: `txn` actions, and its commit info.
+
+    A `blind` append was decided without reading a file of the table.
+    """
+    metadata: dict[str, Any] = commit_metadata(commit_info)
+    return CommitProperties(
+        app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+        custom_metadata={**metadata, "isBlindAppend": True} if blind else metadata,
+    )
+
+
+def commit_metadata(commit_info: Mapping[str, Any]) -> dict[str, str]:
+    """Commit info as an entry stores it."""
+    return {COMMIT_KEY: json.dumps(commit_info, separators=(",", ":"))}
+
+
+def only_known(properties: Mapping[str, str]) -> bool:
+    """Whether delta-rs is to refuse names that it does not know: a misspelt one, but not one's own."""
+    return all(name.startswith("delta.") for name in properties)
+
+
+def commit_info_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Lakefeed's own commit info in that of an entry; empty for the commits of others."""
+    text = info.get(COMMIT_KEY)
+    if isinstance(text, str):
+        return dict(json.loads(text))
+    # Spark's Delta has one text in which a commit may say something about itself.
+    text = info.get("userMetadata")
+    if isinstance(text, str) and text.startswith(f'{{"{COMMIT_KEY}":{{'):
+        return dict(json.loads(text)[COMMIT_KEY])
+    return {}
