@@ -48,8 +48,13 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         """Whether commits are to be made without protection against a second writer."""
         self.endpoint = endpoint(uri, storage)
         """The server, where it is none of those that are known by their cloud."""
+        self._storage = dict(storage)
         with translated():
             self.objects = _client(uri, storage)
+
+    def beside(self, uri: str) -> ObjectFiles:
+        """Another place, with the options of this one."""
+        return self if uri == self.uri else ObjectFiles(uri, self._storage)
 
     def get_type_name(self) -> str:
         """How Arrow calls this kind of file system."""
