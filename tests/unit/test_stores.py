@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
@@ -11,7 +12,7 @@ from deltalake.transaction import AddAction
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.stores import open_store, store_errors, store_path
+from lakefeed.stores import located, open_store, store_errors, store_path
 from lakefeed.stores.location import Bucket, bucket_of
 from lakefeed.stores.objects import _client
 from support.s3 import S3Server
@@ -208,3 +209,22 @@ def test_the_account_in_a_path_wins_over_the_one_in_storage() -> None:
 def test_a_duration_that_is_none_is_told() -> None:
     with pytest.raises(TableError, match="retry_timeout is 'soon'"):
         open_store("s3://lake/a", {"retry_timeout": "soon", "AWS_ACCESS_KEY_ID": "k"})
+
+
+@pytest.mark.parametrize(
+    ("path", "store", "within"),
+    [
+        ("day=12:00/part 1.parquet", "s3://lake/a", "day=12:00/part 1.parquet"),
+        ("s3a://other/a b%20/part.parquet", "s3a://other", "a b%20/part.parquet"),
+        ("file:/lake/b/part.parquet", None, "/lake/b/part.parquet"),
+        ("file:///lake/b/part.parquet", None, "/lake/b/part.parquet"),
+        ("/lake/b/part.parquet", None, "/lake/b/part.parquet"),
+    ],
+)
+def test_a_file_that_a_log_names_lies_in_the_table_or_anywhere(
+    path: str, store: str | None, within: str
+) -> None:
+    found, name = located(open_store("s3://lake/a", {"AWS_SKIP_SIGNATURE": "true"}), path)
+
+    assert name == within
+    assert isinstance(found, pafs.LocalFileSystem) if store is None else store_path(found) == store

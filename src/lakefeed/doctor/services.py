@@ -19,7 +19,8 @@ from lakefeed.events import OffsetRange, Offsets
 from lakefeed.formats import Format
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
-from lakefeed.sources import Allowance, Source, SourceClient, refuse_keys, source_of
+from lakefeed.sources import Allowance, Source, SourceClient, source_of
+from lakefeed.sources.taken import refuse_keys
 from lakefeed.text import counted
 
 _TIMEOUT = 5.0

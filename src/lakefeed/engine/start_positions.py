@@ -19,8 +19,9 @@ from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse_seek_ahead
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import SourceClient, StreamsClient, refuse_keys, source_of, taken, taken_marks
+from lakefeed.sources import SourceClient, source_of
 from lakefeed.sources.held import held_positions, ingest_transactions, own_positions
+from lakefeed.sources.taken import StreamsClient, refuse_keys, taken, taken_marks
 from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
 from lakefeed.tables.rewrite.stored_defaults import fill
 from lakefeed.tables.table import LakeTable

@@ -35,8 +35,9 @@ from lakefeed.reports.sample import (
 )
 from lakefeed.reports.shaped_sample import shaping_lines, way
 from lakefeed.reports.warnings import Warnings
-from lakefeed.sources import SourceClient, StreamsClient, refuse_keys, source_of
+from lakefeed.sources import SourceClient, source_of
 from lakefeed.sources.held import held_positions
+from lakefeed.sources.taken import StreamsClient, refuse_keys
 from lakefeed.stores import UNSAFE, is_unsafe
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent

@@ -12,8 +12,9 @@ from lakefeed.handles.query.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
-from lakefeed.sources import SourceClient, StreamsClient, source_of
+from lakefeed.sources import SourceClient, source_of
 from lakefeed.sources.held import held_positions
+from lakefeed.sources.taken import StreamsClient
 from lakefeed.tables.detail.contents import contents_of
 from lakefeed.tables.detail.shaped import Shaped, shaped_by
 from lakefeed.tables.log.log import Log

@@ -19,12 +19,10 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from lakefeed.columns.change_columns import ChangeColumns
-from lakefeed.errors import TableError
-from lakefeed.events import EPOCH, Events, OffsetRange, Offsets, Outstanding, PartRead, Split
+from lakefeed.events import Events, OffsetRange, Offsets, Outstanding, PartRead, Split
 from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.pipeline.table import Table
 from lakefeed.sources import dense
 
 if TYPE_CHECKING:
@@ -344,65 +342,6 @@ class Source(Connector):
 
         All events have payloads, or all have columns.
         """
-
-
-class StreamsClient(SourceClient):
-    """A client as one table sees it: with the partitions of the streams that the table takes."""
-
-    def __init__(self, client: SourceClient, source: Source, table: Table) -> None:
-        self._client, self._source, self._table = client, source, table
-
-    def start(self) -> Offsets:
-        """Where the table begins."""
-        return self._taken(self._client.start())
-
-    def start_beside(self, held: Offsets) -> Offsets:
-        """Where the table begins with what it does not know yet."""
-        return self._taken(self._client.start_beside(held))
-
-    def latest(self) -> Offsets:
-        """The ends of what the table takes."""
-        return self._taken(self._client.latest())
-
-    def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
-        """Positions in streams that the table does not take any more need not be served."""
-        return self._taken(self._client.check(self._taken(positions), marks))
-
-    def marks(self) -> dict[str, int]:
-        """Those of the streams that the table takes."""
-        return taken_marks(self._source, self._table, self._client.marks())
-
-    def _taken(self, offsets: Offsets) -> Offsets:
-        return taken(self._source, self._table, offsets)
-
-
-def refuse_keys(client: SourceClient, name: str, table: Table) -> None:
-    """Raise TableError where the key of a table of changes is not one of its source.
-
-    What SQL or a function makes of columns shows with the first events.
-    """
-    if table.mode not in ("upsert", "history") or table.select or table.python:
-        return
-    renamed = {new: old for old, new in table.rename.items()}
-    keys = [renamed.get(one, one) for one in table.keys]
-    if (problem := client.key_problem(keys, table.takes)) is not None:
-        raise TableError(f"table {name}: {problem}")
-
-
-def taken(source: Source, table: Table, offsets: Offsets) -> Offsets:
-    """What is told of the partitions of those streams that a table takes."""
-    return {name: at for name, at in offsets.items() if table.takes(source.stream_of(name))}
-
-
-def taken_marks(source: Source, table: Table, marks: Mapping[str, int]) -> dict[str, int]:
-    """The marks of those streams that a table takes.
-
-    Its log may hold positions of others, which belong to the marks that it has taken with them.
-    """
-    streams = {
-        name: source.stream_of(name.removesuffix(EPOCH)) if name.endswith(EPOCH) else name for name in marks
-    }
-    return {name: number for name, number in marks.items() if table.takes(streams[name])}
 
 
 def source_of(pipeline: Pipeline, name: str) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -24,6 +25,8 @@ UNSAFE = (
 )
 """What the owner of a table must know who has asked for it."""
 
+_ABSOLUTE = re.compile(r"([a-z][a-z0-9+.-]*://[^/]+)/(.+)", re.IGNORECASE | re.DOTALL)
+
 __all__ = [
     "UNSAFE",
     "confirm_conditional",
@@ -38,6 +41,7 @@ __all__ = [
     "is_unsafe",
     "listed_objects",
     "local_folder",
+    "located",
     "names_after",
     "open_store",
     "put_entry",
@@ -66,6 +70,21 @@ def local_folder(store: pafs.FileSystem) -> Path | None:
     """The directory that is a store's root; None for an object store."""
     local = isinstance(store, pafs.SubTreeFileSystem) and isinstance(store.base_fs, pafs.LocalFileSystem)
     return Path(store.base_path) if local else None
+
+
+def located(store: pafs.FileSystem, path: str) -> tuple[pafs.FileSystem, str]:
+    """Where a file lies that the log of a table names: within the table, or anywhere, as in a shallow clone.
+
+    Another bucket is opened with the options of the table's own. The path has its `%20` decoded already.
+    """
+    if path.startswith(("/", "file:/")):
+        return pafs.LocalFileSystem(), "/" + path.removeprefix("file:").lstrip("/")
+    if not (found := _ABSOLUTE.fullmatch(path)):
+        return store, path
+    if local_folder(store) is not None:
+        return open_store(found[1], {}), found[2]
+    with store_errors(path):
+        return pafs.PyFileSystem(_objects(store).beside(found[1])), found[2]
 
 
 def store_path(store: pafs.FileSystem) -> str:

@@ -54,8 +54,13 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         """By which writers of a log keep apart, where the store itself is not to do it."""
         self.endpoint = endpoint(uri, storage)
         """The server, where it is none of those that are known by their cloud."""
+        self._storage = dict(storage)
         with translated():
             self.objects = _client(uri, storage)
+
+    def beside(self, uri: str) -> ObjectFiles:
+        """Another place, with the options of this one."""
+        return self if uri == self.uri else ObjectFiles(uri, self._storage)
 
     def get_type_name(self) -> str:
         """How Arrow calls this kind of file system."""

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 from deltalake import Schema
 
 from lakefeed.columns.partition_values import value_of
+from lakefeed.columns.variants import variant_texts, with_text_for_variants
 from lakefeed.columns.views import without_views
 from lakefeed.errors import TableError
-from lakefeed.stores import store_path
+from lakefeed.stores import located, store_path
 from lakefeed.tables.log.data_file import Partition
 from lakefeed.tables.log.roaring import Positions
 from lakefeed.tables.log.vector import DeletionVector, read_vector
@@ -47,7 +48,8 @@ def read_file(
 
     Raises FileNotFoundError where the file is gone, TableError where it or a vector is not what the log says.
     """
-    with store.open_input_file(wanted.path) as stream:
+    home, path = located(store, wanted.path)
+    with home.open_input_file(path) as stream:
         without, only = (read_vector(store, one) if one else None for one in (wanted.without, wanted.only))
         at = wanted.first
         for batch in _read(store, wanted, stream):
@@ -90,8 +92,8 @@ def _damaged(store: pafs.FileSystem, wanted: FileRows, what: str) -> TableError:
 
 @lru_cache(maxsize=8)
 def arrow_schema(text: str) -> pa.Schema:
-    """The columns of a table, from the text in its log."""
-    return pa.schema(Schema.from_json(text).to_arrow())
+    """The columns of a table, from the text in its log; a variant is its JSON text."""
+    return pa.schema(Schema.from_json(with_text_for_variants(text)).to_arrow())
 
 
 def row_range(
@@ -174,4 +176,6 @@ def _shaped(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_map(kind) and pa.types.is_map(column.type):
         keys, items = _shaped(column.keys, kind.key_type), _shaped(column.items, kind.item_type)
         return pa.MapArray.from_arrays(column.offsets, keys, items, type=kind, mask=column.is_null())
+    if pa.types.is_string(kind) and pa.types.is_struct(column.type):
+        return variant_texts(column)
     return column.cast(kind)

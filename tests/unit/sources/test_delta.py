@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import DataLoss, Pipeline, PipelineFileError, SourceError
 from lakefeed.engine.inline import run_inline
+from lakefeed.reports.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.sources import Allowance
@@ -356,4 +358,45 @@ def test_a_vacuumed_file_that_nobody_has_counted_is_told(orders: Path) -> None:
     next(orders.glob("*.parquet")).unlink()
 
     with pytest.raises(SourceError, match="is gone, and the log does not say how many rows"):
+        DeltaClient(DeltaSource(path=str(orders)), "orders").start()
+
+
+def ask_of_readers(table: Path, version: int, *features: str) -> None:
+    """One more version, which asks readers of the table for more."""
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    asked = {"readerFeatures": list(features), "writerFeatures": list(features)}
+    entry = table / "_delta_log" / f"{version:020d}.json"
+    entry.write_text(json.dumps({"protocol": protocol | asked}) + "\n")
+
+
+def test_a_feature_that_nobody_here_knows_is_refused_by_name_when_it_comes(
+    orders: Path, tmp_path: Path
+) -> None:
+    run_inline(copying(tmp_path))
+    ask_of_readers(orders, 3, "deletionVectors", "catalogManaged", "variantType-preview", "newThing")
+    told = r"version 3 of the table asks its readers for catalogManaged and newThing, which only .*[^§]*"
+    told += rf"{{type: spark, format: delta, options: {{path: {re.escape(str(orders))}}}}}"
+
+    for options in ("", ", change_feed: true", ", start: latest"):
+        with pytest.raises(SourceError, match=told):
+            run_inline(copying(tmp_path, options))
+    assert copied(tmp_path) == list(range(30))
+    (planned,) = plan_run(copying(tmp_path)).tables
+    assert re.search(told, str(planned))
+
+
+def test_features_are_known_from_a_checkpoint_too(orders: Path) -> None:
+    ask_of_readers(orders, 3, "deletionVectors")
+    append(orders, [30])
+    clean_log(orders)
+    client = DeltaClient(DeltaSource(path=str(orders)), "orders")
+    assert client.rows_between(client.start(), client.latest()) == {"0": 31}
+
+    (checkpoint,) = (orders / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(checkpoint)
+    told = [one and one | {"readerFeatures": ["newThing"]} for one in rows.column("protocol").to_pylist()]
+    at = rows.schema.get_field_index("protocol")
+    pq.write_table(rows.set_column(at, "protocol", pa.array(told, rows.schema.field(at).type)), checkpoint)
+
+    with pytest.raises(SourceError, match="version 4 of the table asks its readers for newThing"):
         DeltaClient(DeltaSource(path=str(orders)), "orders").start()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakefeed.errors import TableError
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources.spark.source import SparkSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,11 +20,13 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 def needs_delta(pipeline: Pipeline, *, once: bool = False) -> bool:
-    """Whether a query is to read tables, or a table is to be looked after by Spark.
+    """Whether a query or a source of Spark's is to read tables, or one is to be looked after by Spark.
 
     A run that ends by itself (`once`) looks after none.
     """
     if any(table.query for table in pipeline.tables.values()):
+        return True
+    if any(isinstance(one, SparkSource) and one.format == "delta" for one in pipeline.sources.values()):
         return True
     if once:
         return False

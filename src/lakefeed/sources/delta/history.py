@@ -16,7 +16,8 @@ from lakefeed.errors import TableError
 from lakefeed.sources.delta.event_time import ordered
 from lakefeed.sources.delta.piece import Piece
 from lakefeed.sources.delta.place import BEGINNING, MOST_ROWS, MOST_VERSIONS, Place, version_start
-from lakefeed.stores import local_folder, store_errors, store_path
+from lakefeed.sources.delta.readable import refuse_unreadable
+from lakefeed.stores import local_folder, located, store_errors, store_path
 from lakefeed.tables.log.change_feed import INSERT, ChangedFile, changed_files, committed, is_on
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.entry import Entry, entry_name, read_entry
@@ -132,6 +133,7 @@ class History:
         """What a version adds. Raises Cleaned where the log has no entry of it any more."""
         if number not in self._news:
             entry = self._entry(number)
+            refuse_unreadable(self.store, number, entry.protocol)
             if entry.metadata is not None:
                 self._shapes[number] = Shape.of(entry.metadata)
             elif number - 1 in self._shapes:
@@ -232,11 +234,6 @@ class History:
         row = 0
         for one in files:
             file = one.file
-            if "://" in file.path or file.path.startswith(("/", "file:")):
-                raise TableError(
-                    f"{store_path(self.store)}: {file.path} lies outside of the table, as in a shallow "
-                    "clone, which is not read."
-                )
             # Deleted rows keep their numbers, so that a vector that comes later moves no place.
             counted = file.rows is not None and one.only is None
             rows = (file.rows or 0) + file.deleted if counted else self._footer_rows(file)
@@ -257,7 +254,8 @@ class History:
     def _footer_rows(self, file: DataFile) -> int:
         with store_errors(store_path(self.store)):
             try:
-                with self.store.open_input_file(file.path) as stream:
+                store, path = located(self.store, file.path)
+                with store.open_input_file(path) as stream:
                     return int(pq.ParquetFile(stream).metadata.num_rows)
             except FileNotFoundError:
                 raise TableError(
@@ -267,29 +265,34 @@ class History:
                 ) from None
 
     def _find_shape(self, version: int) -> Shape:
-        """Look back for the entry or checkpoint that says it."""
-        log = self.log
-        assert log is not None
+        """Look back for the entry or checkpoint that says it, and which features the table has."""
+        assert self.log is not None
+        found: dict[str, dict[str, Any]] = {}
         for number in range(version, -1, -1):
             if number in self._shapes:
-                return self._shapes[number]
-            if number in log.checkpoints:
-                for _, action in log.checkpoints[number].actions(self.store, "metaData"):
-                    return self._readable(number, action)
+                return Shape.of(found["metaData"]) if "metaData" in found else self._shapes[number]
             try:
-                entry = read_entry(self.store, number, positions_only=True)
+                said = self._said(number)
             except FileNotFoundError:
                 break
-            if entry.metadata is not None:
-                return self._readable(number, entry.metadata)
-        metadata = log.metadata()
+            if "protocol" not in found:
+                refuse_unreadable(self.store, number, said.get("protocol"))
+            found = said | found
+            if len(found) == 2:
+                break
+        metadata = found.get("metaData") or self.log.metadata()
         if metadata is None:
             raise TableError(f"{store_path(self.store)}: the log has no metadata of version {version}.")
-        return self._readable(version, metadata)
-
-    def _readable(self, number: int, metadata: dict[str, Any]) -> Shape:
-        """Refuse a table whose files do not hold what its schema says in a way that is known here."""
         return Shape.of(metadata)
+
+    def _said(self, number: int) -> dict[str, dict[str, Any]]:
+        """What a version says of the columns and the protocol of the table, or a checkpoint of it."""
+        assert self.log is not None
+        if number in self.log.checkpoints:
+            return dict(self.log.checkpoints[number].actions(self.store, "metaData", "protocol"))
+        entry = read_entry(self.store, number, positions_only=True)
+        said = {"metaData": entry.metadata, "protocol": entry.protocol}
+        return {kind: action for kind, action in said.items() if action is not None}
 
 
 def _operation(entry: Entry) -> str:

@@ -147,9 +147,29 @@ class SourceQuery:
     def _frame(self, session: SparkSession) -> DataFrame:
         reader = session.readStream.format(self._source.format).options(**self._source.options)
         try:
-            return (reader.schema(self._source.columns) if self._source.columns else reader).load()
+            frame = (reader.schema(self._source.columns) if self._source.columns else reader).load()
         except Exception as error:
             raise SourceError(f"{self._whose}: Spark cannot read it: {_first_line(error)}") from error
+        return self._with_texts(frame)
+
+    def _with_texts(self, frame: DataFrame) -> DataFrame:
+        """Variants as their JSON, as no other reader of Parquet knows them."""
+        from pyspark.sql import functions
+        from pyspark.sql.types import VariantType
+
+        columns = []
+        for field in frame.schema:
+            # Quoted, as a name may have dots.
+            column = functions.col("`{}`".format(field.name.replace("`", "``")))
+            if isinstance(field.dataType, VariantType):
+                column = functions.to_json(column).alias(field.name)
+            elif "variant" in field.dataType.json():
+                raise SourceError(
+                    f"{self._whose}: column {field.name} has a variant inside of another type, which is not "
+                    "read.\nMake it a column of its own, or a text, where the table is written."
+                )
+            columns.append(column)
+        return frame.select(columns)
 
     def _keep(self, frame: DataFrame, number: int) -> None:
         """Called by Spark with each batch, in a thread of its own."""

@@ -13,14 +13,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.fs as pafs
 
 from lakefeed.errors import TableError
-from lakefeed.stores import local_folder, store_errors, store_path, sync
+from lakefeed.stores import local_folder, located, store_errors, store_path, sync
 from lakefeed.tables.log.roaring import NotABitmap, Positions, decode, encode
 
 FEATURE = "deletionVectors"
@@ -78,11 +78,11 @@ class DeletionVector:
 
     @property
     def path(self) -> str | None:
-        """The file that holds it, within the table or as the log has it; None where the log holds it."""
+        """The file that holds it, within the table or anywhere; None where the log holds it."""
         if self.storage == _INLINE:
             return None
         if self.storage == _ABSOLUTE:
-            return self.text
+            return unquote(self.text)
         folder, name = self.text[:-_UUID_TEXT], self.text[-_UUID_TEXT:]
         file = f"deletion_vector_{uuid.UUID(bytes=_from_z85(name))}.bin"
         return f"{folder}/{file}" if folder else file
@@ -151,9 +151,7 @@ def _write(store: pafs.FileSystem, path: str, content: bytes, durable: bool) -> 
 
 
 def _read(store: pafs.FileSystem, vector: DeletionVector) -> bytes:
-    path = vector.path or ""
-    if vector.storage == _ABSOLUTE:
-        store, path = _elsewhere(path)
+    store, path = located(store, vector.path or "")
     with store.open_input_file(path) as stream:
         stream.seek(vector.offset or 0)
         block = stream.read(vector.size + 8)
@@ -165,14 +163,6 @@ def _read(store: pafs.FileSystem, vector: DeletionVector) -> bytes:
     if zlib.crc32(data) != checksum:
         raise NotABitmap("its checksum is wrong")
     return data
-
-
-def _elsewhere(path: str) -> tuple[pafs.FileSystem, str]:
-    """Where a file lies that the log names by its absolute path, as a clone does."""
-    parts = urlsplit(path)
-    if parts.scheme not in ("", "file"):
-        raise NotABitmap("it lies in another store, which is not looked into")
-    return pafs.LocalFileSystem(), unquote(parts.path)
 
 
 def _unreadable(store: pafs.FileSystem, vector: DeletionVector, reason: str) -> TableError:

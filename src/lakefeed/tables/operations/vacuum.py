@@ -160,7 +160,7 @@ def _delete(store: pafs.FileSystem, path: str) -> None:
 def _refuse_absolute(table: LakeTable) -> None:
     """What the log names by an absolute path looks like a path that it does not name."""
     paths = [file.path for file in data_files(table)]
-    absolute = [path for path in paths if path.startswith("/") or "://" in path]
+    absolute = [path for path in paths if path.startswith(("/", "file:")) or "://" in path]
     if absolute:
         raise TableError(
             f"{table.path}: its log names files by absolute paths, such as {absolute[0]} (a clone?).\n"

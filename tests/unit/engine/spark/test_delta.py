@@ -29,6 +29,17 @@ def test_jars_are_fetched_only_for_a_pipeline_that_asks_for_spark(tmp_path: Path
     assert not needs_delta(pipeline(tmp_path, "off"))
 
 
+def test_jars_are_fetched_for_a_delta_table_that_spark_streams(tmp_path: Path) -> None:
+    pipeline(tmp_path, "{}")
+    file = tmp_path / "shop.yaml"
+    for kind, wanted in (("delta", True), ("rate", False)):
+        text = f"type: spark, format: {kind}, options: {{path: /lake/orders}}"
+        file.write_text(file.read_text().replace("type: generate", text))
+
+        assert needs_delta(Pipeline.from_file(file), once=True) is wanted
+        file.write_text(file.read_text().replace(text, "type: generate"))
+
+
 def test_settings_of_the_user_stay_beside_those_of_delta() -> None:
     given = {
         "spark.sql.extensions": "my.Extension",

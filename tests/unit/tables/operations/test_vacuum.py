@@ -184,10 +184,11 @@ def test_files_of_the_change_data_feed_are_kept_as_long_as_others(tmp_path: Path
     assert fed < deleted(old)
 
 
-def test_log_that_names_files_by_absolute_paths_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["file://", "file:"])
+def test_log_that_names_files_by_absolute_paths_is_left_alone(tmp_path: Path, scheme: str) -> None:
     write_table(tmp_path, [{"id": [1]}])
     entry = tmp_path / "_delta_log" / f"{0:020d}.json"
-    entry.write_text(entry.read_text().replace('"path":"', f'"path":"file://{tmp_path}/'))
+    entry.write_text(entry.read_text().replace('"path":"', f'"path":"{scheme}{tmp_path}/'))
 
     with pytest.raises(TableError, match="its log names files by absolute paths"):
         vacuum.plan(open_any(tmp_path))
