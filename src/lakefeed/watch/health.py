@@ -69,6 +69,8 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
         text, remedy = _parts(source.trouble, what)
         kept = _kept(pipeline)
         yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
+    if source.refusing:
+        yield Concern(DOWN, what, *_parts(source.refusing, what))
     limit = pipeline.ready.max_lag
     lag = source.lag_together or 0
     if limit is not None and lag > limit:

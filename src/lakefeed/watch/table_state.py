@@ -36,6 +36,7 @@ class SourceState(SourceFacts):
     ask_outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     behind: int = 0
     describe: Callable[[], str] = lambda: ""
+    refuses: Callable[[], str] = lambda: ""
     lag: Series = field(default_factory=lambda: Series(level=True))
 
     def view(
@@ -56,6 +57,7 @@ class SourceState(SourceFacts):
             dead_letter_rate=self.dead_letter_rate.now(now),
             lag_points=self.lag.points(now, began, span),
             about=self.describe(),
+            refusing=self.refuses(),
             outstanding=self.ask_outstanding(slowest, self.ends) if self.answers else None,
         )
 
