@@ -74,6 +74,7 @@ def run(
         _receiving(tables, listen=not once) as received,
         _watched(pipeline, state or RunState(pipeline), all_of(_reaching(received), watch), received) as tell,
         _spark(pipeline, once, master, folder / "spark.log", tell) as session,
+        _prompt(received),
     ):
         # Positions come from the tables, so checkpoints that an earlier run left are of no use.
         checkpoints = folder / "checkpoints"
@@ -107,6 +108,18 @@ def _receiving(tables: Tables, *, listen: bool) -> Iterator[Mapping[str, Receive
         yield received
 
 
+@contextmanager
+def _prompt(received: Mapping[str, Received]) -> Iterator[None]:
+    """Where somebody waits for answers, the rest of the run interrupts these as little as it can."""
+    if not any(one.receiver for one in received.values()):
+        yield
+        return
+    from lakefeed.sources.http.receiver.server import prompt
+
+    with prompt():
+        yield
+
+
 def _reaching(received: Mapping[str, Received]) -> Watcher:
     """Tells requests that wait for tables how far these are."""
 
@@ -123,7 +136,7 @@ def _watched(
 ) -> Iterator[Watcher]:
     """All who watch as one, for the length of a run; the page is served meanwhile."""
     for name, one in received.items():
-        state.watch(SourceDescribed(name, one.describe))
+        state.watch(SourceDescribed(name, one.describe, one.refuses))
     with _statsd(pipeline) as sent, _served(pipeline, state, received) as metrics:
         yield all_of(state.watch, *metrics, *sent, watch)
 

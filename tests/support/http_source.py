@@ -16,7 +16,7 @@ from lakefeed import Pipeline
 from lakefeed.engine.batch.judge import Judge
 from lakefeed.handles.tables import Tables
 from lakefeed.sources.http.journal.disk import DiskSegments
-from lakefeed.sources.http.journal.frame import Batch
+from lakefeed.sources.http.journal.frame import Batch, Payloads
 from lakefeed.sources.http.journal.journal import Append, Journal, writing
 from lakefeed.sources.http.journal.keys import Keys
 from lakefeed.sources.http.receiver.server import Received, receiving
@@ -61,7 +61,10 @@ def journal_of(folder: Path, quota: int = 10**9, owner: str = "shop/items") -> I
 
 def append(journal: Journal, stream: str, payloads: list[bytes], **meta: Any) -> Append:
     """Append one request, and wait until it is durable."""
-    made, done = Append(Batch.of(stream, payloads, time.time_ns() // 1000, meta)), threading.Event()
+    made, done = (
+        Append(Batch.of(stream, Payloads.of(payloads), time.time_ns() // 1000, meta)),
+        threading.Event(),
+    )
     journal.settled = lambda group: done.set()
     journal.append(made)
     assert done.wait(30)

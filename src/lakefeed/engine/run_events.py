@@ -51,6 +51,8 @@ class SourceDescribed:
 
     source: str
     describe: Callable[[], str]
+    refuses: Callable[[], str] = lambda: ""
+    """Why it takes no events at this moment, and in further lines what to do; empty while it takes them."""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
         yield Concern(DOWN, what, text, f"{remedy or _advice(text)} {kept}", source.trouble_since)
     elif source.remark:
         yield Concern(WARN, what, *_parts(source.remark, what))
+    if source.refusing:
+        yield Concern(DOWN, what, *_parts(source.refusing, what))
     limit = pipeline.ready.max_lag
     lag = source.lag_together or 0
     if limit is not None and lag > limit:

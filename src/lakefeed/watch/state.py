@@ -136,8 +136,8 @@ class RunState:
             case BatchDone():
                 source.read += event.new
                 source.rate.add(self._clock(), event.new)
-            case SourceDescribed(describe=describe):
-                source.describe = describe
+            case SourceDescribed(describe=describe, refuses=refuses):
+                source.describe, source.refuses = describe, refuses
             case SourceTrouble(text=text):
                 self._retry(source, text)
             case SourceStopped(text=text):

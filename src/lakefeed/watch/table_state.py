@@ -37,6 +37,7 @@ class SourceState(SourceFacts):
     ask_outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     behind: int = 0
     describe: Callable[[], str] = lambda: ""
+    refuses: Callable[[], str] = lambda: ""
     lag: Series = field(default_factory=lambda: Series(level=True))
 
     def view(
@@ -59,6 +60,7 @@ class SourceState(SourceFacts):
             dead_letter_rate=self.dead_letter_rate.now(now),
             lag_points=self.lag.points(now, began, span),
             about="; ".join(filter(None, told)),
+            refusing=self.refuses(),
             outstanding=outstanding,
         )
 

@@ -121,6 +121,8 @@ class SourceView(SourceFacts):
     lag_points: list[float]
     about: str = ""
     """What it says of itself, such as where it listens."""
+    refusing: str = ""
+    """Why it takes no events at this moment."""
     outstanding: Outstanding | None = None
     """Files and bytes that wait, of a source of files."""
 

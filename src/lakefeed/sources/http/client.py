@@ -61,9 +61,13 @@ class HttpClient(SourceClient):
                 what = f"{counted(first - wanted, 'event')} lost"
                 answer[stream] = self._lost(stream, wanted, first, what)
             elif wanted > ends.get(stream, 0):
-                what = f"the journal ends at {ends.get(stream, 0)}: it is older than the table"
-                twice = f" Events before {wanted} may then be written a second time."
-                answer[stream] = self._lost(stream, wanted, first, what, twice)
+                end = ends.get(stream, 0)
+                what = f"the journal ends at {end}: it is older than the table"
+                lacking = "become dead letters without a payload where a table lacks them."
+                then = f" Events {end} to {wanted - 1} {lacking}"
+                answer[stream] = self._lost(stream, wanted, wanted, what, then)
+                if self._live:
+                    self._live.advance(stream, wanted)
             else:
                 answer[stream] = wanted
         return answer
@@ -111,9 +115,10 @@ class HttpClient(SourceClient):
         return scan(segments_at(self._source.journal, self._source.storage), checked=False)
 
     def _lost(self, stream: str, wanted: int, going_on: int, what: str, then: str = "") -> int:
+        begins = self._of_streams(self._contents().earliest()).get(stream, 0)
         text = (
             f"source {self._name}: {stream}: the next expected event is {wanted}, the journal "
-            f"{self._source.journal} begins at {going_on}: {what}."
+            f"{self._source.journal} begins at {begins}: {what}."
         )
         if self._source.on_data_loss == "skip":
             _log.warning("%s Continuing at event %d (`on_data_loss: skip`).%s", text, going_on, then)

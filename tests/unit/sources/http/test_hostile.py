@@ -12,12 +12,14 @@ import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 
-from lakefeed.sources.http.receiver import connection
+from lakefeed.sources.http.receiver import connection, server
 from lakefeed.sources.http.receiver.server import Received
 from support.http_source import port_of, post, raw, received
 
@@ -281,3 +283,100 @@ def test_answers_do_not_tell_what_software_or_token_there_is(tmp_path: Path) -> 
 
     assert statuses(answer) == [403]
     assert not any(word in answer.lower() for word in (b"a-secret", b"uvicorn", b"python", b"server:"))
+
+
+def test_idle_connection_is_closed_and_one_that_is_used_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_KEEP_ALIVE", 2)
+    one = POST + b'Content-Length: 7\r\n\r\n{"n":1}'
+
+    with (
+        received(tmp_path) as idle,
+        socket.create_connection(("127.0.0.1", port_of(idle)), timeout=20) as client,
+    ):
+        answers = []
+        for _ in range(6):
+            client.sendall(one)
+            answers += statuses(client.recv(1000))
+            time.sleep(0.5)
+        rest = client.recv(1000)
+
+    assert answers == [202] * 6
+    assert rest == b""
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"anything"])
+def test_body_behind_a_request_to_change_the_protocol_is_no_request(api: Received, protocol: bytes) -> None:
+    before = events(api)
+    inner = POST + b'Content-Length: 7\r\n\r\n{"n":1}'
+    outer = POST + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\nContent-Length: %d\r\n\r\n"
+
+    with socket.create_connection(("127.0.0.1", port_of(api)), timeout=5) as client:
+        client.sendall(outer % len(inner))
+        answer = client.recv(1000)
+        with suppress(OSError):
+            client.sendall(inner)
+            answer += client.recv(1000)
+
+    assert statuses(answer) == [400]
+    assert b"without Upgrade" in answer and b"connection: close" in answer
+    assert events(api) == before
+
+
+def plain(body: bytes, headers: bytes = b"") -> bytes:
+    return POST + headers + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (plain(b"{}", b"Content-Encoding: gzip\r\n"), 400),
+        (plain(b"{}", b"Content-Encoding: zstd\r\n"), 400),
+        (plain(gzip.compress(b"{}"), b"Content-Encoding: zstd\r\n"), 400),
+        (plain(b"{}", b"Content-Encoding: br\r\n"), 415),
+        (plain(gzip.compress(gzip.compress(b"{}")), b"Content-Encoding: gzip, gzip\r\n"), 415),
+        (plain('{"n":1}'.encode("utf-16"), b"Content-Type: application/json; charset=utf-16\r\n"), 415),
+        (plain(b"{}", b"Content-Type: application/xml\r\n"), 415),
+        (plain('{"n":1}'.encode("utf-16")), 400),
+        (plain(b'{"n":"\xff"}'), 400),
+        (plain(b'{"n":"\xed\xa0\x80"}'), 400),
+        (plain(b'{"n":"\\ud800"}'), 400),
+        (plain(b'\xef\xbb\xbf{"n":1}'), 400),
+        (plain(b'{"n":1}\x00'), 400),
+        (plain(b"[" * 200_000), 400),
+        (plain(b'{"a":' * 100_000 + b"1" + b"}" * 100_000), 400),
+    ],
+)
+def test_body_that_is_not_what_it_says_is_refused(api: Received, request_bytes: bytes, status: int) -> None:
+    before = events(api)
+
+    answer = raw(api, request_bytes)
+
+    assert statuses(answer) == [status], answer
+    assert b'"fix":' in answer
+    assert events(api) == before
+
+
+def test_zstd_bomb_is_413(api: Received) -> None:
+    bomb = pa.compress(bytes(100 * 2**20), "zstd", asbytes=True)
+
+    answer = raw(api, plain(bomb, b"Content-Encoding: zstd\r\n"))
+
+    assert len(bomb) < 2**20
+    assert statuses(answer) == [413]
+
+
+def test_chunk_whose_extension_never_ends_is_cut_off_in_time(api: Received) -> None:
+    before = events(api)
+
+    answer = raw(api, POST + b"Transfer-Encoding: chunked\r\n\r\n2;" + b"x" * 500_000)
+
+    assert statuses(answer)[0] in (400, 408), answer
+    assert events(api) == before
+
+
+def test_second_request_whose_headers_do_not_come_is_408(api: Received) -> None:
+    answer = raw(api, POST + b"Content-Length: 2\r\n\r\n{}" + b"POST /orders HT")
+
+    assert statuses(answer) == [202, 408]

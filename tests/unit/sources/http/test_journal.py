@@ -20,7 +20,7 @@ from lakefeed.handles.progress import TableProgress
 from lakefeed.sources.http.client import HttpClient
 from lakefeed.sources.http.journal import disk
 from lakefeed.sources.http.journal.disk import DiskSegments
-from lakefeed.sources.http.journal.frame import Batch
+from lakefeed.sources.http.journal.frame import Batch, Payloads
 from lakefeed.sources.http.journal.journal import Append, Journal, writing
 from lakefeed.sources.http.journal.keys import Keys
 from lakefeed.sources.http.journal.objects import ObjectSegments
@@ -66,7 +66,7 @@ def test_requests_that_wait_for_the_disk_become_one_write(tmp_path: Path) -> Non
         journal._segments.append = lambda *given: (gate.wait(30), writes.append(given), write(*given))
         journal.settled = lambda group: [done.release() for _ in group]
         for number in range(20):
-            journal.append(Append(Batch.of("orders", [b"%d" % number], 0, {})))
+            journal.append(Append(Batch.of("orders", Payloads.of([b"%d" % number]), 0, {})))
         gate.set()
         assert all(done.acquire(timeout=30) for _ in range(20))
 
@@ -133,7 +133,7 @@ def test_write_whose_middle_is_missing_was_not_acknowledged_and_goes_whole(tmp_p
     with journal_of(folder) as journal:
         append(journal, "orders", [b"0"])
         size = journal.size
-        group = [Append(Batch.of("orders", [b"x" * 50], 0, {})) for _ in range(3)]
+        group = [Append(Batch.of("orders", Payloads.of([b"x" * 50]), 0, {})) for _ in range(3)]
         journal._write(group)
     (file,) = segments(folder)
     data = bytearray(file.read_bytes())
@@ -361,7 +361,7 @@ def test_two_writes_in_a_row_that_were_cut_off_are_no_damage(tmp_path: Path) -> 
         """Write two requests at once, of which only some bytes reach the disk."""
         with journal_of(folder) as journal:
             size = journal.size
-            journal._write([Append(Batch.of("orders", [b"x" * 50], 0, {})) for _ in range(2)])
+            journal._write([Append(Batch.of("orders", Payloads.of([b"x" * 50]), 0, {})) for _ in range(2)])
         data = bytearray(file.read_bytes())
         written = data[size:]
         for piece in pieces:
@@ -470,7 +470,7 @@ def test_requests_do_not_wait_for_all_segments_that_go(tmp_path: Path) -> None:
         journal._segments.delete = lambda number: (gate.wait(30), order.append("delete"), delete(number))
         journal._segments.append = lambda *given: (order.append("write"), write(*given))
         journal.acknowledge({"orders": 35})
-        made = Append(Batch.of("orders", [b"y"], 0, {}))
+        made = Append(Batch.of("orders", Payloads.of([b"y"]), 0, {}))
         done = threading.Event()
         journal.settled = lambda group: done.set()
         journal.append(made)

@@ -153,12 +153,70 @@ def test_journal_from_a_backup_takes_no_events_and_is_refused_at_every_start(tmp
 
     for _ in range(2):
         with (
-            pytest.raises(DataLoss, match=r"older than the table\.\n.* Events before 3 may"),
+            pytest.raises(DataLoss, match=r"older than the table\.\n.* Events 1 to 2 become"),
             _receiving(Tables(pipeline), listen=True),
         ):
             pytest.fail("it listens")
     with journal_of(folder, owner="shop/api") as journal:
         assert journal.contents().next == {"orders": 1}
+
+
+def test_skipping_run_on_a_journal_from_a_backup_that_is_killed_before_its_first_commit_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    pipeline, folder = pipeline_in(tmp_path), tmp_path / ".lakefeed" / "journal"
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 0}], TOKEN)
+    shutil.copytree(folder, tmp_path / "backup")
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 1}, {"event_id": 2}], TOKEN)
+    run_inline(pipeline)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    skipping = Pipeline.from_file(tmp_path / "shop.yaml", ["sources.api.on_data_loss=skip"])
+
+    answers = []
+    for number in (3, 4, 5):
+        # Each of these runs ends before anything is committed.
+        with _receiving(Tables(skipping), listen=True) as received:
+            answers.append(post(received["api"], "/orders", [{"event_id": number}], TOKEN))
+    run_inline(pipeline)
+
+    assert [(status, told["position"]) for status, told, _ in answers] == [(202, 3), (202, 4), (202, 5)]
+    assert sorted(table_ids(tmp_path / "orders")) == list(range(6))
+    assert sorted(table_ids(tmp_path / "all")) == list(range(6))
+    assert dead_letters(tmp_path / "shop_dead_letters") == []
+    assert verify(pipeline).sound
+
+
+def test_table_that_lacks_what_a_journal_from_a_backup_has_not_gets_dead_letters_for_it(
+    tmp_path: Path,
+) -> None:
+    pipeline, folder = pipeline_in(tmp_path), tmp_path / ".lakefeed" / "journal"
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 0}], TOKEN)
+    run_inline(pipeline)
+    shutil.copytree(folder, tmp_path / "backup")
+    shutil.copytree(tmp_path / "orders", tmp_path / "orders-before")
+    with receiving(pipeline, {}, listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 1}, {"event_id": 2}], TOKEN)
+    run_inline(pipeline)
+    for name, kept in ((folder, "backup"), (tmp_path / "orders", "orders-before")):
+        shutil.rmtree(name)
+        shutil.copytree(tmp_path / kept, name)
+    skipping = Pipeline.from_file(tmp_path / "shop.yaml", ["sources.api.on_data_loss=skip"])
+
+    with _receiving(Tables(skipping), listen=True) as received:
+        post(received["api"], "/orders", [{"event_id": 3}], TOKEN)
+    run_inline(skipping)
+
+    assert sorted(table_ids(tmp_path / "all")) == list(range(4))
+    assert sorted(table_ids(tmp_path / "orders")) == [0, 3]
+    letters = dead_letters(tmp_path / "shop_dead_letters")
+    assert [(one["table"], one["offset"], one["payload"]) for one in letters] == [
+        ("orders", 1, None),
+        ("orders", 2, None),
+    ]
 
 
 def test_tables_of_a_route_go_on_with_another_journal_and_acknowledge_none_of_it_before(

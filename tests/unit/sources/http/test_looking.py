@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from lakefeed import Pipeline, PipelineFileError
-from lakefeed.engine.run_events import SourceDescribed
+from lakefeed.engine.run_events import SourceDescribed, SourceSeen
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import Fenced, UsageError
 from lakefeed.pipeline.secrets import masked
@@ -18,9 +25,12 @@ from lakefeed.reports.status import status
 from lakefeed.sources.http.client import HttpClient
 from lakefeed.sources.http.findings import forgetful
 from lakefeed.sources.http.receiver.metrics import ReceiverMetrics
+from lakefeed.sources.http.receiver.server import Received, prompt
 from lakefeed.sources.http.source import HttpSource
+from lakefeed.watch.metrics import Metrics
 from lakefeed.watch.state import RunState
 from lakefeed.watch.web.page import StatusPage
+from lakefeed.watch.web.server import Pages
 from support.http_source import append, pipeline_of, port_of, post, received, shop
 
 MOUNTS = """\
@@ -210,3 +220,77 @@ tables:
     assert "sources.one.streams.2: no table takes 'views'; add it to `streams` of a table" in told
     assert "sources.three.journal: source 'one' has it too; give each a journal of its own" in told
     assert "sources.two.streams.0" in told
+
+
+def ready(pipeline: Pipeline, state: RunState) -> tuple[int, str]:
+    """What `/readyz` answers."""
+    with TestClient(Starlette(routes=Pages(pipeline, state, Metrics(state)).routes())) as client:
+        answer = client.get("/readyz")
+    return answer.status_code, answer.text
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Iterator[tuple[Received, Callable[[], tuple[int, str]]]]:
+    """A receiver, and what `/readyz` answers beside it."""
+    with received(tmp_path, "quota: 8KB, max_body: 4KB") as api:
+        pipeline = pipeline_of(tmp_path)
+        state = RunState(pipeline)
+        state.watch(SourceDescribed("api", api.describe, api.refuses))
+        state.watch(SourceSeen("api", {"orders": 0, "clicks": 0}))
+        yield api, lambda: ready(pipeline, state)
+
+
+def test_run_is_not_ready_while_its_journal_is_full_and_ready_when_tables_have_caught_up(
+    seen: tuple[Received, Callable[[], tuple[int, str]]],
+) -> None:
+    api, asked = seen
+    before = asked()
+    while append_directly(api.journal) < 8192:
+        pass
+    full = asked()
+    api.journal.acknowledge({"orders": 100})
+    deadline = time.monotonic() + 20
+    while (after := asked())[0] != 200 and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    assert before == (200, "ready\n")
+    assert full[0] == 503
+    assert full[1].startswith(f"source api: the journal {api.journal} is full (")
+    assert after == (200, "ready\n")
+
+
+def test_run_is_not_ready_while_the_disk_is_full_and_ready_again_although_nobody_sends(
+    seen: tuple[Received, Callable[[], tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, asked = seen
+
+    def full(*given: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        refused = post(api, "/orders", {"n": 1})[0]
+        during = asked()
+        time.sleep(1.5)
+        still = asked()
+    deadline = time.monotonic() + 20
+    while (after := asked())[0] != 200 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    taken = post(api, "/orders", {"n": 2})
+
+    expected = f"source api: the journal {api.journal} cannot be written: No space left on device"
+    assert (refused, during[0], still[0]) == (503, 503, 503)
+    assert during[1].startswith(expected)
+    assert after == (200, "ready\n")
+    assert (taken[0], taken[1]["position"]) == (202, 0)
+
+
+def test_threads_give_way_sooner_and_loaded_modules_are_not_searched_for_garbage() -> None:
+    before = sys.getswitchinterval()
+
+    with prompt():
+        inside, frozen = sys.getswitchinterval(), gc.get_freeze_count()
+
+    assert inside < 0.001 < before
+    assert frozen > 1_000
+    assert (sys.getswitchinterval(), gc.get_freeze_count()) == (before, 0)

@@ -29,7 +29,7 @@ def test_an_array_is_cut_into_the_texts_of_its_items(
 
     found = records(body, "application/json")
 
-    assert found.payloads == texts
+    assert found.payloads.each() == texts
     assert found.bad == sum(not isinstance(item, dict) for item in items)
 
 
@@ -39,4 +39,4 @@ def test_lines_are_cut_into_their_texts(items: list[Any]) -> None:
 
     found = records(b"\r\n".join(texts), "application/x-ndjson")
 
-    assert (found.payloads, found.bad) == (texts, 0)
+    assert (found.payloads.each(), found.bad) == (texts, 0)

@@ -26,6 +26,8 @@ _FORMAT = 1
 _SEGMENTS_IN_QUOTA = 8
 _LINGER = 0.1
 """Seconds that requests are gathered for where each write is an object of its own."""
+_RETRY = 1.0
+"""Seconds after which a journal that could not be written is tried."""
 _DELETED_AT_ONCE = 10
 """Segments that go between two writes: requests wait meanwhile, and a store takes its time for each."""
 
@@ -69,6 +71,9 @@ class Journal:
         """The last segment whose keys are kept elsewhere: it may go."""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    def __str__(self) -> str:
+        return str(self._segments)
 
     def begin(self) -> None:
         """Bring the journal to a state that can be written. Raises OSError."""
@@ -125,6 +130,16 @@ class Journal:
             self._opened_at[stream] = max(end, self._opened_at.get(stream, 0))
             return self._contents.index.locate(stream, start, end)
 
+    def advance(self, stream: str, number: int) -> None:
+        """Give no number before this one any more: a table has passed them, with a newer journal than this.
+
+        Called before events are taken. It is not written down: the first event behind it does that, and
+        until then every start finds the same.
+        """
+        with self._condition:
+            for known in (self._contents.next, self._opened_at):
+                known[stream] = max(number, known.get(stream, 0))
+
     def readable(self) -> Offsets:
         """How far anybody can have read: what was there when this process began, and what it gave out."""
         with self._condition:
@@ -134,13 +149,14 @@ class Journal:
         while True:
             with self._condition:
                 while not (self._waiting or self._forget_now or self._closing):
-                    self._condition.wait()
+                    if not self._condition.wait(_RETRY if self._trouble else None):
+                        break
                 if self._waiting and not self._segments.grows and not self._closing:
                     self._condition.wait_for(lambda: self._closing, _LINGER)
                 group, self._waiting = self._waiting, []
                 positions, forget, self._forget_now = self._positions, self._forget_now, False
                 closing = self._closing
-            if group:
+            if group or (self._trouble and not closing):
                 self._commit(group)
             if forget:
                 self._forget(positions)
@@ -148,10 +164,13 @@ class Journal:
                 return
 
     def _commit(self, group: list[Append]) -> None:
-        """One write for all."""
+        """One write for all; without any, one that only shows whether the journal can be written again.
+
+        Nobody may come to try: whoever sees that requests are refused sends none.
+        """
         try:
             self._heal()
-            self._write(group)
+            self._write(group, anew=not group)
         except Exception as error:
             if not isinstance(error, OSError | LakefeedError):
                 # A defect: whoever waits must hear of it, and the next write may succeed.

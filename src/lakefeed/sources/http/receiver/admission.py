@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from lakefeed.pipeline.http import is_loopback, split_address
@@ -26,7 +27,7 @@ class Admission:
 
     def sender(self, headers: Headers) -> str | None:
         """The name of who has sent a request; None where nobody has one. Raises Refusal."""
-        if self._names is not None and _host(headers) not in self._names:
+        if self._names is not None and _host(headers.get(b"host", b"")) not in self._names:
             raise Refusal(403, "this host is not served", "ask under the name localhost or 127.0.0.1")
         origin = headers.get(b"origin")
         if origin is not None and self.allowed_origin(headers) is None:
@@ -66,8 +67,9 @@ class Admission:
         return fitting or None
 
 
-def _host(headers: Headers) -> str:
+@lru_cache(maxsize=64)
+def _host(given: bytes) -> str:
     try:
-        return (urlsplit(f"//{headers.get(b'host', b'').decode('latin-1')}").hostname or "").lower()
+        return (urlsplit(f"//{given.decode('latin-1')}").hostname or "").lower()
     except ValueError:
         return ""

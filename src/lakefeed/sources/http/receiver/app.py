@@ -7,16 +7,25 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from typing import Any
 from urllib.parse import parse_qs
 
 import orjson
 
-from lakefeed.sources.http.journal.frame import Batch
+from lakefeed.sources.http.journal.frame import Batch, Payloads
 from lakefeed.sources.http.journal.journal import Journal
 from lakefeed.sources.http.journal.keys import Answered, name_of
 from lakefeed.sources.http.receiver.admission import Admission
-from lakefeed.sources.http.receiver.body import Body, Disconnected, Headers, Receive, announced, inflated
+from lakefeed.sources.http.receiver.body import (
+    ARRIVED,
+    Body,
+    Disconnected,
+    Headers,
+    Receive,
+    announced,
+    inflated,
+)
 from lakefeed.sources.http.receiver.figures import Figures
 from lakefeed.sources.http.receiver.pressure import Held, Pressure, Rates
 from lakefeed.sources.http.receiver.records import Records, records
@@ -50,6 +59,7 @@ class Receiver:
         self._source = source
         self._journal = journal
         self._judge = judge
+        self._kept = [(name, name.encode()) for name in source.headers]
         self._admission = Admission(source)
         self._rates = Rates(source.max_rate)
         self._settling = Settling(journal)
@@ -63,7 +73,7 @@ class Receiver:
         if scope["type"] != "http":
             return
         headers: Headers = dict(scope["headers"])
-        body = Body(headers, receive)
+        body = Body(headers, receive, scope["extensions"][ARRIVED])
         try:
             try:
                 status, told, more = await self._answer(scope, headers, body)
@@ -138,7 +148,7 @@ class Receiver:
             found = taken()
         else:
             found = await asyncio.get_running_loop().run_in_executor(None, taken)
-            held.take(sum(map(len, found.payloads)))
+            held.take(len(found.payloads.data))
         self._rates.count(sender, len(found.payloads))
         if found.bad and source.on_bad == "reject":
             raise Refusal(
@@ -163,10 +173,10 @@ class Receiver:
             if not source.takes_json:
                 if not body:
                     raise Refusal(400, "the body is empty", "send the payload of one event as the body")
-                return Records([body])
+                return Records(Payloads.of((body,)))
             found = records(body, headers.get(b"content-type", b"").decode("latin-1"))
             if self._judge is not None and not found.bad:
-                for index, error in self._judge(stream, found.payloads).items():
+                for index, error in self._judge(stream, found.payloads.each()).items():
                     found.reject(index, error)
             return found
 
@@ -207,11 +217,9 @@ class Receiver:
         meta: dict[str, Any] = {}
         if sender:
             meta["sender"] = sender
-        if kept := [
-            (name, headers[name.encode()].decode("latin-1"))
-            for name in self._source.headers
-            if name.encode() in headers
-        ]:
+        if self._kept and (
+            kept := [(name, headers[raw].decode("latin-1")) for name, raw in self._kept if raw in headers]
+        ):
             meta["headers"] = kept
         if key is not None:
             meta |= {"key": key, "digest": digest, "rejected": found.rejected, "bad": found.bad}
@@ -287,7 +295,7 @@ def _key(headers: Headers) -> str | None:
 
 
 def _refuse_large_headers(headers: list[tuple[bytes, bytes]]) -> None:
-    if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
+    if sum(map(len, chain.from_iterable(headers))) > _MOST_HEADER_BYTES:
         raise Refusal(431, "the headers are larger than 32KB", "send smaller headers", closes=True)
 
 

@@ -47,13 +47,17 @@ class Pressure:
                 "too many bytes are being received at this moment (max_in_flight)",
                 "send it again after Retry-After seconds",
             )
-        if self._journal_limit.is_reached(self._journal_size() + self.in_flight, announced):
+        if self.is_journal_full(announced):
             raise later(
                 _RETRY_JOURNAL,
                 f"the journal is full: it holds {format_size(self._quota)} (quota) that tables do not have "
                 "yet",
                 "send it again after Retry-After seconds; see why the tables do not catch up",
             )
+
+    def is_journal_full(self, announced: int = 0) -> bool:
+        """Whether the journal has no room for so many bytes; once full, until tables have taken a part."""
+        return self._journal_limit.is_reached(self._journal_size() + self.in_flight, announced)
 
 
 class Held:
@@ -86,8 +90,10 @@ class Rates:
 
     def check(self, sender: str | None) -> None:
         """Raise Refusal while a sender must wait."""
+        if self._rate is None:
+            return
         wait = self._free_at.get(sender, 0.0) - time.monotonic()
-        if self._rate is not None and wait > 0:
+        if wait > 0:
             raise later(
                 wait,
                 f"more than {self._rate:,} events per second (max_rate)",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import orjson
 
+from lakefeed.sources.http.journal.frame import Payloads
 from lakefeed.sources.http.receiver.refusal import Refusal
 
 _NDJSON = frozenset(
@@ -23,11 +25,11 @@ _MOST_TOLD = 100
 """Bad records that an answer names."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Records:
     """The payloads of a request, and which of them are no JSON objects."""
 
-    payloads: list[bytes]
+    payloads: Payloads
     rejected: list[dict[str, Any]] = field(default_factory=list)
     """`{"index": 3, "error": "..."}`, the first hundred."""
     bad: int = 0
@@ -60,6 +62,7 @@ def records(body: bytes, content_type: str) -> Records:
         return _lines(body)
 
 
+@lru_cache(maxsize=64)
 def _kind(content_type: str) -> str:
     kind, _, parameters = content_type.lower().partition(";")
     kind = kind.strip()
@@ -80,34 +83,39 @@ def _kind(content_type: str) -> str:
 
 def _one(text: bytes) -> Records:
     value = _parsed(text)
-    found = Records([text])
+    found = Records(Payloads.of((text,)))
     if not isinstance(value, dict):
         found.reject(0, _no_object(value))
     return found
 
 
 def _lines(body: bytes) -> Records:
-    found = Records([])
+    texts: list[bytes] = []
+    bad: list[tuple[int, int, str]] = []
     for number, line in enumerate(body.split(b"\n"), 1):
         text = line.strip(_SPACE)
         if not text:
             continue
-        index = len(found.payloads)
-        found.payloads.append(text)
         try:
             value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            found.reject(index, f"not JSON: {error}", line=number)
+            bad.append((len(texts), number, f"not JSON: {error}"))
         else:
             if type(value) is not dict:
-                found.reject(index, _no_object(value), line=number)
+                bad.append((len(texts), number, _no_object(value)))
+        texts.append(text)
+    found = Records(Payloads.of(texts))
+    for index, number, what in bad:
+        found.reject(index, what, line=number)
     return found
 
 
 def _array(text: bytes) -> Records:
     values = _parsed(text)
-    bad = [index for index, value in enumerate(values) if type(value) is not dict]
-    found = Records(_items(text, len(values), objects=not bad) if values else [])
+    bad: list[int] = []
+    if set(map(type, values)) != {dict}:
+        bad = [index for index, value in enumerate(values) if type(value) is not dict]
+    found = Records(_items(text, len(values), objects=not bad) if values else Payloads.of(()))
     if len(found.payloads) != len(values):
         raise RuntimeError(f"an array of {len(values)} was cut into {len(found.payloads)}")
     for index in bad:
@@ -127,23 +135,19 @@ def _parsed(text: bytes) -> Any:
         ) from None
 
 
-def _items(text: bytes, count: int, *, objects: bool) -> list[bytes]:
+def _items(text: bytes, count: int, *, objects: bool) -> Payloads:
     """Cut a JSON array between its items: numbers keep their digits, and objects their repeated keys.
 
     Between two objects stands a comma between braces. If there are only so many of these, they are the cuts;
     else some of them stand inside of an object or of a text.
     """
     if objects:
-        found = [(cut.start() + 1, cut.end() - 1) for cut in _BETWEEN_OBJECTS.finditer(text)]
-        if len(found) == count - 1:
-            ends, begins = [cut for cut, _ in found], [cut for _, cut in found]
-            return _cut(text, [1, *begins], [*ends, len(text) - 1])
+        parts = _BETWEEN_OBJECTS.split(text[1:-1].strip(_SPACE))
+        if len(parts) == count:
+            return Payloads.between_braces(parts)
     cuts = _commas(text)
-    return _cut(text, [1, *(cut + 1 for cut in cuts)], [*cuts, len(text) - 1])
-
-
-def _cut(text: bytes, begins: list[int], ends: list[int]) -> list[bytes]:
-    return [text[start:end].strip(_SPACE) for start, end in zip(begins, ends, strict=True)]
+    begins, ends = [1, *(cut + 1 for cut in cuts)], [*cuts, len(text) - 1]
+    return Payloads.of([text[start:end].strip(_SPACE) for start, end in zip(begins, ends, strict=True)])
 
 
 def _commas(text: bytes) -> list[int]:

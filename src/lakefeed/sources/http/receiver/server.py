@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,6 +30,9 @@ from lakefeed.text import counted
 _BACKLOG = 1024
 _KEEP_ALIVE = 30
 _STOP_SECONDS = 5.0
+_SWITCH_SECONDS = 0.0005
+"""How long another thread may keep the interpreter; Python's 5 ms, several times on the way of a request,
+are most of what an answer may take."""
 _log = logging.getLogger("lakefeed")
 
 
@@ -53,6 +58,23 @@ class Received:
         trouble = f", cannot be written: {self.journal.trouble}" if self.journal.trouble else ""
         return f"listens on {self.address}, {requests}, {journal}{trouble}"
 
+    def refuses(self) -> str:
+        """Why every request gets 503 now, and what to do; empty while requests are taken."""
+        if self.receiver is None:
+            return ""
+        if self.journal.trouble:
+            return (
+                f"the journal {self.journal} cannot be written: {self.journal.trouble}; requests get 503.\n"
+                "Free some space, or repair what it says. Nothing is lost: it is tried again each second."
+            )
+        if self.receiver.pressure.is_journal_full():
+            return (
+                f"the journal {self.journal} is full ({readable_size(self.journal.size)}); requests get "
+                "503.\n"
+                "See why the tables do not catch up, or set `quota` of the source higher. Nothing is lost."
+            )
+        return ""
+
 
 @contextmanager
 def receiving(
@@ -64,21 +86,39 @@ def receiving(
 ) -> Iterator[dict[str, Received]]:
     """Open the journal of every HTTP source, and listen unless the run only drains what is there.
 
-    `confirm` is called with the name of a source before it takes events, and raises where its journal is not
-    the one that its tables know: events would get numbers that tables have passed.
+    `confirm` is called with the name of a source before it takes events, which must not get numbers that
+    tables have passed. Where the journal is not the one that its tables know, it raises, or with
+    `on_data_loss: skip` the journal goes on behind them.
     """
     with ExitStack() as opened:
         found = {}
         for name, source in pipeline.sources.items():
             if isinstance(source, HttpSource):
                 journal = opened.enter_context(_journal(pipeline, name, source))
-                if listen and source.on_data_loss == "fail":
+                if listen:
                     confirm(name)
                 opening = Received(name, journal, TableWaiters(_takers(pipeline, name, source)))
                 found[name] = (
                     opened.enter_context(_listening(source, opening, judges.get(name))) if listen else opening
                 )
         yield found
+
+
+@contextmanager
+def prompt() -> Iterator[None]:
+    """For the length of a run, once all is loaded: what is alive now is left out of every search for garbage.
+
+    Such a search stops all threads, and with Spark, Arrow and pydantic loaded it takes some 50 ms.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)
 
 
 def _journal(pipeline: Pipeline, name: str, source: HttpSource) -> Any:
@@ -135,6 +175,8 @@ def _config(name: str, source: HttpSource, receiver: Receiver) -> uvicorn.Config
         lifespan="off",
         access_log=False,
         server_header=False,
+        # It would believe whoever names another client, and cost each request some time.
+        proxy_headers=False,
         date_header=False,
         log_level="critical",
         timeout_keep_alive=_KEEP_ALIVE,
