@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ DECODING, CLIENT = 1.5, 3.5
 SHARE_OF_SERVER = 0.8
 SNAPSHOT = 300_000
 """Rows of a snapshot in a second of CPU."""
+RATE, SECONDS, P50_MS = 1_000, 60, 500
+"""Changes in a second, for how long, and how soon half of them must be readable."""
+WARM_UP, TAIL, START_SECONDS = 5.0, 5.0, 180.0
 TABLE = """
 CREATE TABLE {} (id bigint PRIMARY KEY, name text, price numeric(12,2), at timestamptz, ok boolean,
     meta jsonb, uid uuid, ratio float8, day date, count int)
@@ -50,7 +54,7 @@ tables: {{rows: {{path: {path}, from: db}}}}
 
 
 def measure(asked: Asked) -> Iterator[Figure]:
-    """The stream of changes, then the snapshot."""
+    """The stream of changes, the snapshot, and how soon a change is readable."""
     from support.postgres import PostgresServer
 
     with tempfile.TemporaryDirectory(prefix="lakefeed-postgres-") as folder, PostgresServer() as server:
@@ -58,6 +62,8 @@ def measure(asked: Asked) -> Iterator[Figure]:
             yield from _changes(asked.of(CHANGES, STEP), server, Path(folder))
         if asked.wants("snapshot"):
             yield from _snapshot(asked.of(ROWS, STEP), server, Path(folder))
+        if asked.wants("latency"):
+            yield from _latency(asked.of(SECONDS, 10), server, Path(folder))
 
 
 def _changes(count: int, server: Any, folder: Path) -> Iterator[Figure]:
@@ -112,6 +118,56 @@ def _snapshot(count: int, server: Any, folder: Path) -> Iterator[Figure]:
         reached=rate >= SNAPSHOT,
     )
     yield Figure("rows of a snapshot in a second", count / ran["wall"], "rows")
+
+
+def _latency(seconds: int, server: Any, folder: Path) -> Iterator[Figure]:
+    """From the commit in Postgres until the log of the Delta table has it, in a run on Spark."""
+    import numpy as np
+    import pyarrow.parquet as pq
+    from contender import Log, running
+
+    server.execute(TABLE.format("fresh"))
+    server.execute(FILLED.format("fresh", -99, 0))
+    file = folder / "fresh.yaml"
+    _write(file, server, "fresh", "initial")
+    file.write_text(file.read_text() + f"flush: {{interval: 200ms}}\nstate: {folder / 'state'}\n")
+    log = Log(file.with_suffix(".delta"))
+    say(f"{RATE:,} changes a second for {seconds} s ...")
+    with running([sys.executable, "-m", "lakefeed", "run", str(file)], folder / "said") as run:
+        log.follow_to_rows(100, START_SECONDS, run)
+        stop = threading.Event()
+        writer = threading.Thread(target=_trickle, args=(server, stop), daemon=True)
+        writer.start()
+        first = time.time() + WARM_UP
+        last = first + seconds
+        log.follow(lambda: time.time() > last + TAIL, START_SECONDS + seconds, run)
+        stop.set()
+        writer.join()
+    took, numbers = [], []
+    for version, moment in enumerate(log.seen):
+        for add in log.adds(version):
+            rows = pq.read_table(log.table / add["path"], columns=["id", "_commit_time"], partitioning=None)
+            committed = rows["_commit_time"].cast("int64").fill_null(0).to_numpy() / 1e6
+            within = (committed >= first) & (committed < last)
+            took.append((moment - committed[within]) * 1000)
+            numbers.append(rows["id"].to_numpy()[within])
+    ids = np.sort(np.concatenate(numbers))
+    assert len(ids) and (np.diff(ids) == 1).all(), "changes were lost or repeated"
+    p50, p95 = np.percentile(np.concatenate(took), [50, 95])
+    what = f"commit to readable at {RATE:,} changes/s"
+    yield Figure(f"{what}, p50", p50, "ms", goal=f"under {P50_MS} ms", reached=bool(p50 < P50_MS))
+    yield Figure(f"{what}, p95", p95, "ms")
+    yield Figure("changes that were followed", len(ids), f"in {seconds} s")
+
+
+def _trickle(server: Any, stop: threading.Event) -> None:
+    """Transactions of as many rows as the rate says, evenly."""
+    began, at = time.monotonic(), 1
+    with server.connect() as connection:
+        while not stop.is_set():
+            connection.execute(FILLED.format("fresh", at, at + PER_TRANSACTION - 1).encode())
+            at += PER_TRANSACTION
+            stop.wait(max(0.0, began + at / RATE - time.monotonic()))
 
 
 def _peeked(server: Any) -> tuple[list[bytes], float]:

@@ -98,8 +98,8 @@ def test_lag_is_told_in_seconds_beside_bytes(shop: PostgresShop) -> None:
 
 def test_rows_are_copied_no_faster_than_the_file_says(shop: PostgresShop) -> None:
     began = time.monotonic()
-    shop.run(APPEND, "tables: public.orders, snapshot_rate: 400")
+    shop.run(APPEND, "tables: public.orders, snapshot_rate: 200")
 
-    # Twice: the first batch shows the columns, and is read again.
-    assert time.monotonic() - began >= 2 * 400 / 400
+    # The last rows need not be waited for.
+    assert time.monotonic() - began >= 400 / 200 * 0.75
     assert len(shop.table("orders", "id")) == 400

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefeed.sources.postgres.values import nested_text
@@ -30,6 +30,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.lists(st.none() | st.text(max_size=5), max_size=4), max_size=5))
 def test_arrays_of_any_text_come_back(lists: list[list[str | None] | None]) -> None:
     texts = pa.array([None if each is None else as_array(each) for each in lists], pa.string())
@@ -40,6 +41,7 @@ def test_arrays_of_any_text_come_back(lists: list[list[str | None] | None]) -> N
     assert refused is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.lists(st.none() | st.integers(-9, 99), max_size=4), max_size=5))
 def test_arrays_of_numbers_come_back(lists: list[list[int | None] | None]) -> None:
     written = [
@@ -52,6 +54,7 @@ def test_arrays_of_numbers_come_back(lists: list[list[int | None] | None]) -> No
     assert values.to_pylist() == lists
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=9), max_size=5), st.integers(0, 2))
 def test_bytes_come_back_also_of_a_slice(found: list[bytes | None], start: int) -> None:
     texts = pa.array([None if each is None else f"\\x{each.hex()}" for each in found], pa.string())
@@ -61,6 +64,7 @@ def test_bytes_come_back_also_of_a_slice(found: list[bytes | None], start: int) 
     assert values.to_pylist() == found[start:]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.none() | st.text(max_size=4), st.none() | st.integers(0, 9)), max_size=4))
 def test_composite_values_come_back(rows: list[tuple[str | None, int | None]]) -> None:
     fields = (PostgresColumn("a", TEXT), PostgresColumn("b", PostgresType("int4")))
@@ -75,6 +79,7 @@ def test_composite_values_come_back(rows: list[tuple[str | None, int | None]]) -
     assert refused is None
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=4), st.none() | st.text(max_size=4), max_size=4))
 def test_an_hstore_comes_back(pairs: dict[str, str | None]) -> None:
     text = ", ".join(

@@ -91,6 +91,11 @@ class TableTask:
             self._fail(error)
 
     @property
+    def proposes(self) -> bool:
+        """Whether the table must change before it takes rows."""
+        return self._result.proposal is not None and not self._result.error
+
+    @property
     def waiting_bytes(self) -> int:
         """What the table holds in memory: its rows, or those of all tables of its route, and dead letters."""
         return sum(writer.waiting_bytes for writer in self._writers())

@@ -58,6 +58,9 @@ def taking(
     try:
         for events in plan.source.read(ranges) if given is None else given:
             _take(tables, events)
+            if not len(events) and tables and all(table.proposes for table in tables):
+                # Columns were told before the first event: what follows is read when the tables have them.
+                break
             yield
             if sum(table.waiting_bytes for table in tables) > MOST_WAITING:
                 for table in tables:

@@ -329,7 +329,8 @@ class PostgresClient(SourceClient):
         for (_, condition), start, end in zip(asked, edges, edges[1:], strict=False):
             part = OffsetRange(span.partition, start, end)
             rows = self._part.rows(part, table, lsn, condition, limit)
-            found.append(OffsetRange(span.partition, start, end, rows.payload()))
+            payload = rows.payload() | {"shows": span.start <= AGAIN}
+            found.append(OffsetRange(span.partition, start, end, payload))
         return found
 
     def _offsets(self, connection: Connection, changes: int, rows: int) -> Offsets:

@@ -58,6 +58,8 @@ class Rows:
     empties: bool = False
     """Whether the rows replace those that were read before."""
     limit: int | None = None
+    shows: bool = False
+    """Whether the columns are told before the first row, as its Delta table may not be there yet."""
     rate: int | None = None
     """How many rows the task copies in a second at most."""
 
@@ -91,6 +93,8 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
     tables = TableColumns(TypeCatalog(connection))
     # While rows are copied, the connection takes no other question.
     tables.columns(relation)
+    if rows.shows:
+        yield no_events(tables, relation, rows.keys)
     if rows.empties:
         nothing = [pa.nulls(1, pa.string())] * len(fields)
         yield _events(tables, relation, nothing, rows, np.array([at]), np.array([-1]), "truncate")
@@ -103,8 +107,6 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
         yield _events(tables, relation, texts, rows, offsets, -1 - prints, "read")
         at += len(prints)
     connection.execute("ROLLBACK")
-    if at == span.start:
-        yield no_events(tables, relation, rows.keys)
 
 
 def relation_of(connection: Connection, stream: str, oid: int, columns: Collection[str] | None) -> Relation:
@@ -164,15 +166,12 @@ def _copied(
     result = pgconn.exec_(statement)
     if result.status != pq.ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
-    waiting: list[Any] = []
-    size, done, began = 0, 0, time.monotonic()
+    done, began = 0, time.monotonic()
     most_rows = max(1, rate // 4) if rate else sys.maxsize
-    while True:
-        count, data = pgconn.get_copy_data(0)
-        if count > 0:
-            waiting.append(data)
-            size += count
-        if waiting and (count <= 0 or size >= _STEP_BYTES or len(waiting) >= most_rows):
+    count = 1
+    while count > 0:
+        waiting, count = _waiting(pgconn, most_rows)
+        if waiting:
             prints = np.fromiter(map(zlib.crc32, waiting), np.int64, len(waiting)) >> 1
             texts = _parsed(b"".join(waiting), names)
             if any(len(one) != len(prints) for one in texts):
@@ -182,15 +181,28 @@ def _copied(
             if rate:
                 # The server waits meanwhile: it sends no more than a buffer ahead.
                 time.sleep(max(0.0, began + done / rate - time.monotonic()))
-            waiting, size = [], 0
-        if count <= 0:
-            break
     # What ends a COPY says whether it came to its end.
     while (end := pgconn.get_result()) is not None:
         if end.status != pq.ExecStatus.COMMAND_OK:
             raise psycopg.errors.error_from_result(end)
     if pgconn.status != pq.ConnStatus.OK:
         raise SourceUnavailable("the connection to Postgres broke while rows were copied")
+
+
+def _waiting(pgconn: pq.abc.PGconn, most_rows: int) -> tuple[list[Any], int]:
+    """The next rows of a COPY, and what it said last: 0 or less at its end. Nothing per row that can wait."""
+    get, left, count = pgconn.get_copy_data, _STEP_BYTES, 1
+    waiting: list[Any] = []
+    add = waiting.append
+    for _ in range(most_rows):
+        count, data = get(0)
+        if count <= 0:
+            break
+        add(data)
+        left -= count
+        if left <= 0:
+            break
+    return waiting, count
 
 
 def _parsed(text: bytes, names: list[str]) -> list[pa.Array]:
