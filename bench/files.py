@@ -1,6 +1,6 @@
-"""Rows per second from files to a table, beside Spark's file stream; and how long a listing takes.
+"""Rows per second from files to a table, beside Spark's file stream and Kafka; and how long a listing takes.
 
-`python files.py plain FORMAT COLUMNS FILES FOLDER` is plain PySpark, as a process of its own.
+`python files.py plain FORMAT SCHEMA FILES FOLDER` is plain PySpark, as a process of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SCHEMA = "event_id long, user_id long, price double, kind string"
+NARROW = (
+    "event_id long, event_time timestamp, event_type string, product_id long, category string, brand string, "
+    "price double, user_session string"
+)
+"""The events of the part `throughput`, so that files can be compared with Kafka."""
 LIMIT = 900.0
 
 
@@ -27,15 +32,16 @@ class Work:
     rows: int
     files: int
     together: int
-    goal: float
+    goal: float | None
+    """Times plain PySpark; the one with none is to be as fast as events from Kafka."""
+    schema: str = SCHEMA
 
 
 WORKS = [
-    Work("JSON lines", "json", 4_000_000, 8, 1, 1.0),
+    Work("JSON lines", "json", 4_000_000, 8, 1, None, NARROW),
     Work("Parquet", "parquet", 4_000_000, 8, 1, 3.0),
     Work("small files of 10 rows", "json", 1_000_000, 100_000, 10_000, 3.0),
 ]
-"""The goals are times plain PySpark."""
 LISTED = 1_000_000
 
 
@@ -52,11 +58,31 @@ def measure(asked: Asked) -> Iterator[Figure]:
             _write(folder / "in", work, files, each)
             ours = _rate(_lakefeed(folder, work, files), folder / "ours", files * each)
             plain = _rate(_plain(folder, work, files), folder / "plain", files * each)
-            ratio = ours / plain
-            goal = f"at least {work.goal:g} times plain PySpark"
-            yield Figure(work.name, ours, "rows/s", ratio, "plain PySpark", goal, ratio >= work.goal)
+            say(f"  {work.name}: {ours:,.0f} rows/s, plain PySpark {plain:,.0f}")
+            yield _figure(work, ours, plain)
+            if work.schema == NARROW:
+                yield _beside_kafka(ours, files * each)
     if asked.wants("listing"):
         yield _listing(asked.of(LISTED))
+
+
+def _figure(work: Work, ours: float, plain: float) -> Figure:
+    ratio = ours / plain
+    if work.goal is None:
+        return Figure(work.name, ours, "rows/s", ratio, "plain PySpark")
+    goal = f"at least {work.goal:g} times plain PySpark"
+    return Figure(work.name, ours, "rows/s", ratio, "plain PySpark", goal, ratio >= work.goal)
+
+
+def _beside_kafka(ours: float, rows: int) -> Figure:
+    """As many of the same events from Kafka."""
+    with Broker(lasting=True) as broker:
+        broker.create_topic(NARROW_TOPIC.name, PARTITIONS)
+        say(f"  producing {rows:,} events ...")
+        produce(broker.address, NARROW_TOPIC, rows)
+        kafka = rate_of("lakefeed", WORKLOADS[0], broker.address, rows)
+    ratio = ours / kafka
+    return Figure("JSON lines, from Kafka", kafka, "rows/s", ratio, "it", "at least it", ratio >= 1)
 
 
 def _write(folder: Path, work: Work, files: int, rows: int) -> None:
@@ -71,6 +97,9 @@ def _write(folder: Path, work: Work, files: int, rows: int) -> None:
             columns = {"event_id": ids, "user_id": ids % 1000, "price": ids / 7, "kind": ["view"] * rows}
             pq.write_table(pa.table(columns), folder / f"{number:06d}.parquet")
             continue
+        if work.schema == NARROW:
+            (folder / f"{number:06d}.json").write_bytes(b"\n".join(map(NARROW_TOPIC.payload, ids.tolist())))
+            continue
         lines = (
             f'{{"event_id":{one},"user_id":{one % 1000},"price":{one % 977}.25,"kind":"view"}}\n'
             for one in ids.tolist()
@@ -79,7 +108,7 @@ def _write(folder: Path, work: Work, files: int, rows: int) -> None:
 
 
 def _lakefeed(folder: Path, work: Work, files: int) -> list[str]:
-    columns = {part.split()[0]: part.split()[1] for part in SCHEMA.split(", ")}
+    columns = {part.split()[0]: part.split()[1] for part in work.schema.split(", ")}
     options = {"type": "files", "path": str(folder / "in"), "format": work.format, "settle": "1ms"}
     file = folder / "bench.yaml"
     file.write_text(
@@ -102,6 +131,7 @@ def _plain(folder: Path, work: Work, files: int) -> list[str]:
         str(HERE / "files.py"),
         "plain",
         work.format,
+        work.schema,
         str(_together(work, files)),
         str(folder),
     ]
@@ -144,12 +174,12 @@ def _listing(count: int) -> Figure:
     return Figure(f"listing of {count:,} known files", took, "s", goal="less than 10 s", reached=took < 10)
 
 
-def plain_pyspark(format: str, together: int, folder: Path) -> None:
+def plain_pyspark(format: str, schema: str, together: int, folder: Path) -> None:
     """Spark's own file source into its Delta sink."""
     import plain
 
     spark = plain.session()
-    reader = spark.readStream.format(format).schema(SCHEMA).option("maxFilesPerTrigger", together)
+    reader = spark.readStream.format(format).schema(schema).option("maxFilesPerTrigger", together)
     writer = reader.load(str(folder / "in")).writeStream.format("delta").trigger(availableNow=True)
     writer.option("checkpointLocation", str(folder / "checkpoint")).start(
         str(folder / "plain")
@@ -159,7 +189,11 @@ def plain_pyspark(format: str, together: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
-    plain_pyspark(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    plain_pyspark(sys.argv[2], sys.argv[3], int(sys.argv[4]), Path(sys.argv[5]))
 else:
     from contender import Log, running
     from figure import Asked, Figure, say
+    from throughput import rate_of
+    from workload import NARROW_TOPIC, PARTITIONS, WORKLOADS, produce
+
+    from support.kafka import Broker

@@ -42,7 +42,7 @@ def measure(asked: Asked) -> Iterator[Figure]:
                 broker.create_topic(work.topic.name, PARTITIONS)
                 say(f"  producing {_share(work, rows):,} events, {work.topic.name} ...")
                 full[work.topic.name] = produce(broker.address, work.topic, _share(work, rows))
-            rate = _rate("lakefeed", work, broker.address, rows)
+            rate = rate_of("lakefeed", work, broker.address, rows)
             if work.topic == NARROW_TOPIC and not unpartitioned:
                 unpartitioned = rate
             yield from _beside(work, broker.address, rows, rate, unpartitioned)
@@ -59,12 +59,12 @@ def _beside(work: Workload, brokers: str, rows: int, rate: float, unpartitioned:
         goal = f"at least {OF_UNPARTITIONED:.0%} of one table"
         yield Figure(work.name, rate, "events/s", ratio, "one table", goal, ratio >= OF_UNPARTITIONED)
         return
-    plain = _rate("plain PySpark", work, brokers, rows)
+    plain = rate_of("plain PySpark", work, brokers, rows)
     wanted = OF_PLAIN[work.name]
     goal = f"at least {wanted:g} times plain PySpark"
     yield Figure(work.name, rate, "rows/s", rate / plain, "plain PySpark", goal, rate / plain >= wanted)
     yield Figure(f"{work.name}, plain PySpark", plain, "rows/s")
-    bare = _rate("the bare limit", work, brokers, rows)
+    bare = rate_of("the bare limit", work, brokers, rows)
     reached = rate / bare >= OF_BARE if work.topic == NARROW_TOPIC else None
     goal = f"at least {OF_BARE:.0%} of it" if reached is not None else ""
     yield Figure(f"{work.name}, the bare limit", bare, "rows/s", rate / bare, "it", goal, reached)
@@ -76,14 +76,14 @@ def _sql(work: Workload, brokers: str, rows: int, rate: float, without: float) -
     goal = "" if wanted is None else f"at least {wanted:.0%} of it"
     reached = None if wanted is None else share >= wanted
     yield Figure(work.name, rate, "rows/s", share, "no SQL", goal, reached)
-    plain = _rate("plain PySpark", work, brokers, rows)
+    plain = rate_of("plain PySpark", work, brokers, rows)
     times, wanted = rate / plain, OF_PLAIN_SQL[work.name]
     goal = "" if wanted is None else f"at least {wanted:g} times it"
     reached = None if wanted is None else times >= wanted
     yield Figure(f"{work.name}, plain PySpark", plain, "rows/s", times, "it", goal, reached)
 
 
-def _rate(who: str, work: Workload, brokers: str, rows: int) -> float:
+def rate_of(who: str, work: Workload, brokers: str, rows: int) -> float:
     """Events per second from the end of the warm-up to the last commit."""
     rows = _share(work, rows)
     batch = rows // BATCHES

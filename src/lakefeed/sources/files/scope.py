@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import translate
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 _MAGIC = re.compile(r"[*?\[]")
 _CHOICE = re.compile(r"\[!?[^\]]+\]\Z")
@@ -38,13 +38,13 @@ class Scope:
 
     def takes(self, path: str) -> bool:
         """Whether a file counts, by its path below the base."""
-        *folders, name = path.split("/")
-        if any(map(_is_hidden, folders)) or name.startswith((".", "_")) or name.endswith(_NEVER):
+        folder, _, name = path.rpartition("/")
+        if name.startswith((".", "_")) or name.endswith(_NEVER) or _lies_hidden(folder):
             return False
         if self._name is not None and not self._name.match(name):
             return False
         if self._glob is None:
-            return self.recursive or not folders
+            return self.recursive or not folder
         return self._glob.match(path) is not None
 
     @cached_property
@@ -74,6 +74,12 @@ def _choice(text: str) -> str:
     """`[abc]` and `[!abc]`; what else a regular expression would see in them is a character."""
     inside = text[1:-1].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
     return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+
+
+@lru_cache(1024)
+def _lies_hidden(folders: str) -> bool:
+    """Whether one of some folders is not for data. Many files in a row lie in the same ones."""
+    return any(map(_is_hidden, folders.split("/")))
 
 
 def _is_hidden(folder: str) -> bool:

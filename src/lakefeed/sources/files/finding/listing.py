@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from stat import S_ISDIR
 
 import pyarrow as pa
 
@@ -148,7 +149,7 @@ def _on_disk(base: Path, scope: Scope) -> Iterator[_Found]:
                     status = entry.stat()
                 except FileNotFoundError:
                     continue
-                if status.st_size and not entry.is_dir():
+                if status.st_size and not S_ISDIR(status.st_mode):
                     yield below + entry.name, status.st_size, status.st_mtime_ns // 1000, None
 
 
