@@ -93,7 +93,7 @@ flush: {{rows: 100}}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZURE_"))}
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     environment = {**kept, **variables, "HOME": str(folder), "XDG_CACHE_HOME": cache}
-    done = subprocess.run([*command, str(file)], env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, str(file)], env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     return path, done.stdout + done.stderr
 
