@@ -176,20 +176,23 @@ def test_store_that_refuses_stops_the_table_at_once(lake: Tables) -> None:
 
 
 @pytest.mark.parametrize("server", ["s3", "gcs", "azure"])
-def test_commits_to_each_cloud_land_once_whatever_becomes_of_their_answers(
+def test_files_and_commits_to_each_cloud_land_once_whatever_becomes_of_their_answers(
     server: str, request: pytest.FixtureRequest
 ) -> None:
     with UnreliableStore(request.getfixturevalue(server)) as door:
         lake = Tables(request.getfixturevalue(server), door)
-        kinds = ["unavailable", "lost_answer", "precondition", "cut", "slow"]
+        kinds = ["unavailable", "lost_answer", "cut", "slow"]
+        faults = [Fault(kind, path=r"part-.*\.parquet") for kind in kinds]
+        # Only a commit has a condition.
+        faults += [Fault(kind, path=COMMIT) for kind in [*kinds, "precondition"]]
 
-        for kind in kinds:
-            door.inject(Fault(kind, path=COMMIT))
+        for fault in faults:
+            door.inject(fault)
             lake.read_ten(retries=3)
         met = door.met()
 
-        assert met == [1] * len(kinds)
-        assert_each_once(range(10 * len(kinds)), lake.ids())
+        assert met == [1] * len(faults)
+        assert_each_once(range(10 * len(faults)), lake.ids())
         door.inject(Fault("refused", path=COMMIT, times=100))
         with pytest.raises(TableError, match="the store refused access"):
             lake.read_ten()

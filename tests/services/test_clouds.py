@@ -119,6 +119,7 @@ def lake(cloud: ObjectServer, tmp_path: Path) -> Lake:
     return Lake(cloud, tmp_path)
 
 
+@pytest.mark.parametrize("cloud", ["s3", "gcs", "azure"], indirect=True)
 def test_a_run_that_is_killed_goes_on_and_its_tables_are_proved(lake: Lake) -> None:
     run_inline(lake.produce(200))
     pipeline = lake.produce(600)

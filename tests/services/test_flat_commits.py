@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,50 +15,16 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.errors import Fenced
-from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.stores import open_store
 from lakefeed.tables.allow_vectors import allow_vectors
 from lakefeed.tables.log.write import OWN_ENTRY
-from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import append
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
 from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
-from lakefeed.tables.write.mode import Change
+from support.feeder import Feeder
 from support.keyed_table import KeyedTable
 from support.ledger import assert_each_once, table_ids
 from support.s3 import S3Server
 from support.unreliable import UnreliableStore
-
-SCHEMA = pa.schema([("event_id", pa.int64())])
-
-
-class Feeder:
-    """One writer of a table, with a partition of its own."""
-
-    def __init__(self, path: str, storage: Mapping[str, str], partition: str = "0") -> None:
-        self.path, self.storage, self.position = path, dict(storage), f"shop/clicks/{partition}"
-        self.store = open_store(path, storage)
-        found = LakeTable.open("events", path, storage, self.store)
-        self.table = found or LakeTable.create(
-            "events",
-            path,
-            storage,
-            self.store,
-            schema=SCHEMA,
-            partition_by=[],
-            properties={},
-            transactions={},
-            commit_info={"kind": "create"},
-        )
-        self.next = self.table.transactions.get(self.position, -1) + 1
-
-    def append(self, first: int, count: int = 10) -> int:
-        writer = TableWriter(self.store, FileTarget(SCHEMA))
-        writer.write(pa.record_batch({"event_id": range(first, first + count)}, schema=SCHEMA))
-        expected = {self.position: self.table.transactions.get(self.position)}
-        change = Change(writer.close(), {self.position: first + count - 1}, expected, {"kind": "test"})
-        return append(self.table, change, retries=3)
 
 
 @pytest.fixture(scope="module")

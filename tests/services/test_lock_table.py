@@ -18,60 +18,26 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError
-from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.stores import is_unsafe, open_store, put_entry
 from lakefeed.tables.log.entry import entry_name
 from lakefeed.tables.operations import convert, delete, drop, properties, repartition, replace
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.schema import add_columns
-from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.append import append
-from lakefeed.tables.write.mode import Change
 from support.command_line import in_process
+from support.feeder import Feeder
 from support.ledger import assert_each_once, table_ids
 from support.lock_table import LockTableOf
 from support.processes import wait_until
 from support.s3 import S3Server
 from support.unreliable import Fault, UnreliableStore
 
-SCHEMA = pa.schema([("event_id", pa.int64())])
 WHO = operation_info("test", by="test")
 APPEND = """\
 import json, sys
-from services.test_lock_table import Feeder
+from support.feeder import Feeder
 path, storage = sys.argv[1], json.loads(sys.argv[2])
 Feeder(path, storage).append(10)
 """
-
-
-class Feeder:
-    """One writer of a table, with a partition of its own."""
-
-    def __init__(self, path: str, storage: dict[str, str], partition: str = "0") -> None:
-        self.position = f"shop/clicks/{partition}"
-        self.store = open_store(path, storage)
-        self.table = LakeTable.open("events", path, storage, self.store) or LakeTable.create(
-            "events",
-            path,
-            storage,
-            self.store,
-            schema=SCHEMA,
-            partition_by=[],
-            properties={},
-            transactions={},
-            commit_info={"kind": "create"},
-        )
-
-    def append(self, first: int) -> int:
-        writer = TableWriter(self.store, FileTarget(SCHEMA))
-        writer.write(pa.record_batch({"event_id": range(first, first + 10)}, schema=SCHEMA))
-        expected = {self.position: self.table.transactions.get(self.position)}
-        change = Change(writer.close(), {self.position: first + 9}, expected, {"kind": "test"})
-        return append(self.table, change, retries=3)
-
-    @property
-    def next(self) -> int:
-        return self.table.transactions.get(self.position, -1) + 1
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +173,27 @@ def test_an_answer_that_is_lost_is_no_refusal(path: str, door: UnreliableStore, 
 
     assert (version, door.met()) == (1, [1])
     assert_each_once(range(10), table_ids(path, storage=s3.storage))
+
+
+def test_a_commit_costs_five_requests_to_each_service(path: str, door: UnreliableStore, s3: S3Server) -> None:
+    locks = LockTableOf(s3)
+    feeder = Feeder(path, {**locks.storage, "AWS_ENDPOINT_URL": door.storage["AWS_ENDPOINT_URL"]})
+    door.heal()
+    feeder.append(0)
+    door.requests()
+
+    feeder.append(10)
+
+    asked = [request.split(" ", 1) for request in door.requests() if "part-" not in request]
+    told = [(method, asking.partition("DynamoDB_20120810.")[2]) for method, asking in asked]
+    assert sorted(told) == [
+        *[("HEAD", "")] * 2,
+        ("POST", ""),  # a deletion
+        *[("POST", "GetItem")] * 2,
+        *[("POST", "PutItem")] * 2,
+        ("POST", "TransactWriteItems"),
+        *[("PUT", "")] * 2,
+    ]
 
 
 def test_every_table_command_goes_through_the_lock_table(

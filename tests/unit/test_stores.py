@@ -130,6 +130,25 @@ def test_a_store_that_is_away_is_tried_again() -> None:
     )
 
 
+def test_an_endpoint_that_may_not_be_asked_is_refused_at_once() -> None:
+    storage = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }
+
+    with pytest.raises(TableError) as told:
+        write("s3://lake/clicks", storage)
+
+    assert not told.value.retryable
+    assert str(told.value) == (
+        "s3://lake/clicks: cannot be opened: an endpoint is no URL that may be asked\n"
+        'Check the endpoints in `storage` and in the environment. One with http:// wants ALLOW_HTTP: "true"; '
+        "AWS_ENDPOINT_URL_STS must be https://"
+    )
+
+
 def test_an_unknown_kind_of_store_is_refused() -> None:
     with pytest.raises(TableError, match=r"foo://lake/clicks: cannot be opened: foo:// is no store"):
         open_store("foo://lake/clicks", {})

@@ -21,7 +21,7 @@ from lakefeed.stores.options import delta_options, is_unsafe
 
 UNSAFE = (
     "commits are not protected against a second writer (AWS_S3_ALLOW_UNSAFE_RENAME): this pipeline must be "
-    "the only one that writes to the table, table commands included"
+    "the only one that writes to the table, table commands included; upkeep beside the stream is off"
 )
 """What the owner of a table must know who has asked for it."""
 

@@ -86,6 +86,12 @@ _CAUSES = (
         "Set AZURE_STORAGE_ACCOUNT_NAME in `storage`, or write abfss://container@account.dfs.core.windows.net/path",
     ),
     _cause(
+        r"builder error|URL scheme is not allowed",
+        "cannot be opened: an endpoint is no URL that may be asked",
+        'Check the endpoints in `storage` and in the environment. One with http:// wants ALLOW_HTTP: "true"; '
+        "AWS_ENDPOINT_URL_STS must be https://",
+    ),
+    _cause(
         r"service account file|missing region|invalid (access|account) key",
         "cannot be opened: {said}",
         "Check `storage`: it wants {keys}; docs/stores.md has every option.",

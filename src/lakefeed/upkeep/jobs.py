@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.upkeep import Cluster, Compact, DeleteAfter, Upkeep, Vacuum
+from lakefeed.stores import is_unsafe
 from lakefeed.tables.rewrite.compact import TARGET_FILE_SIZE
 from lakefeed.upkeep.rewriter import DeltaRewriter, Rewriter
 from lakefeed.upkeep.spark_rewriter import SparkRewriter
@@ -44,9 +45,12 @@ class UpkeepJob:
 def jobs_of(
     tables: Tables, spark: SparkSession | None, stopping: Callable[[], bool] = lambda: False
 ) -> Iterator[UpkeepJob]:
-    """Every table of the run whose upkeep is on, the dead letters last."""
+    """Every table of the run whose upkeep is on, the dead letters last.
+
+    Not those whose commits nothing protects: upkeep would be the second writer, beside the stream.
+    """
     for handle in (*tables.handles.values(), tables.dead_letters):
-        if handle.upkeep is not None:
+        if handle.upkeep is not None and not is_unsafe(handle.path, handle.storage):
             yield UpkeepJob(
                 handle,
                 handle.upkeep,
