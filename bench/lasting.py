@@ -29,7 +29,7 @@ def measure(asked: Asked) -> Iterator[Figure]:
     from upserts import CHANGES, PER_FILE, columns, make
 
     with tempfile.TemporaryDirectory(prefix="lakefeed-lasting-") as folder:
-        rows, batches = asked.of(ROWS, 10 * CHANGES), asked.of(BATCHES, 3 * EACH_MINUTE)
+        rows, batches = asked.of(ROWS, 10 * CHANGES), asked.of(BATCHES, 2 * EACH_MINUTE)
         path = Path(folder) / "rows"
         make(path, rows)
         table, chance = Keyed(path, "upsert", "merge_on_read", PER_FILE), np.random.default_rng(7)

@@ -141,8 +141,8 @@ class Tables:
         """The tables that a route has made so far, by value."""
         route = self.pipeline.tables[table].routed
         assert route is not None
-        keys = keys_in(route, self.pipeline.storage_for(table))
-        return {key: self.routed_handle(table, key) for key in keys if key not in self.reserved(route)}
+        keys, reserved = keys_in(route, self.pipeline.storage_for(table)), self.reserved(route)
+        return {key: self.routed_handle(table, key) for key in keys if key not in reserved}
 
     def reserved(self, route: Route) -> frozenset[Key]:
         """The values whose table would lie where the dead letters are, or what a source keeps for itself.
