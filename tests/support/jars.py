@@ -105,7 +105,7 @@ def _download(artifact: Artifact, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as temporary:
         jars = Path(temporary) / "jars"
         for attempt in range(1, ATTEMPTS + 1):
-            said = _run_ivy(artifact, jars, ivy=Path(temporary) / "ivy")
+            said = _run_ivy(artifact, jars, fetched=Path(temporary) / "ivy")
             if said is None:
                 # The rename is what makes a folder that is there a folder that is whole.
                 jars.rename(folder)
@@ -118,16 +118,16 @@ def _download(artifact: Artifact, folder: Path) -> None:
     )
 
 
-def _run_ivy(artifact: Artifact, jars: Path, ivy: Path) -> str | None:
+def _run_ivy(artifact: Artifact, jars: Path, fetched: Path) -> str | None:
     """None when all jars are there, else what Ivy said."""
     ivy = next(spark_jars().glob("ivy-*.jar"))
     command = [java(), "-cp", str(ivy), "org.apache.ivy.Main"]
     if artifact.archive:
-        command += _archive_arguments(artifact, ivy.parent)
+        command += _archive_arguments(artifact, fetched.parent)
     else:
         command += ["-dependency", artifact.organisation, artifact.name, artifact.version]
     command += ["-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
-    command += ["-cache", str(ivy), "-confs", "default" if artifact.archive else "default,runtime"]
+    command += ["-cache", str(fetched), "-confs", "default" if artifact.archive else "default,runtime"]
     command += ["-notransitive"] if artifact.alone else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ATTEMPT_SECONDS)
