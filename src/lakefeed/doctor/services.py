@@ -20,7 +20,7 @@ from lakefeed.formats import Format
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import Allowance, Source, SourceClient, source_of
-from lakefeed.sources.taken import refuse_keys
+from lakefeed.sources.taken import refuse_streams
 from lakefeed.text import counted
 
 _TIMEOUT = 5.0
@@ -99,7 +99,7 @@ def source(
 def _keys(client: SourceClient, tables: Mapping[str, Table]) -> Iterator[CheckResult]:
     for name, table in tables.items():
         try:
-            refuse_keys(client, name, table)
+            refuse_streams(client, name, table)
         except TableError as error:
             yield CheckResult.of(f"table {name}", error)
 

@@ -21,7 +21,7 @@ from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import SourceClient, source_of
 from lakefeed.sources.held import held_positions, ingest_transactions, own_positions
-from lakefeed.sources.taken import StreamsClient, refuse_keys, taken, taken_marks
+from lakefeed.sources.taken import StreamsClient, refuse_streams, taken, taken_marks
 from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
 from lakefeed.tables.rewrite.stored_defaults import fill
 from lakefeed.tables.table import LakeTable
@@ -100,7 +100,7 @@ class StartPositions:
     def _progress_of(self, client: SourceClient, handle: TableHandle, dead_letters: Offsets) -> TableProgress:
         name, source = self._tables.pipeline.name, self._source
         assert handle.spec is not None
-        refuse_keys(client, handle.name, handle.spec)
+        refuse_streams(client, handle.name, handle.spec)
         client = self._seen_by(handle, client)
         table = handle.open(name)
         if table is not None:
@@ -175,7 +175,7 @@ class StartPositions:
         """
         name, source = self._tables.pipeline.name, self._source
         assert route.front.spec is not None
-        refuse_keys(client, route.front.name, route.front.spec)
+        refuse_streams(client, route.front.name, route.front.spec)
         client = self._seen_by(route.front, client)
         held = {}
         for handle in route.find():

@@ -37,7 +37,7 @@ from lakefeed.reports.shaped_sample import shaping_lines, way
 from lakefeed.reports.warnings import Warnings
 from lakefeed.sources import SourceClient, source_of
 from lakefeed.sources.held import held_positions
-from lakefeed.sources.taken import StreamsClient, refuse_keys
+from lakefeed.sources.taken import StreamsClient, refuse_streams
 from lakefeed.stores import UNSAFE, is_unsafe
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
@@ -175,7 +175,7 @@ def _ask(
     for name, handle in handles.items():
         if handle.spec and source in handle.spec.from_:
             with _refusing(plans[name]):
-                refuse_keys(client, name, handle.spec)
+                refuse_streams(client, name, handle.spec)
                 seen = StreamsClient(client, spec, handle.spec)
                 starts[name] = _start(seen, handle, pipeline, source, warnings)
                 if not _held(handle, pipeline, source):

@@ -193,6 +193,10 @@ class SourceClient(ABC):
         """
         return None
 
+    def type_problem(self, takes: Callable[[str], bool]) -> str | None:
+        """Why one table cannot hold the columns of the streams that it takes; None if nobody knows of any."""
+        return None
+
     def stored_defaults(self, takes: Callable[[str], bool]) -> dict[str, pa.Scalar]:
         """What old rows of a stream have in columns that came later, where no event tells of it.
 

@@ -40,16 +40,20 @@ class StreamsClient(SourceClient):
         return taken(self._source, self._table, offsets)
 
 
-def refuse_keys(client: SourceClient, name: str, table: Table) -> None:
-    """Raise TableError where the key of a table of changes is not one of its source.
+def refuse_streams(client: SourceClient, name: str, table: Table) -> None:
+    """Raise TableError where the key of a table of changes is not one of its source, or types do not fit.
 
     What SQL or a function makes of columns shows with the first events.
     """
-    if table.mode not in ("upsert", "history") or table.select or table.python:
+    if table.select or table.python:
         return
-    renamed = {new: old for old, new in table.rename.items()}
-    keys = [renamed.get(one, one) for one in table.keys]
-    if (problem := client.key_problem(keys, table.takes)) is not None:
+    problem = None
+    if table.mode in ("upsert", "history"):
+        renamed = {new: old for old, new in table.rename.items()}
+        problem = client.key_problem([renamed.get(one, one) for one in table.keys], table.takes)
+    if problem is None and not (table.columns or table.drop or table.rename):
+        problem = client.type_problem(table.takes)
+    if problem is not None:
         raise TableError(f"table {name}: {problem}")
 
 

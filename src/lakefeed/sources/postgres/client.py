@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.columns.change_columns import no_key, other_keys
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
 from lakefeed.events import EPOCH, OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
@@ -29,11 +28,11 @@ from lakefeed.sources.postgres.place import (
 )
 from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.relations import TableInfo, matching, published, tables_of
+from lakefeed.sources.postgres.shared_columns import key_problem, type_problem
 from lakefeed.sources.postgres.slot import Acknowledger, Slot, make_publication, make_slot, slot_named
 from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk
 from lakefeed.sources.postgres.snapshot.plan import SnapshotPart, conditions, plan_part, wal_end
 from lakefeed.sources.postgres.snapshot.progress import Progress
-from lakefeed.sources.postgres.snapshot.rows import relation_of
 from lakefeed.sources.postgres.source import PostgresSource
 from lakefeed.sources.postgres.stored_defaults import stored_defaults
 
@@ -91,15 +90,16 @@ class PostgresClient(SourceClient):
     def key_problem(self, keys: Sequence[str], takes: Callable[[str], bool]) -> str | None:
         """A key of the file that is not the key of the table, or a table that has none."""
         with self._asking() as connection:
-            self._look(connection)
-            for stream, table in self._tables.items():
-                if takes(stream) and set(keys or table.keys) != set(table.keys):
-                    names = {field.name for field in relation_of(connection, stream, table.oid, None).fields}
-                    if table.keys and set(keys) <= names:
-                        return other_keys(keys, stream, table.keys)
-                if takes(stream) and not table.keys:
-                    return no_key(stream)
-        return None
+            return key_problem(connection, self._taken(connection, takes), keys)
+
+    def type_problem(self, takes: Callable[[str], bool]) -> str | None:
+        """A column that has another type in each of two tables."""
+        with self._asking() as connection:
+            return type_problem(connection, self._taken(connection, takes))
+
+    def _taken(self, connection: Connection, takes: Callable[[str], bool]) -> dict[str, TableInfo]:
+        self._look(connection)
+        return {stream: table for stream, table in self._tables.items() if takes(stream)}
 
     def stored_defaults(self, takes: Callable[[str], bool]) -> dict[str, pa.Scalar]:
         """What the catalog has for rows from before a column came."""
