@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.datasource import DataSource
 
 from lakefeed import Pipeline
 from lakefeed.dead_letters.find import DeadLetterFilter
@@ -18,6 +20,7 @@ from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.sql import analysis
 from lakefeed.tables.table import commit_info_of
+from support.drivers import Drivers
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.processes import wait_until
 
@@ -294,3 +297,30 @@ def test_stream_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     run(file)
 
     assert_each_once(range(1000), table_ids(tmp_path / "shaped"))
+
+
+def test_a_name_that_an_earlier_flow_had_in_the_session_does_not_stop_one_with_sql(
+    tmp_path: Path, spark: Any
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources: {clicks: {type: generate, rows: 100}}
+tables:
+  turned: {path: turned, from: clicks, select: ["event_id", "reverse(brand) AS turned"]}
+  plain: {path: plain, from: clicks}
+"""
+    )
+
+    class Earlier(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return f"lakefeed_clicks_{zlib.crc32(b'shop/clicks/1'):08x}"
+
+    spark.dataSource.register(Earlier)
+    spark.createDataFrame([(1,)], "one int")
+    ended = Drivers(spark).run(file)
+
+    assert ended.code == 0, ended.said
+    assert len(table_ids(tmp_path / "turned")) == len(table_ids(tmp_path / "plain")) == 100

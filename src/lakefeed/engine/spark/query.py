@@ -39,6 +39,8 @@ def manifests(spark: SparkSession, name: str, address: str, start: Offsets, plan
     assert table.projection is not None
     columns = columns_read(session, table.projection)
     events = source_schema(table, columns)
+    # Of its own kind: Spark refuses a new name that the session of the thread has, from a flow without SQL.
+    name = f"{name}_shaped"
     session.dataSource.register(data_source(name, address, start, plan, events))
     frame = shaped(session.readStream.format(name).load(), table, columns)
     return frame.mapInArrow(partial(write_packed, pickle.dumps(plan)), MANIFEST_SCHEMA)
