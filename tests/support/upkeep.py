@@ -117,7 +117,8 @@ upkeep: {upkeep}
         return list(self.told.steps)
 
     def ids(self) -> list[int]:
-        return sorted(DeltaTable(self.path).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+        rows = pa.RecordBatchReader.from_stream(DeltaTable(self.path).scan()).read_all()
+        return sorted(rows["id"].to_pylist())
 
     def files(self) -> list[str]:
         return sorted(pa.table(DeltaTable(self.path).get_add_actions()).column("path").to_pylist())

@@ -28,7 +28,7 @@ _WITHOUT = {
 }
 
 
-class Unfit(Exception):
+class UnreadableColumn(Exception):
     """A column that not every reader could read: the way to it, why, and what to do."""
 
     def __init__(self, path: str, reason: str, remedy: str = "Write the file again without it") -> None:
@@ -51,7 +51,7 @@ def columns_of(store: pafs.FileSystem, path: str) -> tuple[pq.FileMetaData, pa.S
             # A damaged page shows only when it is read.
             next(reader.iter_batches(batch_size=1, use_threads=False), None)
             return reader.metadata, columns
-    except Unfit as error:
+    except UnreadableColumn as error:
         raise _refused(store, path, f"{error}", error.remedy) from None
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = (str(error).splitlines() or ["no reason given"])[0][:120]
@@ -70,16 +70,18 @@ def _fields(fields: Iterable[pa.Field], above: str, stored: Iterator[str]) -> It
     for field in fields:
         path = f"{above}{field.name}"
         if problem := column_name_problem(field.name):
-            raise Unfit(path, f"has a name that a Delta table cannot hold: {problem}")
+            raise UnreadableColumn(path, f"has a name that a Delta table cannot hold: {problem}")
         if other := seen.get(field.name.casefold()):
-            raise Unfit(path, f"differs from {other} only in case, and readers take both for one")
+            raise UnreadableColumn(path, f"differs from {other} only in case, and readers take both for one")
         seen[field.name.casefold()] = field.name
         yield _field(field, path, stored)
 
 
 def _field(field: pa.Field, path: str, stored: Iterator[str]) -> pa.Field:
     if _FIELD_ID in (field.metadata or {}):
-        raise Unfit(path, "has a Parquet field id, as Iceberg writes them; DuckDB reads null in its place")
+        raise UnreadableColumn(
+            path, "has a Parquet field id, as Iceberg writes them; DuckDB reads null in its place"
+        )
     return pa.field(field.name, _type(field.type, path, stored))
 
 
@@ -97,8 +99,8 @@ def _type(kind: pa.DataType, path: str, stored: Iterator[str]) -> pa.DataType:
     if found is None:
         reason = _WITHOUT.get(leaf, f"is {leaf}, which not every reader of Delta supports")
         if types.is_timestamp(leaf):
-            raise Unfit(path, reason, "Write the file again with microseconds")
-        raise Unfit(path, reason)
+            raise UnreadableColumn(path, reason, "Write the file again with microseconds")
+        raise UnreadableColumn(path, reason)
     return found
 
 
@@ -119,11 +121,11 @@ def _plain(kind: pa.DataType, stored: str) -> pa.DataType | None:
 
 
 def _refuse_old_lists(reader: pq.ParquetFile) -> None:
-    """Raise Unfit for a list of two levels, which readers understand in different ways."""
+    """Raise UnreadableColumn for a list of two levels, which readers understand in different ways."""
     wanted = [path for field in reader.schema_arrow for path in _leaves(field.name, field.type)]
     for at, (name, steps) in enumerate(wanted):
         if at < len(reader.schema) and reader.schema.column(at).path.count(".") < steps:
-            raise Unfit(name, "is a list in Parquet's old form, which readers read differently")
+            raise UnreadableColumn(name, "is a list in Parquet's old form, which readers read differently")
 
 
 def _leaves(name: str, kind: pa.DataType, steps: int = 0) -> Iterator[tuple[str, int]]:

@@ -19,6 +19,7 @@ from lakefeed.tables.log.data_file import partition_text
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.operations import delete as deletion
 from lakefeed.tables.operations import vacuum
+from lakefeed.tables.operations.checkpoint import checkpoint_now
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
@@ -32,7 +33,7 @@ StepT = TypeVar("StepT", bound=Step)
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """What a step took away, and what stands in its place."""
 
     files_before: int = 0
@@ -47,17 +48,20 @@ class Rewriter(Protocol):
     def table(self) -> LakeTable:
         """The newest version, in a handle that the stream does not use."""
 
-    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> FileChange:
         """Make larger files of the small ones of a partition; every row stays."""
 
-    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> FileChange:
         """Order the rows of a partition; every row stays."""
 
-    def delete(self, where: str) -> Change:
+    def delete(self, where: str) -> FileChange:
         """Delete the rows that meet a condition."""
 
-    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> Change:
+    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> FileChange:
         """Delete the files of a plan."""
+
+    def checkpoint(self) -> None:
+        """Spare readers the entries that have marked rows one by one, once these rows are gone."""
 
 
 class Stopped(Exception):
@@ -94,14 +98,14 @@ class DeltaRewriter:
             self._table.refresh()
         return self._table
 
-    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> FileChange:
         """One commit that says it changes no data."""
         commit_info = self._commit_info("compact")
         with self._alone():
             table = self.table()
             return self.change([plan.run_step(table, _as_now(table, step), commit_info, self._writer)])
 
-    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> FileChange:
         """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
         table = self.table()
         if too_large := beyond_memory(table, step.files):
@@ -111,7 +115,7 @@ class DeltaRewriter:
             table = self.table()
             return self.change([plan.run_step(table, _as_now(table, step), commit_info, self._writer)])
 
-    def delete(self, where: str) -> Change:
+    def delete(self, where: str) -> FileChange:
         """One commit, or none where no row meets the condition.
 
         A deletion looks at all rows there are, so the stream's own appends may get in its way time and again.
@@ -123,13 +127,19 @@ class DeltaRewriter:
             with self._handle.lock:
                 return self._delete(where)
 
-    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> Change:
+    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> FileChange:
         """One commit that tells of it, then the files."""
         report = vacuum.run(self.table(), plan, self._commit_info("vacuum"), on_file=on_file)
         before, after = report.before, report.after
-        return Change(before.files - after.files, 0, before.bytes - after.bytes, 0)
+        return FileChange(before.files - after.files, 0, before.bytes - after.bytes, 0)
 
-    def change(self, versions: Iterable[int]) -> Change:
+    def checkpoint(self) -> None:
+        """Where rows are marked in deletion vectors: each such entry names every file again."""
+        table = self.table()
+        if table.has_vectors:
+            checkpoint_now(table)
+
+    def change(self, versions: Iterable[int]) -> FileChange:
         """What the commits of upkeep among these versions did; the others are the stream's."""
         removed, added = [], []
         for version in versions:
@@ -137,7 +147,7 @@ class DeltaRewriter:
             if commit_info_of(entry.info).get("by") == BY:
                 removed += [file.size for file in entry.removes]
                 added += [file.size for file in entry.adds]
-        return Change(len(removed), len(added), sum(removed), sum(added))
+        return FileChange(len(removed), len(added), sum(removed), sum(added))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -149,7 +159,7 @@ class DeltaRewriter:
         with self._handle.lock if spec and spec.mode in ("upsert", "history") else nullcontext():
             yield
 
-    def _delete(self, where: str) -> Change:
+    def _delete(self, where: str) -> FileChange:
         table = self.table()
         return self.change(
             deletion.run(table, deletion.plan(table, where), self._commit_info("delete")).versions

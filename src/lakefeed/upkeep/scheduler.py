@@ -20,11 +20,12 @@ from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import Extent, Partition, by_partition, extent, partition_text
 from lakefeed.tables.operations import vacuum
 from lakefeed.tables.rewrite import z_order
+from lakefeed.tables.rewrite.compact import table_is_worn
 from lakefeed.tables.rewrite.conditions import partition_conditions, quoted, text_literal
 from lakefeed.tables.rewrite.tiers import due_for_compaction, even_size
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.jobs import UpkeepJob
-from lakefeed.upkeep.rewriter import BeyondMemory, Change
+from lakefeed.upkeep.rewriter import BeyondMemory, FileChange
 from lakefeed.upkeep.schedule import Schedule
 
 _log = logging.getLogger("lakefeed")
@@ -32,6 +33,8 @@ _LOOK = 0.2
 """Seconds between two looks at whether the run is to stop."""
 _AGAIN = 60.0
 """Seconds after which an operation that gave way is tried again, if its interval is not shorter."""
+_WORN_LOOK = 2.0
+"""Seconds between two looks at how many rows of a table deletion vectors delete."""
 _COLD_AFTER = 6
 """A partition is cold when it got no file for so many intervals of compaction."""
 
@@ -75,6 +78,8 @@ class Scheduler:
         self._ended = threading.Event()
         self._clock = clock or SteadyClock()
         self._told: set[str] = set()
+        self._in_vain: set[str] = set()
+        """Tables whose last compaction found nothing to do, or failed: the next waits for its interval."""
 
     def run(self) -> None:
         """Look after the tables until `end` is called or the run is stopped.
@@ -99,7 +104,7 @@ class Scheduler:
             for at, (name, steps) in list(at_work.items()):
                 if not self._advance(self._jobs[at], name, steps):
                     del at_work[at]
-            if not waits or (not at_work and self.rest(min(60.0, max(_LOOK, waits[0][0])))):
+            if not waits or (not at_work and self.rest(self._pause(waits[0][0]))):
                 return
 
     def end(self) -> None:
@@ -125,11 +130,30 @@ class Scheduler:
 
     def _waits(self) -> list[tuple[float, int, str]]:
         """Every operation with the seconds until it is due and the number of its table, soonest first."""
-        return sorted(
-            (self._schedule.seconds_until(job.handle.name, name, every), at, name)
-            for at, job in enumerate(self._jobs)
-            for name, every in job.intervals().items()
-        )
+        waits = []
+        for at, job in enumerate(self._jobs):
+            for name, every in job.intervals().items():
+                wait = self._schedule.seconds_until(job.handle.name, name, every)
+                if name == "compact" and wait > 0 and self._is_worn(job):
+                    wait = 0.0
+                waits.append((wait, at, name))
+        return sorted(waits)
+
+    def _pause(self, wait: float) -> float:
+        """How long to rest until the next look, where the next operation is due after some seconds."""
+        marks = any(job.handle.exists and job.handle.table.has_vectors for job in self._jobs)
+        return min(_WORN_LOOK if marks else 60.0, max(_LOOK, wait))
+
+    def _is_worn(self, job: UpkeepJob) -> bool:
+        """Whether readers of the table read too many deleted rows, and a compaction can help.
+
+        The stream's own snapshot tells, so that no store is asked.
+        """
+        spec, handle = job.upkeep.compact, job.handle
+        if not isinstance(spec, Compact) or handle.name in self._in_vain or not handle.exists:
+            return False
+        with handle.lock:
+            return table_is_worn(handle.table, spec.max_deleted)
 
     def _advance(self, job: UpkeepJob, operation: str, steps: Iterator[None]) -> bool:
         """Do one step; False when the operation is over, and its interval is counted anew."""
@@ -163,7 +187,7 @@ class Scheduler:
             with job.handle.lock:
                 job.handle.table.refresh()
             seconds = time.monotonic() - began
-            if change != Change():
+            if change != FileChange():
                 self._watch(
                     UpkeepDone(
                         job.handle.name,
@@ -180,9 +204,10 @@ class Scheduler:
             yield
             began = time.monotonic()
 
-    def _compact(self, job: UpkeepJob) -> Iterator[Change]:
+    def _compact(self, job: UpkeepJob) -> Iterator[FileChange]:
         spec = job.upkeep.compact
         assert isinstance(spec, Compact)
+        self._in_vain.add(job.handle.name)
         due = due_for_compaction(
             job.rewriter.table(),
             target_size=_target_size(job),
@@ -192,10 +217,15 @@ class Scheduler:
             max_deleted=spec.max_deleted,
         )
         for plan, step in due:
+            self._in_vain.add(job.handle.name)
             passing("compact_started")
-            yield job.rewriter.compact(plan, step)
+            change = job.rewriter.compact(plan, step)
+            self._in_vain.discard(job.handle.name)
+            yield change
+        if due:
+            job.rewriter.checkpoint()
 
-    def _cluster(self, job: UpkeepJob) -> Iterator[Change]:
+    def _cluster(self, job: UpkeepJob) -> Iterator[FileChange]:
         """Order the partitions that got files since they were last put in order."""
         name, table = job.handle.name, job.rewriter.table()
         known = self._schedule.ordered(name)
@@ -238,7 +268,7 @@ class Scheduler:
             for partition, files in groups.items()
         }
 
-    def _delete(self, job: UpkeepJob) -> Iterator[Change]:
+    def _delete(self, job: UpkeepJob) -> Iterator[FileChange]:
         spec, table = job.upkeep.delete_after, job.rewriter.table()
         assert isinstance(spec, DeleteAfter)
         before = datetime.fromtimestamp(self._clock.now() - spec.age, UTC)
@@ -248,7 +278,7 @@ class Scheduler:
             passing("delete_started")
             yield job.rewriter.delete(" AND ".join([condition, *partition_conditions(partition)]))
 
-    def _vacuum(self, job: UpkeepJob) -> Iterator[Change]:
+    def _vacuum(self, job: UpkeepJob) -> Iterator[FileChange]:
         spec = job.upkeep.vacuum
         assert isinstance(spec, Vacuum)
         try:

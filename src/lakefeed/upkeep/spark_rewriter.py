@@ -17,7 +17,7 @@ from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.conditions import partition_conditions, quoted
 from lakefeed.tables.table import COMMIT_KEY, LakeTable
-from lakefeed.upkeep.rewriter import BY, Change, DeltaRewriter
+from lakefeed.upkeep.rewriter import BY, DeltaRewriter, FileChange
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -50,14 +50,14 @@ class SparkRewriter:
         """Plans are made without Spark, for either engine."""
         return self._reader.table()
 
-    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> Change:
+    def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> FileChange:
         """OPTIMIZE one partition."""
         size = {"spark.databricks.delta.optimize.maxFileSize": str(plan.target_size)}
         size["spark.databricks.delta.optimize.minFileSize"] = str(plan.target_size)
         with self._commanding("compact", {"partition": dict(step.partition)}, size) as ask:
             return _optimized(ask(f"OPTIMIZE {self._name}{_where(partition_conditions(step.partition))}"))
 
-    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> Change:
+    def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> FileChange:
         """OPTIMIZE one partition with ZORDER BY."""
         size = {"spark.databricks.delta.optimize.maxFileSize": str(plan.target_size)}
         told = {"columns": list(plan.columns), "partition": dict(step.partition)}
@@ -66,7 +66,7 @@ class SparkRewriter:
             where = _where(partition_conditions(step.partition))
             return _optimized(ask(f"OPTIMIZE {self._name}{where} ZORDER BY ({columns})"))
 
-    def delete(self, where: str) -> Change:
+    def delete(self, where: str) -> FileChange:
         """DELETE, in one commit or in none."""
         with self._commanding("delete", {"where": where}) as ask:
             before = self.table().version
@@ -74,10 +74,14 @@ class SparkRewriter:
             after = self.table().version
         return self._reader.change(range(before + 1, after + 1))
 
-    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> Change:
+    def checkpoint(self) -> None:
+        """A checkpoint is none of Spark's commands; readers of either engine have use for it."""
+        self._reader.checkpoint()
+
+    def vacuum(self, plan: vacuum.VacuumPlan, on_file: Callable[[], None]) -> FileChange:
         """VACUUM of exactly the files of the plan, given as an inventory."""
         if not plan.files:
-            return Change()
+            return FileChange()
         with self._commanding("vacuum", {"files": len(plan.files)}) as ask:
             assert self._session is not None
             root = self._handle.path.removeprefix("file://").rstrip("/")
@@ -92,7 +96,7 @@ class SparkRewriter:
         store = self.table().store
         left = {info.path for info in store.get_file_info([file.path for file in plan.files]) if info.is_file}
         gone = [file.size for file in plan.files if file.path not in left]
-        return Change(len(gone), 0, sum(gone), 0)
+        return FileChange(len(gone), 0, sum(gone), 0)
 
     @property
     def _name(self) -> str:
@@ -145,9 +149,9 @@ def _where(conditions: list[str]) -> str:
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
-def _optimized(rows: list[Row]) -> Change:
+def _optimized(rows: list[Row]) -> FileChange:
     metrics = rows[0].metrics
-    return Change(
+    return FileChange(
         metrics.numFilesRemoved,
         metrics.numFilesAdded,
         metrics.filesRemoved.totalSize or 0,

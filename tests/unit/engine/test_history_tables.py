@@ -79,6 +79,8 @@ def test_merge_on_read_turns_deletion_vectors_on_and_nothing_else(tmp_path: Path
         ("mode: history\n    track: [name]\n    track_except: [note]", "track_except: has no effect beside"),
         ("mode: upsert\n    track: [name]", "track: has an effect only with `mode: history`"),
         ("mode: history\n    schema: {id: long, at: long, valid_to: long}", "`valid_to` adds a column"),
+        ("mode: upsert\n    schema: {id: double, at: long}", "double cannot be part of a key"),
+        ("mode: upsert\n    schema: {id: long, at: boolean}", "boolean gives changes no order"),
         (
             "mode: history\n    schema: {id: long, at: long}\n    track: [nam]",
             "track: the table has no column",

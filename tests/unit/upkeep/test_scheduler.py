@@ -16,10 +16,12 @@ from lakefeed.engine.faultpoints import UPKEEP_POINTS
 from lakefeed.engine.run_events import unwatched
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
+from lakefeed.upkeep import scheduler
 from lakefeed.upkeep.jobs import UpkeepJob
 from lakefeed.upkeep.schedule import Schedule
 from lakefeed.upkeep.scheduler import Scheduler, SteadyClock, running
 from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
+from support.vectors import allow, mark_everywhere
 
 
 def test_small_files_of_a_partition_become_one_and_every_row_stays(tmp_path: Path) -> None:
@@ -352,6 +354,58 @@ def test_scheduler_does_what_is_due_until_the_run_ends(tmp_path: Path) -> None:
     assert waited > 0.3
     assert {step.operation for step in kept.told.steps} == {"compact", "vacuum"}
     assert kept.ids() == list(range(20))
+
+
+def test_a_table_with_many_deleted_rows_does_not_wait_for_its_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_WORN_LOOK", 0.05)
+    kept = Kept(tmp_path, "{compact: {every: 1h}, max_share: 1}")
+    kept.add(0, 2, rows=20)
+    allow(kept.path)
+    mark_everywhere(kept.path, [0])
+    kept.handle.table.refresh()
+
+    with running(kept.scheduler, 10):
+        time.sleep(0.5)
+        few = list(kept.told.steps)
+        mark_everywhere(kept.path, [1, 2])
+        kept.handle.table.refresh()
+        until = time.monotonic() + 30
+        while not kept.told.steps and time.monotonic() < until:
+            time.sleep(0.02)
+
+    assert few == []
+    assert [(step.operation, step.files_before) for step in kept.told.steps] == [("compact", 2)]
+    assert kept.ids() == [*range(3, 20), *range(23, 40)]
+    # Nor do readers meet the entries that have marked them.
+    assert DeltaTable(kept.path).version() in kept.handle.table.log().checkpoints
+
+
+@pytest.mark.parametrize("reason", ["where", "error"])
+def test_deleted_rows_that_compaction_cannot_remove_are_tried_once_in_an_interval(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_WORN_LOOK", 0.05)
+    where = f", where: \"day = '{FIRST_DAY.replace(day=9)}'\"" if reason == "where" else ""
+    kept = Kept(tmp_path, f"{{compact: {{every: 1h{where}}}, max_share: 1}}")
+    kept.add(0, 2, rows=20)
+    allow(kept.path)
+    mark_everywhere(kept.path, [0, 1, 2])
+    kept.handle.table.refresh()
+    if reason == "error":
+        for file in kept.files():
+            (kept.path / file).unlink()
+    looked: list[int] = []
+    real = scheduler.due_for_compaction
+    monkeypatch.setattr(
+        scheduler, "due_for_compaction", lambda *given, **named: looked.append(1) or real(*given, **named)
+    )
+
+    with running(kept.scheduler, 10):
+        time.sleep(1)
+
+    assert (len(looked), kept.told.steps) == (1, [])
 
 
 def test_stop_ends_a_rewrite_in_the_middle_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -39,12 +39,15 @@ class Checkpoint:
         for path in self.paths:
             for kind, action in _read(store, path, (*kinds, "sidecar") if files else kinds):
                 if kind == "sidecar":
-                    # All lie in one folder, however their path is written.
-                    sidecars.append(unquote(action["path"]).rpartition("/")[2])
+                    sidecars.append(_sidecar(action))
                 else:
                     yield kind, action
-        for name in sidecars:
-            yield from _read(store, f"{LOG}/_sidecars/{name}", files)
+        for path in sidecars:
+            yield from _read(store, path, files)
+
+    def sidecars(self, store: pafs.FileSystem) -> list[str]:
+        """The files that hold what one of version 2 says of the table's files; none for others."""
+        return [_sidecar(action) for path in self.paths for _, action in _read(store, path, ["sidecar"])]
 
 
 def checkpoints(names: Iterable[str]) -> dict[int, Checkpoint]:
@@ -85,6 +88,11 @@ def read_transactions(store: pafs.FileSystem, version: int) -> dict[str, int]:
     for number in range(checkpoint.version + 1 if checkpoint else 0, version + 1):
         found.update(read_entry(store, number, positions_only=True).transactions)
     return found
+
+
+def _sidecar(action: Mapping[str, Any]) -> str:
+    # All lie in one folder, however their path is written.
+    return f"{LOG}/_sidecars/{unquote(action['path']).rpartition('/')[2]}"
 
 
 def _at_or_before(store: pafs.FileSystem, version: int) -> Checkpoint | None:

@@ -50,20 +50,23 @@ def run(table: LakeTable, plan: CheckpointPlan) -> int:
 
 
 def checkpoint_when_due(table: LakeTable, version: int) -> None:
-    """Every `delta.checkpointInterval` versions, write a checkpoint and delete the entries that are too old.
+    """Do so every `delta.checkpointInterval` versions."""
+    said = table.properties.get("delta.checkpointInterval", "")
+    if (version + 1) % (int(said) if said.isdecimal() and int(said) else _INTERVAL) == 0:
+        checkpoint_now(table)
 
-    What fails is done the next time: the commit stands without it.
+
+def checkpoint_now(table: LakeTable) -> None:
+    """Write a checkpoint and delete the entries that are too old.
+
+    What fails is done the next time: the commit before it stands without it.
     """
-    properties = table.properties
-    said = properties.get("delta.checkpointInterval", "")
-    if (version + 1) % (int(said) if said.isdecimal() and int(said) else _INTERVAL):
-        return
     try:
         table.delta.create_checkpoint()
         if table.durable:
             # Before the entries go that it stands for. Others may have made versions behind this one.
             sync_checkpoint(table.store, table.version)
-        if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
+        if table.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
             table.delta.cleanup_metadata()
     except (DeltaError, LakefeedError, OSError) as error:
         _log.debug("no checkpoint of %s", table.path, exc_info=error)

@@ -14,7 +14,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.units import parse_size
 
 TARGET_FILE_SIZE = 128 * 1024**2
-MAX_DELETED = 0.2
+MAX_DELETED = 0.1
 """The share of deleted rows up to which a file stays as it is."""
 _TARGET_PROPERTY = "delta.targetFileSize"
 
@@ -83,6 +83,15 @@ def plan(
 def is_worn(file: DataFile, max_deleted: float) -> bool:
     """Whether deletion vectors delete more than this share of the rows of a file."""
     return file.deleted > 0 and file.deleted > max_deleted * ((file.rows or 0) + file.deleted)
+
+
+def table_is_worn(table: LakeTable, max_deleted: float) -> bool:
+    """Whether that is so for all rows of the version that the table stands at."""
+    if not table.has_vectors:
+        return False
+    files = table.live().files.values()
+    deleted = sum(file.deleted for file in files)
+    return deleted > max_deleted * (deleted + sum(file.rows or 0 for file in files))
 
 
 def target_of(table: LakeTable) -> int:

@@ -76,7 +76,8 @@ class HistoryMode(UpsertMode):
             self._oldest = oldest_events(self._staged[1], change.commit_info.get("source"))
         remembered = self._tombstones.load(table, self._oldest)
         changes, replayed = settled(table, self._staged[1], self._rules), change.replayed
-        return decide(table, changes, self._rules, remembered, replayed=replayed, spread=self.spread)
+        spread, hold = self.spread, self._layout.copies
+        return decide(table, changes, self._rules, remembered, replayed=replayed, spread=spread, hold=hold)
 
     def landed(self, entry: object) -> None:
         """The changes are of no use any more."""

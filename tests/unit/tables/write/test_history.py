@@ -12,7 +12,7 @@ import pytest
 
 from lakefeed.errors import TableError
 from lakefeed.tables.write.history import HistoryMode
-from lakefeed.tables.write.keyed import HistoryRules
+from lakefeed.tables.write.keyed import HistoryRules, copy_on_write, lookup
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
 from lakefeed.tables.write.keyed.layout import Layout
 from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
@@ -140,6 +140,16 @@ def test_partial_changes_take_values_of_the_state_before(tmp_path: Path) -> None
     assert found == [("A", "x"), ("B", "x"), ("C", None)]
 
 
+def test_nulls_say_nothing_where_they_are_ignored(tmp_path: Path) -> None:
+    table = history(tmp_path, rules=HistoryRules(("id",), ("seq",), ignore_nulls=True))
+    table.apply(up(10, "A", note="x"))
+
+    table.apply({"id": 1, "seq": 20, "note": "y"}, {"id": 1, "seq": 30})
+
+    assert spans(table) == "[10,20) A, [20,) A"
+    assert sorted(row["note"] for row in table.rows()) == ["x", "y"]
+
+
 def test_the_current_row_says_so(tmp_path: Path) -> None:
     table = history(tmp_path, rules=HistoryRules(("id",), ("seq",), is_current="is_current"))
 
@@ -181,3 +191,37 @@ def test_what_was_told_last_of_a_time_counts_after_a_restart(tmp_path: Path) -> 
     table.apply(up(32, "a"))
 
     assert spans(table) == "[32,58) a, [58,60) c, [60,61) b, [61,) c"
+
+
+def test_a_small_file_that_is_written_again_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = history(tmp_path)
+    table.apply(*BEGUN, up(10, "other", id=2))
+    read: list[str] = []
+    real = copy_on_write.read_file
+    monkeypatch.setattr(copy_on_write, "read_file", lambda *given: read.append(given[1].path) or real(*given))
+
+    table.apply(up(15, "C"))
+
+    assert spans(table) == "[10,15) A, [15,20) C, [20,) B, [10,) other"
+    assert read == []
+
+
+@pytest.mark.parametrize("limit", ["_HELD_FILES", "_HELD_ROWS"])
+def test_large_files_are_read_again_and_not_held(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = history(tmp_path)
+    table.apply(*BEGUN, up(10, "other", id=2))
+    monkeypatch.setattr(lookup, limit, 10)
+    held = []
+    real = copy_on_write._Rewriting._kept
+    monkeypatch.setattr(
+        copy_on_write._Rewriting, "_kept", lambda self: held.append(self._edit.rows) or real(self)
+    )
+
+    table.apply(up(15, "C"))
+
+    assert spans(table) == "[10,15) A, [15,20) C, [20,) B, [10,) other"
+    assert held == [None]

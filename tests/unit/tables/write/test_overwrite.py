@@ -20,7 +20,7 @@ from lakefeed.engine.supervisor import Supervisor
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.tables import Tables
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables import table as tables

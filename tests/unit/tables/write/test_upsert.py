@@ -55,6 +55,15 @@ def test_an_older_change_is_counted_and_changes_nothing(tmp_path: Path) -> None:
     assert table.table.transactions["shop/clicks/0"] == 1
 
 
+def test_nulls_say_nothing_where_they_are_ignored(tmp_path: Path) -> None:
+    table = shop(tmp_path, KeyRules(("id",), ("at",), ignore_nulls=True))
+    table.apply({"id": 1, "at": 1, "name": "a"}, {"id": 2, "at": 1, "name": "b"})
+
+    table.apply({"id": 1, "at": 2}, {"id": 2, "at": 2, "name": "c"}, {"id": 2, "at": 3})
+
+    assert table.rows() == [{"id": 1, "at": 2, "name": "a"}, {"id": 2, "at": 3, "name": "c"}]
+
+
 def test_a_late_change_does_not_bring_a_deleted_row_back(tmp_path: Path) -> None:
     table = shop(tmp_path)
     table.apply({"id": 1, "at": 5, "name": "a"})

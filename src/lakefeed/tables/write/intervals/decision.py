@@ -41,9 +41,13 @@ def decide(
     *,
     replayed: bool,
     spread: Spread = in_threads,
+    hold: bool = False,
 ) -> Decision:
-    """Put each change where it belongs in the history of its key."""
-    return _Deciding(Known(table, changes, rules, remembered, spread), rules, replayed).run()
+    """Put each change where it belongs in the history of its key.
+
+    With `hold`, files that rows leave come with their rows where these are few: they are written again.
+    """
+    return _Deciding(Known(table, changes, rules, remembered, spread, hold), rules, replayed).run()
 
 
 @dataclass
@@ -121,10 +125,10 @@ class _Deciding:
         # What another change of the same batch has taken the place of.
         pairs = self.known.pairs(left)
         winners = pairs[left.last & (left.layers == NEW)]
-        beaten = (left.layers == NEW) & (left.order >= 0) & ~left.last & np.isin(pairs, winners)
+        beaten = pairs[(left.layers == NEW) & (left.order >= 0) & ~left.last]
         floors = len(np.setdiff1d(self.known.own_floors, self.known.known_floors))
         total = self.known.changes.num_rows
-        applied, folded = int(counting.sum()) + floors, int(beaten.sum())
+        applied, folded = int(counting.sum()) + floors, int(np.isin(beaten, winners).sum())
         folded += self.known.truncations.num_rows - len(np.unique(self.known.own_floors))
         deleted = int((counting & left.deleted).sum())
         # Changes before the first interval that is read are none: there is no such change.
@@ -204,9 +208,12 @@ class _Deciding:
         for at, match in enumerate(self.known.found.matches):
             mine = leaves & (self.known.rows.match == at)
             if mine.any():
-                own = np.flatnonzero(np.isin(come, self.known.rows.numbers[mine]))
+                left = np.zeros(len(self.known.index), np.bool_)
+                left[self.known.rows.numbers[mine]] = True
+                own = np.flatnonzero(left[come])
                 gone = np.sort(self.known.rows.places[mine])
-                edits.append(Edit(match.file, gone, own, match.span, match.is_sorted))
+                rows = self.known.held.get(match.file.path)
+                edits.append(Edit(match.file, gone, own, match.span, match.is_sorted, rows))
         return edits
 
     def _times_with(self, points: Points, layer: int) -> Numbers:

@@ -17,7 +17,7 @@ from lakefeed.tables.write.intervals.points import IMPLIED, IN_TABLE, NEW, REMEM
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.fold import ops
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
-from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
+from lakefeed.tables.write.keyed.lookup import Found, find, held, rows_at
 from lakefeed.tables.write.keyed.tombstones import DELETED_AT
 from lakefeed.tables.write.spread import Spread, in_threads
 
@@ -46,6 +46,8 @@ class Known:
     remembered: pa.Table
     """Rows of the table without the columns of the interval, what each does, and when it was told."""
     spread: Spread = in_threads
+    hold: bool = False
+    """Whether files that rows leave are written again, and so better held than read twice."""
     index: KeyIndex = field(init=False)
     found: Found = field(init=False)
     times: pa.Table = field(init=False)
@@ -98,15 +100,25 @@ class Known:
         self._floors = np.unique(np.concatenate([ranked[3], ranked[4]]))
         self._new_times, self._first_times = ranked[5], first
         self.known_floors, self.own_floors = ranked[3], ranked[4]
-        full = [
-            rows_at(self.table, match.file, self.rows.places[self.rows.match == at], self.body)
-            for at, match in enumerate(matches)
-        ]
+        full = self._full()
         bodies = [*full, known.select(self.body.names), self.new.select(self.body.names)]
         nullable = pa.schema([one.with_nullable(True) for one in self.body])
         self.values = pa.concat_tables(
             [nullable.empty_table(), *(_as(one, nullable) for one in bodies)]
         ).combine_chunks()
+
+    def _full(self) -> list[pa.Table]:
+        """The rows that matter of each file."""
+        files = [match.file for match in self.found.matches]
+        places = [self.rows.places[self.rows.match == at] for at in range(len(files))]
+        read = [file for file, some in zip(files, places, strict=True) if len(some)]
+        self.held = held(self.table, read) if self.hold else {}
+        return [
+            taken(self.held[file.path].select(self.body.names), some)
+            if file.path in self.held
+            else rows_at(self.table, file, some, self.body)
+            for file, some in zip(files, places, strict=True)
+        ]
 
     def _remembered(self) -> tuple[pa.Table, pa.Table]:
         """What is remembered of these keys, and truncations."""

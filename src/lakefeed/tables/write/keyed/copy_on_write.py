@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,8 @@ _SORTED_WHOLE = 16 * 2**20
 
 class CopyOnWrite:
     """Writes files again without the rows that leave them, with those that take their place."""
+
+    copies: ClassVar[bool] = True
 
     def lay(
         self,
@@ -170,7 +173,8 @@ class _Rewriting:
         if file.vector is not None:
             # Places are counted through the whole file, so rows that are deleted already are read too.
             gone, file = union(read_vector(self._store, file.vector), gone), replace(file, vector=None)
-        for batch in read_file(self._store, file, self._schema):
+        held = self._edit.rows
+        for batch in read_file(self._store, file, self._schema) if held is None else held.to_batches():
             end = start + batch.num_rows
             leaving = gone[np.searchsorted(gone, start) : np.searchsorted(gone, end)] - start
             if len(leaving):

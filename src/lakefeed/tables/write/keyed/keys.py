@@ -65,7 +65,10 @@ def ranks(*tables: pa.Table | pa.RecordBatch) -> list[Numbers]:
     for at in range(tables[0].num_columns):
         column = pa.concat_arrays([one_array(table.column(at)) for table in tables])
         ranked = pc.rank(column, sort_keys=[("", "ascending", "at_start")], tiebreaker="dense")
-        own = ranked.to_numpy(zero_copy_only=False).astype(np.int64)
+        own = ranked.to_numpy(zero_copy_only=False).astype(np.int64) - 1
+        if at == 0:
+            total = own
+            continue
         # Numbered afresh after each column, so that the product of many cannot overflow.
         total = np.unique(total * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1].astype(
             np.int64

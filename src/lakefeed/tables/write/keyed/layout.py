@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -34,6 +34,8 @@ class Edit:
     """The smallest and the largest value of the first key column in the file; None where it has none."""
     is_sorted: bool = False
     """Whether its rows lie in the order of their keys."""
+    rows: pa.Table | None = None
+    """All its rows, deleted ones as well, where the decision had to read them and they are few."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class Laid:
 
 class Layout(Protocol):
     """How changed rows are written."""
+
+    copies: ClassVar[bool]
+    """Whether it reads all rows of a file that rows leave."""
 
     def lay(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from lakefeed.columns.views import without_views
 from lakefeed.stores import store_errors, store_path
-from lakefeed.tables.data_files import add_actions, conformed, files_of, open_data, with_vectors
+from lakefeed.tables.data_files import add_actions, conformed, files_of, open_data, read_file, with_vectors
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.roaring import NONE
 from lakefeed.tables.log.vector import among, read_vector
@@ -24,6 +24,8 @@ from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array,
 from lakefeed.tables.write.spread import Spread, good, in_threads
 
 _BATCH_ROWS = 250_000
+_HELD_FILES, _HELD_ROWS = 16 * 2**20, 64 * 2**20
+"""Bytes up to which files are held in memory until they are written again: as they lie there, and as rows."""
 _COMPARED_TEXT = 31
 """So many characters of a text are compared with statistics: writers cut them at 32, each in its own way."""
 _PRECISE_DIGITS = 15
@@ -103,6 +105,23 @@ def rows_at(table: LakeTable, file: DataFile, places: Numbers, schema: pa.Schema
                 found.append(conformed(_taken(reader, group, wanted - start, names), schema, file.partition))
             start = end
     return pa.Table.from_batches(found, schema)
+
+
+def held(table: LakeTable, files: Sequence[DataFile]) -> dict[str, pa.Table]:
+    """All rows of some files by path, deleted ones as well; nothing where they are too large for that."""
+    found: dict[str, pa.Table] = {}
+    if sum(file.size for file in files) > _HELD_FILES:
+        return found
+    room = _HELD_ROWS
+    for file in files:
+        batches = []
+        for batch in read_file(table.store, replace(file, vector=None), table.schema):
+            room -= batch.nbytes
+            if room < 0:
+                return {}
+            batches.append(batch)
+        found[file.path] = pa.Table.from_batches(batches, table.schema)
+    return found
 
 
 def _taken(reader: pq.ParquetFile, group: int, places: Numbers, names: list[str]) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,8 @@ from lakefeed.tables.write.spread import Spread, in_threads
 
 class MergeOnRead:
     """Marks the rows that leave, and writes no row a second time."""
+
+    copies: ClassVar[bool] = False
 
     def lay(
         self,
