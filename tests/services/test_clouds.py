@@ -33,6 +33,9 @@ from lakefeed.upkeep.file_writer import file_writer
 from support.azurite import AzuriteServer
 from support.command_line import in_process
 from support.delta_tables import open_any
+from support.feeder import Feeder
+from support.gcs import GcsServer
+from support.identity import shared_access_signature
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.lock_table import LockedS3
 from support.object_server import ObjectServer
@@ -227,3 +230,24 @@ def test_options_may_have_the_short_names_of_other_tools(s3: S3Server, azure: Az
 
         assert append(table, Change((), {"a": 1}, {}, {}), retries=0) == 1
         assert (LakeTable.open("events", path, storage, table.store) or table).transactions == {"a": 1}
+
+
+def test_a_shared_access_signature_or_a_file_with_a_key_opens_a_store(
+    azure: AzuriteServer, gcs: GcsServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "account.json"
+    file.write_text(gcs.storage["GOOGLE_SERVICE_ACCOUNT_KEY"])
+    without_key = {
+        name: value for name, value in azure.storage.items() if name != "AZURE_STORAGE_ACCOUNT_KEY"
+    }
+    ways: list[tuple[ObjectServer, dict[str, str]]] = [
+        (azure, {**without_key, "AZURE_STORAGE_SAS_TOKEN": shared_access_signature()}),
+        (gcs, {"GOOGLE_SERVICE_ACCOUNT": str(file), "ALLOW_HTTP": "true"}),
+    ]
+    for server, storage in ways:
+        server.create_bucket(bucket := f"lake-{uuid4().hex[:8]}")
+        path = server.url(bucket, "events")
+
+        Feeder(path, storage).append(0)
+
+        assert_each_once(range(10), table_ids(path, storage=server.storage))

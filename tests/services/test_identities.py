@@ -50,6 +50,15 @@ def web(machine: Machine, folder: Path) -> tuple[dict[str, str], dict[str, str]]
     }
 
 
+def container(machine: Machine, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The identity of a container at Amazon."""
+    (folder / "token").write_text("pod")
+    return _amazon(machine), {
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{machine.address}/v1/credentials",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(folder / "token"),
+    }
+
+
 def managed(machine: Machine, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     """The managed identity of a machine at Microsoft."""
     storage = {
@@ -59,6 +68,22 @@ def managed(machine: Machine, folder: Path) -> tuple[dict[str, str], dict[str, s
         "AZURE_ALLOW_HTTP": "true",
     }
     return storage, {}
+
+
+def federated(machine: Machine, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """A federated token, as Kubernetes at Microsoft has it."""
+    (folder / "token").write_text("pod")
+    storage = {
+        "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT,
+        "AZURE_STORAGE_ENDPOINT": f"{machine.address}/{ACCOUNT}",
+        "AZURE_ALLOW_HTTP": "true",
+    }
+    return storage, {
+        "AZURE_FEDERATED_TOKEN_FILE": str(folder / "token"),
+        "AZURE_CLIENT_ID": "the-client",
+        "AZURE_TENANT_ID": "the-tenant",
+        "AZURE_AUTHORITY_HOST": machine.address,
+    }
 
 
 def service_account(machine: Machine, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -100,8 +125,14 @@ flush: {{rows: 100}}
 
 @pytest.mark.parametrize(
     ("cloud", "identity", "who"),
-    [("s3", web, "webpod"), ("azure", managed, "azure"), ("gcs", service_account, "google")],
-    ids=["web identity", "managed identity", "service account"],
+    [
+        ("s3", web, "webpod"),
+        ("s3", container, "container"),
+        ("azure", managed, "azure"),
+        ("azure", federated, "federated"),
+        ("gcs", service_account, "google"),
+    ],
+    ids=["web identity", "container", "managed identity", "federated token", "service account"],
 )
 def test_credentials_of_an_identity_are_renewed_while_a_table_is_written(
     cloud: str, identity: Identity, who: str, request: pytest.FixtureRequest, tmp_path: Path

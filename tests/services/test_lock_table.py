@@ -20,16 +20,28 @@ from deltalake import DeltaTable
 from lakefeed.errors import TableError
 from lakefeed.stores import is_unsafe, open_store, put_entry
 from lakefeed.tables.log.entry import entry_name
-from lakefeed.tables.operations import convert, delete, drop, properties, repartition, replace
+from lakefeed.tables.operations import (
+    checkpoint,
+    convert,
+    delete,
+    drop,
+    properties,
+    repartition,
+    replace,
+    restore,
+)
 from lakefeed.tables.operations.operation import operation_info
+from lakefeed.tables.protocol import features
 from lakefeed.tables.schema import add_columns
 from support.command_line import in_process
+from support.delta_tables import open_any
 from support.feeder import Feeder
 from support.ledger import assert_each_once, table_ids
 from support.lock_table import LockTableOf
 from support.processes import wait_until
 from support.s3 import S3Server
 from support.unreliable import Fault, UnreliableStore
+from support.zoo import unpack
 
 WHO = operation_info("test", by="test")
 APPEND = """\
@@ -218,6 +230,30 @@ def test_every_table_command_goes_through_the_lock_table(
     locks.assert_every_version_went_through(path, table.version + 1)
     drop.run(table, drop.plan(table))
     assert locks.items() == [] and s3.keys(path.split("/")[2]) == []
+
+
+def test_a_table_with_checkpoints_of_version_2_is_changed_through_the_lock_table(
+    path: str, locks: LockTableOf, s3: S3Server, tmp_path: Path
+) -> None:
+    bucket, written = path.split("/")[2], unpack(tmp_path) / "v2_checkpoint"
+    for file in written.rglob("*"):
+        if file.is_file() and not file.name.startswith("."):
+            s3.client.upload_file(str(file), bucket, f"events/{file.relative_to(written)}")
+    # As a log that was cleaned: only the checkpoint and its sidecar know the files.
+    for version in range(2):
+        s3.client.delete_object(Bucket=bucket, Key=f"events/_delta_log/{version:020d}.json")
+    table = open_any(path, locks.storage)
+
+    delete.run(table, delete.plan(table, "id = 3"), WHO)
+    add_columns(table, [pa.field("city", pa.string())], WHO)
+    properties.run(table, properties.plan(table, {"owner": "me"}), WHO)
+    checkpoint.run(table, checkpoint.plan(table))
+    restore.run(table, restore.plan(table, 2), WHO)
+
+    assert_each_once(range(20), table_ids(path, "id", s3.storage))
+    assert table.version == 6 and "v2Checkpoint" in features(table.delta)
+    taken = {item["fileName"] for item in locks.items() if item["complete"] == "true"}
+    assert taken == {f"{version:020d}.json" for version in range(3, 7)}
 
 
 def test_files_become_a_table_through_the_lock_table(path: str, locks: LockTableOf, s3: S3Server) -> None:

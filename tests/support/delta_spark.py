@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,15 +23,19 @@ STOP_SECONDS = 60
 
 
 class DeltaSpark:
-    """One JVM for many tables: `sql` changes them, `read` gives every row of one as Spark sees it."""
+    """One JVM for many tables: `sql` changes them, `read` gives every row of one as Spark sees it.
 
-    def __init__(self) -> None:
+    `settings` and `jars` are Spark's, beside those that Delta needs.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None, jars: Sequence[Path] = ()) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="lakefeed-delta-spark-")
         self._log = Path(self._folder.name) / "spark.log"
         tests = Path(__file__).resolve().parents[1]
+        asked = {"spark.jars": ",".join(map(str, [*delta_jars(), *jars])), **(settings or {})}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "support.delta_spark"],
+                [sys.executable, "-m", "support.delta_spark", json.dumps(asked)],
                 # A folder of its own: Spark leaves warehouses and scratch files where it runs.
                 cwd=self._folder.name,
                 env={**os.environ, "PYTHONPATH": str(tests), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"},
@@ -46,16 +51,14 @@ class DeltaSpark:
             self._ask({"sql": statement})
 
     def read(self, path: str | Path) -> pa.Table:
-        """Every row of a local Delta table, in no order; timestamps in UTC."""
-        out = Path(self._folder.name) / "rows.arrow"
-        self._ask({"read": str(Path(path).absolute()), "out": str(out)})
-        with pa.ipc.open_file(out) as reader:
-            return reader.read_all()
+        """Every row of a Delta table, in no order; timestamps in UTC."""
+        return self.answer(path)
 
     def answer(self, path: str | Path, **options: str) -> pa.Table:
         """What Spark reads of a table with these options; with `stream`, what its streaming source brings."""
         out = Path(self._folder.name) / "rows.arrow"
-        self._ask({"read": str(Path(path).absolute()), "out": str(out), **options})
+        place = str(path) if "://" in str(path) else str(Path(path).absolute())
+        self._ask({"read": place, "out": str(out), **options})
         with pa.ipc.open_file(out) as reader:
             return reader.read_all()
 
@@ -114,7 +117,6 @@ def _serve() -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
@@ -123,6 +125,7 @@ def _serve() -> None:
         "spark.ui.showConsoleProgress": "false",
         # It lives for seconds: what the best compiler would bring, it would cost many times over.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **json.loads(sys.argv[1]),
     }
     answers = os.fdopen(os.dup(1), "w")
     # Java prints to standard output too.

@@ -99,10 +99,14 @@ class _Door(Door):
             self.answer(200, b"the-role")
         elif parts.path == "/latest/meta-data/iam/security-credentials/the-role":
             self._json("instance", {"Code": "Success", "Type": "AWS-HMAC", **self._keys("instance")})
+        elif parts.path == "/v1/credentials" and self.headers.get("Authorization") == "pod":
+            self._json("container", self._keys("container"))
         elif query.get("Action") == ["AssumeRoleWithWebIdentity"]:
             self._sts(query["WebIdentityToken"][0])
         elif parts.path == "/metadata/identity/oauth2/token":
             self._json("azure", self._bearer("azure"))
+        elif parts.path == "/the-tenant/oauth2/v2.0/token" and query.get("client_assertion") == ["pod"]:
+            self._json("federated", self._bearer("federated"))
         elif parts.path.startswith("/computeMetadata/"):
             self._json("google", self._bearer("google"))
         else:
@@ -170,11 +174,11 @@ class _Door(Door):
             # The emulators know no such tokens.
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
             if f"/{ACCOUNT}" in self.path:
-                self.path += ("&" if "?" in self.path else "?") + _signature()
+                self.path += ("&" if "?" in self.path else "?") + shared_access_signature()
         self.answer(*self.ask(self.command, self.path, body, headers))
 
 
-def _signature() -> str:
+def shared_access_signature() -> str:
     """A signature by which Azurite lets everything be done for an hour."""
     until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     fields = {"sp": "rwdlac", "ss": "b", "srt": "sco", "se": until, "sv": "2021-08-06"}

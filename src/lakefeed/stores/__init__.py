@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow.fs as pafs
 
 from lakefeed.stores import disk
-from lakefeed.stores.conditional import refuse_unconditional
+from lakefeed.stores.conditional import refuse_unconditional, says_conditional
 from lakefeed.stores.disk import sync
 from lakefeed.stores.failures import store_errors
 from lakefeed.stores.location import cloud_of, local_path
@@ -42,6 +42,7 @@ __all__ = [
     "listed_objects",
     "local_folder",
     "located",
+    "made_conditionally",
     "names_after",
     "open_store",
     "put_entry",
@@ -136,6 +137,11 @@ def is_locked(store: pafs.FileSystem) -> bool:
 def is_overwritable(store: pafs.FileSystem) -> bool:
     """Whether a writer that makes no conditional requests, such as Spark's Delta, overwrites entries here."""
     return cloud_of(store_path(store)) == "s3" and not is_locked(store)
+
+
+def made_conditionally(store: pafs.FileSystem, path: str) -> bool:
+    """Whether a file in an object store says that a conditional request made it. One request."""
+    return says_conditional(_objects(store), path)
 
 
 def finish_commit(store: pafs.FileSystem, path: str) -> bool:

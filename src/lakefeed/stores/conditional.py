@@ -1,13 +1,15 @@
-"""Whether a server keeps two writers of one name apart: it is tried."""
+"""Whether two writers of one name are kept apart: a server is tried, an object says how it was made."""
 
 from __future__ import annotations
 
 import uuid
 from contextlib import suppress
 
+import obstore
+
 from lakefeed.errors import TableError
 from lakefeed.stores.location import bucket_of
-from lakefeed.stores.objects import ObjectFiles
+from lakefeed.stores.objects import ObjectFiles, translated
 
 _tried: set[tuple[str, str]] = set()
 """Servers and buckets that have kept two writers apart since this process began."""
@@ -36,3 +38,9 @@ def refuse_unconditional(objects: ObjectFiles) -> None:
         "writers could overwrite each other.\nUse a store that supports them. If this pipeline is the only "
         'writer of its tables, set\nAWS_S3_ALLOW_UNSAFE_RENAME: "true" in `storage`.'
     )
+
+
+def says_conditional(objects: ObjectFiles, path: str) -> bool:
+    """Whether an object says that a conditional request made it, as the log store for Spark has it say."""
+    with translated():
+        return obstore.get(objects.objects, path).attributes.get("lakefeed-commit") == "conditional"

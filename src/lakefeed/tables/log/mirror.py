@@ -84,11 +84,16 @@ def _folder() -> Iterator[Path]:
 def _copy_log(store: pafs.FileSystem, folder: Path, since: int, until: int) -> None:
     """Copy the log from the newest checkpoint on that `since` may be read from; nothing behind `until`."""
     log = Log.open(store)
-    first = max((at for at in (log.checkpoints if log else ()) if at <= since), default=0)
+    checkpoints = log.checkpoints if log else {}
+    first = max((at for at in checkpoints if at <= since), default=0)
     for name in names_after(store, f"{LOG}/{first:020d}"):
         number = name.partition(".")[0]
         if number.isdecimal() and int(number) <= until:
             _download(store, f"{LOG}/{name}", folder)
+    for version, checkpoint in checkpoints.items():
+        if first <= version <= until:
+            for path in checkpoint.sidecars(store):
+                _download(store, path, folder)
 
 
 def _download(store: pafs.FileSystem, path: str, folder: Path) -> None:
