@@ -43,6 +43,7 @@ docs: $(READY)
 
 jars: java $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m support.jars
+	@PYTHONPATH=tests $(PYTHON) -m support.postgres_programs
 
 # Chromium, promtool and Postgres, unpacked from Debian's packages into the cache; emulators of clouds from npm and Go.
 programs: $(READY)

@@ -1,7 +1,8 @@
 """A Postgres database into an append table: decoding, the whole client, the snapshot, and the same by hand.
 
-A row has ten columns. CPU is that of our process, without its start; the server's is not in it. Call
-`python postgres.py FILE` to run a pipeline once in a process of its own; it prints one line of JSON.
+A row has ten columns. CPU is that of our process, without its start: it has run a small pipeline of the kind
+before, so that its modules are loaded. The server's CPU is not in it. `python postgres.py` reads names of
+pipeline files from its input, runs each once, and prints a line of JSON for it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
+from debezium import Debezium  # noqa: E402
 from figure import Asked, Figure, say  # noqa: E402
 
 CHANGES, ROWS = 500_000, 1_000_000
@@ -59,29 +62,33 @@ def measure(asked: Asked) -> Iterator[Figure]:
 
     with tempfile.TemporaryDirectory(prefix="lakefeed-postgres-") as folder, PostgresServer() as server:
         if asked.wants("changes"):
-            yield from _changes(asked.of(CHANGES, STEP), server, Path(folder))
+            with _Runner() as runner:
+                yield from _changes(asked.of(CHANGES, STEP), server, Path(folder), runner)
         if asked.wants("snapshot"):
-            yield from _snapshot(asked.of(ROWS, STEP), server, Path(folder))
+            with _Runner() as runner:
+                yield from _snapshot(asked.of(ROWS, STEP), server, Path(folder), runner)
         if asked.wants("latency"):
             yield from _latency(asked.of(SECONDS, 10), server, Path(folder))
 
 
-def _changes(count: int, server: Any, folder: Path) -> Iterator[Figure]:
+def _changes(count: int, server: Any, folder: Path, runner: _Runner) -> Iterator[Figure]:
     server.execute(TABLE.format("changed"))
     _write(folder / "changes.yaml", server, "changed", "never")
-    _run(folder / "changes.yaml")
+    runner.run(folder / "changes.yaml")
     # The first batch that shows columns is read twice: the table is there when it is measured.
     server.execute(FILLED.format("changed", -9, 0))
-    _run(folder / "changes.yaml")
+    runner.run(folder / "changes.yaml")
+    debezium = Debezium(server, "changed")
     say(f"{count:,} changes in transactions of {PER_TRANSACTION} ...")
     with server.connect() as connection:
         for start in range(1, count + 1, PER_TRANSACTION):
             connection.execute(FILLED.format("changed", start, start + PER_TRANSACTION - 1).encode())
-    messages, alone = _peeked(server)
+    alone, streamed = min(_alone(server) for _ in range(3)), min(_streamed(server) for _ in range(2))
+    messages = _peeked(server)
     decoding = min(_decoding(server, messages) for _ in range(3)) / count * 1e6
     yield Figure("decoding a row", decoding, "us", goal=f"at most {DECODING}", reached=decoding <= DECODING)
-    by_hand = _cpu(lambda: _by_hand(messages, folder / "by_hand")) / count * 1e6
-    ran = _run(folder / "changes.yaml")
+    by_hand = _cpu(lambda: _by_hand(_peeked(server), folder / "by_hand")) / count * 1e6
+    ran = runner.run(folder / "changes.yaml")
     client = ran["cpu"] / count * 1e6
     yield Figure(
         "a change into an append table",
@@ -102,13 +109,25 @@ def _changes(count: int, server: Any, folder: Path) -> Iterator[Figure]:
         f"at least {SHARE_OF_SERVER}",
         share >= SHARE_OF_SERVER,
     )
+    yield Figure(
+        "changes that pg_recvlogical reads in a second",
+        count / streamed,
+        "rows",
+        streamed / ran["wall"],
+        "of it is what we read",
+    )
+    yield from debezium.figures(count, ran, folder)
 
 
-def _snapshot(count: int, server: Any, folder: Path) -> Iterator[Figure]:
+def _snapshot(count: int, server: Any, folder: Path, runner: _Runner) -> Iterator[Figure]:
+    server.execute(TABLE.format("few"))
+    server.execute(FILLED.format("few", 1, 10))
+    _write(folder / "few.yaml", server, "few", "only")
+    runner.run(folder / "few.yaml")
     server.execute(TABLE.format("copied"))
     server.execute(FILLED.format("copied", 1, count) + "; ANALYZE copied")
     _write(folder / "snapshot.yaml", server, "copied", "only")
-    ran = _run(folder / "snapshot.yaml")
+    ran = runner.run(folder / "snapshot.yaml")
     rate = count / ran["cpu"]
     yield Figure(
         "rows of a snapshot in a second of CPU",
@@ -170,15 +189,34 @@ def _trickle(server: Any, stop: threading.Event) -> None:
             stop.wait(max(0.0, began + at / RATE - time.monotonic()))
 
 
-def _peeked(server: Any) -> tuple[list[bytes], float]:
-    """All messages of the slot, and how long the server takes for them when nobody reads them."""
+def _alone(server: Any) -> float:
+    """How long the server takes to decode all changes of the slot when nobody reads them."""
     with server.connect() as connection:
         began = time.monotonic()
         connection.execute(f"SELECT count(*) FROM {PEEK}".encode(), ["bench", "lakefeed_bench_db"]).fetchone()
-        alone = time.monotonic() - began
-        with connection.cursor(binary=True) as cursor:
-            cursor.execute(f"SELECT data FROM {PEEK}".encode(), ["bench", "lakefeed_bench_db"])
-            return [row[0] for row in cursor.fetchall()], alone
+        return time.monotonic() - began
+
+
+def _streamed(server: Any) -> float:
+    """How long the server takes to send them to a program that throws them away."""
+    with server.connect() as connection:
+        row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        copy = "SELECT pg_copy_logical_replication_slot('bench', 'streamed')"
+        connection.execute(copy.encode())
+        asked = ["-o", "proto_version=1", "-o", "publication_names=lakefeed_bench_db", "-f", "/dev/null"]
+        began = time.monotonic()
+        where = ["-d", server.dsn(), "-S", "streamed", "--start", "-E", row[0], "--no-loop"]
+        server.run("pg_recvlogical", *where, *asked)
+        took = time.monotonic() - began
+        connection.execute("SELECT pg_drop_replication_slot('streamed')")
+        return took
+
+
+def _peeked(server: Any) -> list[bytes]:
+    """All messages of the slot."""
+    with server.connect() as connection, connection.cursor(binary=True) as cursor:
+        cursor.execute(f"SELECT data FROM {PEEK}".encode(), ["bench", "lakefeed_bench_db"])
+        return [row[0] for row in cursor.fetchall()]
 
 
 def _decoding(server: Any, messages: list[bytes]) -> float:
@@ -250,12 +288,26 @@ def _write(file: Path, server: Any, table: str, snapshot: str) -> None:
     file.write_text(PIPELINE.format(dsn=server.dsn(), table=table, snapshot=snapshot, path=path))
 
 
-def _run(file: Path) -> dict[str, float]:
-    command = [sys.executable, str(HERE / "postgres.py"), str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+class _Runner:
+    """A process that runs pipelines, one after the other."""
+
+    def __enter__(self) -> _Runner:
+        command = [sys.executable, str(HERE / "postgres.py")]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=START_SECONDS)
+
+    def run(self, file: Path) -> dict[str, float]:
+        """Seconds of CPU and of the clock that a run takes."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(f"{file}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the run of {file} failed"
+        found: dict[str, float] = json.loads(line)
+        return found
 
 
 def _cpu(work: Callable[[], None]) -> float:
@@ -268,15 +320,16 @@ def _cpu(work: Callable[[], None]) -> float:
     return used() - before
 
 
-def _main(file: str) -> None:
+def _main() -> None:
     from lakefeed import Pipeline
     from lakefeed.engine.inline import run_inline
 
-    pipeline = Pipeline.from_file(file)
-    began = time.monotonic()
-    cpu = _cpu(lambda: run_inline(pipeline))
-    print(json.dumps({"cpu": cpu, "wall": time.monotonic() - began}))
+    for line in sys.stdin:
+        pipeline = Pipeline.from_file(line.strip())
+        began = time.monotonic()
+        cpu = _cpu(partial(run_inline, pipeline))
+        print(json.dumps({"cpu": cpu, "wall": time.monotonic() - began}), flush=True)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    _main()

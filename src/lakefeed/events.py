@@ -141,6 +141,8 @@ class Events(ABC):
     """Instead of payloads: a row for each event, of a source that has columns; no format is needed."""
     unfit: Mapping[str, Unfit] = MappingProxyType({})
     """By column, values that it cannot hold; what becomes of them is for the table's `evolve` to say."""
+    stream: str | None = None
+    """Of a source whose streams have types of their own: the one stream that all of them are of."""
     refused: Sequence[Refused] = ()
     """Instead of both: why none of them can be read, one refusal for each, such as a damaged file."""
     key_columns: tuple[str, ...] | None = None

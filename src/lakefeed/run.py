@@ -29,10 +29,12 @@ from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.engine.spark.session import spark_session
 from lakefeed.engine.start_positions import confirm_positions
 from lakefeed.engine.supervisor import Supervisor
+from lakefeed.errors import SourceError
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.refresh.refresher import Refreshers
 from lakefeed.refresh.spark_query import SparkQuery
+from lakefeed.sources import source_of
 from lakefeed.sources.spark.query import filling
 from lakefeed.sources.spark.source import SparkSource
 from lakefeed.upkeep.file_counts import count_files
@@ -65,6 +67,7 @@ def run(
     """
     stop = stop or threading.Event()
     refuse_unshared_disks(pipeline, master or pipeline.spark.master)
+    _refuse_missing(pipeline)
     tables = Tables(pipeline, analyze_here)
     tables.functions.check()
     # The lock comes first: a second instance must not hear that its port is taken.
@@ -88,6 +91,14 @@ def run(
         queries = Refreshers(tables, query, tell, stop, once=once)
         with running(upkeep, pipeline.stop_timeout), counting, queries.beside(pipeline.stop_timeout):
             Supervisor(pipeline, flows, tell, stop).run()
+
+
+def _refuse_missing(pipeline: Pipeline) -> None:
+    """Raise SourceError where no source can be read, before Spark starts; some may miss what others have."""
+    missing = {name: source_of(pipeline, name).missing() for name in pipeline.sources}
+    if missing and all(missing.values()):
+        name, why = next(iter(missing.items()))
+        raise SourceError(f"source {name}: {why}")
 
 
 @contextmanager

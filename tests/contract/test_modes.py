@@ -26,6 +26,7 @@ CONTENT: dict[str, Callable[[Runs], list[int]]] = {
     "overwrite": lambda runs: next((run for run in reversed(runs) if run), []),
     # Every event has a key of its own.
     "upsert": lambda runs: [event for run in runs for event in run],
+    "history": lambda runs: [event for run in runs for event in run],
     "deduplicate": lambda runs: [event for run in runs for event in run],
 }
 """The events that a table holds after some runs, by mode: a new mode says here what it promises."""
@@ -45,7 +46,8 @@ class Shop:
     def __init__(self, folder: Path, mode: str, more: str = "") -> None:
         self.folder, self._mode, self._more = folder, mode, more
         if mode in KEYED:
-            self._more = f"keys: event_id\n    {more}"
+            order = "sequence_by: event_id\n    " if mode == "history" else ""
+            self._more = f"keys: event_id\n    {order}{more}"
         self._runs: Runs = []
         self._events = 0
 
@@ -84,8 +86,8 @@ flush: {{rows: 100}}
         """The table holds what its mode promises, each event once, and the log proves it."""
         letters = DeltaTable(self.folder / "shop_dead_letters").to_pyarrow_table()
         # Event n is at offset n // 2 of partition n % 2.
-        places = zip(letters["offset"].to_pylist(), letters["partition"].to_pylist(), strict=True)
-        refused = [2 * offset + partition for offset, partition in places]
+        origins = zip(letters["offset"].to_pylist(), letters["partition"].to_pylist(), strict=True)
+        refused = [2 * offset + partition for offset, partition in origins]
         assert len(set(refused)) == len(refused) > 0
         assert self.ids() == sorted(set(CONTENT[self._mode](self._runs)) - set(refused))
         proof = verify(Pipeline.from_file(self.folder / "shop.yaml"), deep=True)

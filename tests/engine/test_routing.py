@@ -13,7 +13,7 @@ from conftest import TopicFactory
 from lakefeed import Pipeline
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.inline import run_inline
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay

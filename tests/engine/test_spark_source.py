@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from lakefeed import LakefeedError, Pipeline, SourceError
 from lakefeed.engine.inline import run_inline
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from support.drivers import Drivers

@@ -1,4 +1,4 @@
-"""A Postgres table that four writers change at random, and three tables that follow it through kills."""
+"""Two Postgres tables that four writers change at random, and five tables that follow them through kills."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ WRITERS = 4
 KEYS = 60
 RUN_SECONDS = 120.0
 ROWS = "CREATE TABLE rows (id int PRIMARY KEY, n int NOT NULL, v text, large text)"
+OTHERS = "CREATE TABLE others (id text PRIMARY KEY, n text, v bigint)"
+"""Columns of the same names with other types."""
 PIPELINE = """\
 name: world
 give_up_after: 60s
-sources: {{db: {{type: postgres, connection: "{dsn}", tables: public.rows}}}}
+sources: {{db: {{type: postgres, connection: "{dsn}", tables: [public.rows, public.others]}}}}
 tables:
-  latest: {{path: latest, from: db, mode: upsert}}
-  log: {{path: log, from: db}}
-  history: {{path: history, from: db, mode: history}}
+  latest: {{path: latest, from: db, mode: upsert, streams: public.rows}}
+  log: {{path: log, from: db, streams: public.rows}}
+  history: {{path: history, from: db, mode: history, streams: public.rows}}
+  copies: {{route: "lake/{{_stream}}", from: db, mode: upsert}}
 flush: {{rows: 50}}
 sync: false
 """
@@ -44,7 +47,7 @@ FAULTS = {
 _CHANCES = ("kill", "kill", "kill", "connections", "server", "none")
 _TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lakefeed'"
 
-State = dict[int, tuple[Any, ...]]
+State = dict[Any, tuple[Any, ...]]
 
 # A server that forks processes which have imported everything: a start costs milliseconds, and no thread of
 # this process is in them.
@@ -66,7 +69,7 @@ class PostgresWorld:
         self.file = folder / "world.yaml"
         self.file.write_text(PIPELINE.format(dsn=server.dsn(database)))
         self._states: list[tuple[int, State]] = []
-        self._execute(ROWS, "ALTER TABLE rows ALTER large SET STORAGE EXTERNAL")
+        self._execute(ROWS, OTHERS, "ALTER TABLE rows ALTER large SET STORAGE EXTERNAL")
         self._execute(f"INSERT INTO rows SELECT i, 0, 'old', {_large('i')} FROM generate_series(1, {KEYS}) i")
         self._execute("ANALYZE rows")
 
@@ -82,10 +85,14 @@ class PostgresWorld:
         assert _run(self.file) == 0, "the run that was to read the rest did not come to its end"
 
     def check(self) -> None:
-        """All three tables tell the same as the database, now and at every earlier check."""
+        """All tables tell the same as the database, now and the history at every earlier check."""
         state, end = self._truth()
+        others = self._server.execute("SELECT id, n, v FROM others", database=self._database)
         self._states.append((end, state))
         _agree("latest", _latest(self.folder / "latest"), state)
+        _agree("copy of rows", _latest(self.folder / "lake/public.rows"), state)
+        copied = {row["id"]: (row["n"], row["v"]) for row in _rows(self.folder / "lake/public.others")}
+        _agree("copy of others", copied, {row[0]: row[1:] for row in others})
         _agree("log", _replayed(self.folder / "log"), state)
         history = _rows(self.folder / "history")
         for lsn, past in self._states:
@@ -178,6 +185,8 @@ def _transaction(connection: psycopg.Connection[Any], chance: random.Random) -> 
 
 def _change(chance: random.Random) -> str:
     key, other = chance.randint(1, KEYS), chance.randint(1, KEYS)
+    if chance.random() < 0.2:
+        return _change_of_others(key, other, chance.random())
     kind = chance.random()
     if kind < 0.3:
         return f"INSERT INTO rows VALUES ({key}, 0, 'new', {_large(str(key))}) ON CONFLICT DO NOTHING"
@@ -194,6 +203,15 @@ def _change(chance: random.Random) -> str:
     if kind < 0.99:
         return "TRUNCATE rows"
     return f"ALTER TABLE rows ADD COLUMN IF NOT EXISTS c{key % 4} int"
+
+
+def _change_of_others(key: int, other: int, kind: float) -> str:
+    if kind < 0.6:
+        update = f"ON CONFLICT (id) DO UPDATE SET n = others.n || '+', v = {other}"
+        return f"INSERT INTO others VALUES ('key {key}', 'first', {other}) {update}"
+    if kind < 0.7:
+        return f"UPDATE others SET id = 'key {other}' WHERE id = 'key {key}'"
+    return f"DELETE FROM others WHERE id = 'key {key}'" if kind < 0.98 else "TRUNCATE others"
 
 
 def _large(seed: str) -> str:

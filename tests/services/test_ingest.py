@@ -15,7 +15,7 @@ from lakefeed.engine.inline import run_inline
 from lakefeed.errors import TableError
 from lakefeed.pipeline.loading.load import load_text
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.rewind import rewind

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from lakefeed import DataLoss, Pipeline, TableError
 from lakefeed.dead_letters.find import DeadLetterFilter
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind

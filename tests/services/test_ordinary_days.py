@@ -88,7 +88,7 @@ def _has_ended_a_batch(checkpoints: Path) -> bool:
     try:
         return any(checkpoints.glob("**/commits/0"))
     except FileNotFoundError:
-        # A new life deletes what the last one has left, also under our eyes.
+        # A new run of the flow deletes what the last one has left, also under our eyes.
         return False
 
 
@@ -120,7 +120,7 @@ def test_days_of_a_pipeline_that_was_started_before_the_first_event(
         shop.send("late", "late-orders")
         shop.wait_for_all(process)
 
-        # A new column after silence, which begins a new life of the flow, and silence after that.
+        # A new column after silence, which begins a new run of the flow, and silence after that.
         shop.send("quiet", "quiet", colour="red")
         shop.wait_for_all(process)
         assert "colour" in DeltaTable(tmp_path / "quiet").schema().to_json()

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from lakefeed.doctor.services import source
 from lakefeed.sources import Finding
 from lakefeed.sources.postgres.checks import findings
+from lakefeed.sources.postgres.source import PostgresSource
 from support.postgres import PostgresServer
 
 
@@ -68,8 +70,8 @@ def test_each_table_that_cannot_be_read_is_told_with_what_repairs_it(
 
     assert told(look(postgres, database, *(f"public.{name}" for name in names))) == {
         "public.Odd log has no primary key: once it is published, the server refuses every UPDATE and DELETE "
-        "of it": 'ALTER TABLE public."Odd log" REPLICA IDENTITY FULL; or give it a primary key, which upsert '
-        "tables need",
+        "of it": 'ALTER TABLE public."Odd log" REPLICA IDENTITY FULL; '
+        "-- or give it a primary key, which upsert tables need",
         "public.nothing has REPLICA IDENTITY NOTHING: once it is published, the server refuses every UPDATE "
         "and DELETE of it": "ALTER TABLE public.nothing REPLICA IDENTITY DEFAULT;",
         "public.fleeting is not in the log: it is unlogged": "ALTER TABLE public.fleeting SET LOGGED;",
@@ -91,10 +93,10 @@ def test_every_right_that_a_role_lacks_is_told_and_the_statements_give_them(
 
     assert found == {
         f"the role {shop} has no right to replicate": f'ALTER ROLE "{shop}" REPLICATION; '
-        f'(RDS: GRANT rds_replication TO "{shop}";)',
+        f'-- RDS: GRANT rds_replication TO "{shop}";',
         f"the publication pub is missing, and the role {shop} does not own hidden.rows, public.orders and "
         "public.secret": 'CREATE PUBLICATION "pub" FOR TABLE hidden.rows, public.orders, public.secret; '
-        "as the owner of the tables",
+        "-- as the owner of the tables",
         f"public.orders may not be read by the role {shop}": "GRANT SELECT ON TABLE public.orders "
         f'TO "{shop}";',
         f"public.secret hides rows from the role {shop} by row-level security": bypass,
@@ -102,9 +104,24 @@ def test_every_right_that_a_role_lacks_is_told_and_the_statements_give_them(
         f'TO "{shop}";',
     }
     for remedy in found.values():
-        postgres.execute(remedy.partition(" (RDS")[0].partition(" as the owner")[0], database=database)
+        postgres.execute(remedy, database=database)
     left = told(look(postgres, database, *tables, user=shop))
     assert list(left) == [f"hidden.rows may not be read by the role {shop}"]
+
+
+def test_doctor_tells_a_missing_right_once_with_the_statement_that_gives_it(
+    postgres: PostgresServer, database: str, shop: str
+) -> None:
+    spec = PostgresSource(connection=postgres.dsn(database, shop), tables=("public.orders",))
+
+    failed = [one for one in source("shop", "db", spec) if one.state == "fail"]
+
+    assert [one.text.partition(",")[0] for one in failed] == [
+        f"the role {shop} has no right to replicate",
+        "the publication lakefeed_shop_db is missing",
+        f"public.orders may not be read by the role {shop}",
+    ]
+    assert all(one.remedy for one in failed)
 
 
 def test_what_a_publication_does_not_cover_is_told(
@@ -201,6 +218,6 @@ def test_a_standby_is_told_to_be_none_that_can_be_read(postgres: PostgresServer,
         found = told(look(standby, database, "public.*"))
 
     assert (
-        "the server is a standby, and has no logical slots before PostgreSQL 16 (it is 15)",
+        "the server is a standby, and gives no transaction ids, by which rows and changes are parted",
         "Connect to the primary: options: {target_session_attrs: read-write}",
     ) in found.items()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -18,12 +14,6 @@ from support.postgres import PostgresServer
 from support.postgres_shop import APPEND, LARGE, ORDERS, UPSERT, PostgresShop
 from support.processes import wait_until
 
-RUN = """
-import sys
-from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
-run_inline(Pipeline.from_file(sys.argv[1]))
-"""
 BOTH = UPSERT + "\n  log: {path: log, from: db}"
 
 
@@ -57,18 +47,12 @@ def refusal(shop: PostgresShop, tables: str = UPSERT, options: str = "tables: pu
     return str(caught.value)
 
 
-def killed(shop: PostgresShop, point: str) -> None:
-    environment = {**os.environ, "LAKEFEED_KILL_AT": point}
-    done = subprocess.run([sys.executable, "-c", RUN, str(shop.file)], env=environment, timeout=60)
-    assert done.returncode == -signal.SIGKILL
-
-
 def test_a_run_that_is_killed_between_commit_and_acknowledgement_repeats_nothing(shop: PostgresShop) -> None:
     filled(shop).run(BOTH)
     shop.execute("INSERT INTO orders VALUES (6, 'six', 6, 'n')", "UPDATE orders SET total = 9 WHERE id = 1")
     before = confirmed(shop)
 
-    killed(shop, "batch_committed:1")
+    shop.run_until_killed("batch_committed:1")
     assert confirmed(shop) == before
     shop.execute("DELETE FROM orders WHERE id = 2")
     shop.run(BOTH)

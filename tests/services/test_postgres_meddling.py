@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline
 from lakefeed.doctor.services import examine
 from lakefeed.errors import DataLoss, LakefeedError, SourceError
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.sources.postgres import client as postgres_client
 from lakefeed.sources.postgres import read as postgres_read
 from lakefeed.sources.postgres.connection import connect
@@ -267,32 +267,6 @@ def test_keys_of_the_file_that_are_not_those_of_the_database_are_refused(shop: P
     assert shop.table("orders", "email", "v") == [("b", 2), ("c", 1)]
     shop.run("  firsts: {path: firsts, from: db, mode: deduplicate, keys: [email]}")
     assert shop.table("firsts", "email") == [("b",), ("c",)]
-
-
-def test_tables_of_one_route_whose_columns_have_other_types_are_refused_with_the_way_on(
-    shop: PostgresShop,
-) -> None:
-    shop.execute("CREATE TABLE orders (id bigint PRIMARY KEY, v int)", "INSERT INTO orders VALUES (1, 1)")
-    shop.execute("CREATE TABLE small (id int PRIMARY KEY, v bigint)", "INSERT INTO small VALUES (2, 2)")
-    shop.execute("CREATE TABLE users (id uuid PRIMARY KEY)", "INSERT INTO users VALUES (md5('a')::uuid)")
-    route = "  all: {route: 'lake/{_stream}', from: db, mode: upsert}"
-    every = 'tables: "public.*"'
-
-    with pytest.raises(LakefeedError, match=r"column id is long in public.orders and string in public.users"):
-        shop.run(route, every)
-    (planned,) = plan_run(Pipeline.from_file(shop.file)).tables
-    told = {one.check: one for one in examine(Pipeline.from_file(shop.file)) if one.state == "fail"}
-    shop.run(
-        route.replace("from: db", "from: db, streams: [public.orders, public.small]")
-        + "\n  users: {path: users, from: db, streams: public.users, mode: upsert}",
-        every,
-    )
-
-    assert planned.refused and "Give public.users a table of its own" in planned.refused
-    assert "Give public.users a table of its own with `streams: public.users`" in told["table all"].remedy
-    assert shop.table("lake/public.orders", "id", "v") == [(1, 1)]
-    assert shop.table("lake/public.small", "id", "v") == [(2, 2)]
-    assert shop.table("users", "id") == [("0cc175b9-c0f1-b6a8-31c3-99e269772661",)]
 
 
 def test_columns_that_an_index_only_includes_are_no_key(shop: PostgresShop) -> None:

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from support.postgres import PostgresServer
 from support.postgres_shop import APPEND, ORDERS, PostgresShop
 
-ROWS = 150_000
+ROWS = 1_000_000
 MORE = 60
 """Megabytes that it may need beyond the other: what the allocator leaves to chance."""
 RUN = r"""

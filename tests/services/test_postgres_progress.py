@@ -18,7 +18,7 @@ from lakefeed.sources.postgres.client import PostgresClient
 from lakefeed.watch.log_lines import LogLines
 from lakefeed.watch.metrics import Metrics
 from lakefeed.watch.state import RunState
-from lakefeed.watch.status import status_of
+from lakefeed.watch.web.status import status_of
 from support.postgres import PostgresServer
 from support.postgres_shop import APPEND, ORDERS, PostgresShop
 

@@ -11,7 +11,7 @@ from lakefeed import Pipeline
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from support.postgres import PostgresServer
 from support.postgres_shop import APPEND, ORDERS, UPSERT, PostgresShop
 

@@ -328,6 +328,18 @@ def test_snapshot_command_replaces_the_rows_in_one_commit(shop: Shop) -> None:
     assert shop.table("orders", "id") == [(1,), (3,)]
 
 
+def test_snapshot_command_reads_once_where_nothing_was_written_since_the_last_run(shop: Shop) -> None:
+    shop.execute(ORDERS, "INSERT INTO orders VALUES (1, 'a', 1, null)")
+    pipeline = shop.run(APPEND)
+
+    again, _ = reading_anew(pipeline, "db", [])
+    run_inline(again)
+    run_inline(again)
+
+    assert shop.table("orders", "_op") == [("read",), ("read",), ("truncate",)]
+    assert verify(pipeline).sound
+
+
 def test_client_tells_how_much_wal_waits_and_is_kept(shop: Shop) -> None:
     shop.execute(ORDERS, "INSERT INTO orders VALUES (1, 'a', 1, null)")
     pipeline = shop.run(APPEND)

@@ -12,9 +12,9 @@ from typing import Any
 from lakefeed import Pipeline
 from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.plan import spans
-from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.run_events import unwatched
+from lakefeed.engine.task.task import run_task
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import source_of

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
@@ -17,6 +22,12 @@ UPSERT = "  orders: {path: orders, from: db, mode: upsert}"
 APPEND = "  orders: {path: orders, from: db}"
 LARGE = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 400) i)"
 """A value that is stored beside its row, and not sent by an update that leaves it alone."""
+_RUN = """
+import sys
+from lakefeed import Pipeline
+from lakefeed.engine.inline import run_inline
+run_inline(Pipeline.from_file(sys.argv[1]))
+"""
 
 
 class PostgresShop:
@@ -56,8 +67,15 @@ tables:
         report = verify(pipeline)
         assert report.sound, report
 
+    def run_until_killed(self, point: str) -> None:
+        """Run the pipeline of the last run in a process that dies at a point, as `files_written:2`."""
+        environment = {**os.environ, "LAKEFEED_KILL_AT": point}
+        done = subprocess.run([sys.executable, "-c", _RUN, str(self.file)], env=environment, timeout=60)
+        assert done.returncode == -signal.SIGKILL
+
     def rows(self, path: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = DeltaTable(str(self.folder / path)).to_pyarrow_table().to_pylist()
+        scan = pa.RecordBatchReader.from_stream(DeltaTable(str(self.folder / path)).scan())
+        rows: list[dict[str, Any]] = scan.read_all().to_pylist()
         return rows
 
     def table(self, path: str, *columns: str) -> list[tuple[Any, ...]]:

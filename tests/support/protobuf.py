@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from lakefeed.formats.protobuf.files import Files, read_files
+from lakefeed.formats.protobuf.proto.files import Files, read_files
 
 _INTEGERS = {3: (64, True), 16: (64, True), 18: (64, True), 4: (64, False), 6: (64, False)} | {
     **dict.fromkeys((5, 15, 17), (32, True)),

@@ -65,3 +65,21 @@ def test_report_says_what_was_not_reached() -> None:
         "wide    61.2 MB",
     ]
     assert json.loads(as_json({"throughput": figures}))["throughput"][0]["reached"] is False
+
+
+def test_debezium_is_compared_by_rate_and_by_cpu_of_a_change() -> None:
+    from debezium import compared
+
+    theirs = {
+        "all": {"events": 500_000, "wall": 10.0, "cpu": 20.0},
+        "second_half": {"events": 250_000, "wall": 4.0, "cpu": 5.0},
+    }
+
+    figures = list(compared(theirs, {"wall": 4.0, "cpu": 2.0}, 500_000))
+
+    assert [(one.value, one.unit, one.ratio) for one in figures] == [
+        (pytest.approx(50_000), "rows", pytest.approx(2.5)),
+        (pytest.approx(40), "us CPU", pytest.approx(10)),
+        (pytest.approx(62_500), "rows", pytest.approx(2)),
+        (pytest.approx(20), "us CPU", pytest.approx(5)),
+    ]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import lakefeed
+from lakefeed.pipeline import connectors
+from lakefeed.pipeline.options.changes import Mode
 
 HOUSE = Path(lakefeed.__file__).parent
+ROOT = HOUSE.parents[1]
 FILE, FUNCTION, FOLDER = 400, 50, 12
 """The most lines of a file, lines of a function, and modules of a folder."""
 
@@ -20,14 +25,10 @@ LONGER = {
 FULLER = {
     "commands": "a file for each command",
     "commands/table": "a file for each command",
-    "engine/batch": "a file for each step of a batch",
-    "pipeline/loading": "a file for each step from text to model, and for each kind of check",
     "rows": "a file for each step",
+    "engine/task": "a file for each part of a task: reading, decoding, steps, the writers, the two halves",
     "pipeline/options": "a file for each value with rules of its own",
-    "formats/protobuf": "Protobuf brings a language of its own: tokens, files, messages, the wire",
-    "reports": "a file for each report, and for what several of them look at",
     "sources/postgres": "a file for each noun of the server: slot, relations, types, checks",
-    "watch": "a file for each who watches a run, and for what they show",
     "formats/fit": "a file for each kind of value that is fitted",
 }
 """Folders that may hold more modules, with the reason."""
@@ -60,3 +61,40 @@ def test_no_file_and_no_function_is_longer_than_one_can_read_at_once() -> None:
 
 def test_no_folder_is_fuller_than_one_can_take_in_at_a_glance() -> None:
     assert sorted(set(_full_folders()) - FULLER.keys()) == []
+
+
+def test_every_source_and_every_write_mode_keeps_its_contract() -> None:
+    suites = [file.read_text() for file in (ROOT / "tests").rglob("test_*.py")]
+    cases = {name for text in suites for name in re.findall(r'SourceCase\(\s*"(\w+)"', text)}
+    modes = (ROOT / "tests" / "contract" / "test_modes.py").read_text()
+
+    assert set(connectors._ROOMS["source"]) - cases == set()
+    assert [mode for mode in get_args(Mode) if f'    "{mode}": lambda runs' not in modes] == []
+
+
+def test_decisions_are_numbered_without_gaps_and_all_of_them_are_listed() -> None:
+    files = sorted(file.name for file in (ROOT / "docs" / "decisions").glob("*.md"))
+    page = (ROOT / "docs" / "architecture.md").read_text()
+
+    assert [int(name[:4]) for name in files] == list(range(1, len(files) + 1))
+    assert [name for name in files if f"](decisions/{name})" not in page] == []
+
+
+def test_the_way_of_an_event_is_told_in_at_most_fifteen_files_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+
+    walk = re.findall(r"^\| \d+ \| \[\S+\]\(\.\./(\S+)\)", page, re.M)
+
+    assert 0 < len(walk) <= 15
+    assert [file for file in walk if not (ROOT / file).is_file()] == []
+
+
+def test_every_class_that_the_glossary_names_is_there() -> None:
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    glossary = page.partition("| term in the code |")[2].partition("\n\n")[0]
+
+    named = re.findall(r"`([A-Z]\w+)`", glossary)
+    code = "".join(file.read_text() for file in HOUSE.rglob("*.py"))
+
+    assert named
+    assert [name for name in named if f"class {name}" not in code] == []

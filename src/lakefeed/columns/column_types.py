@@ -284,7 +284,7 @@ def depth(kind: pa.DataType) -> int:
     """How many structs, arrays and maps are inside each other; 0 for a plain type."""
     if pa.types.is_map(kind):
         return 1 + depth(kind.item_type)
-    inner = [depth(kind.field(place).type) for place in range(kind.num_fields)]
+    inner = [depth(kind.field(index).type) for index in range(kind.num_fields)]
     return 1 + max(inner, default=0) if pa.types.is_nested(kind) else 0
 
 

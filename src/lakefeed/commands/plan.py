@@ -7,7 +7,7 @@ import typer
 from lakefeed.columns.inferred import inferred_from
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import opened, print_report
-from lakefeed.reports.plan import PlannedPartition, PlannedRun, PlannedTable, plan_run
+from lakefeed.reports.plan.plan import ROUTE, PlannedPartition, PlannedRun, PlannedTable, plan_run
 from lakefeed.text import counted
 
 
@@ -33,7 +33,12 @@ def _lines(found: PlannedRun) -> list[str]:
 
 
 def _table(one: PlannedTable) -> list[str]:
-    what = {"create": f"create at {one.path}", "alter": "alter", "nothing": "nothing to change"}[one.action]
+    what = {
+        "create": f"create at {one.path}",
+        "alter": "alter",
+        "nothing": "nothing to change",
+        ROUTE: "a table for each stream",
+    }[one.action]
     lines = [f"{one.name}: {what}" if not one.refused else f"{one.name}: would stop: {one.refused}"]
     if one.columns:
         kind = "columns" if one.action == "create" else "new columns"

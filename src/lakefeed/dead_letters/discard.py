@@ -12,6 +12,7 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
+from lakefeed.sources.held import own_positions
 from lakefeed.tables.positions import positions_of, replay_id
 
 _ATTEMPTS = 5
@@ -134,6 +135,9 @@ def _border(tables: Tables, opened: dict[str, TableHandle], table: str, source: 
     name = tables.pipeline.name
     if table not in tables.routes:
         return positions_of(opened[table].table.transactions, name, source) if table in opened else {}
-    found = [handle.look() for handle in tables.routed_handles(table).values()]
-    held = [positions_of(one.transactions, name, source) for one in found if one is not None]
+    held = [
+        own_positions(tables.pipeline, source, handle.spec, found.transactions)
+        for handle in tables.routed_handles(table).values()
+        if handle.spec and (found := handle.look()) is not None
+    ]
     return lowest(each for each in held if each) if any(held) else {}

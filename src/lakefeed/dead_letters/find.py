@@ -126,6 +126,7 @@ class DeadLetterEvents(Events):
         )
         streams, numbers = (self._origin.column(name).to_pylist() for name in ("stream", "partition"))
         self._partitions = list(map(partition_of, streams, numbers))
+        self.stream = streams[0] if len(set(streams)) == 1 else None
         self.payloads = letters.column("payload").to_pylist()
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:

@@ -76,18 +76,22 @@ def source(
     `tables` are those of the file that it feeds.
     """
     check = f"source {name}"
+    is_told = False
     try:
         client = spec.client(pipeline, name)
         try:
             for one in client.findings():
+                is_told |= one.state == "fail"
                 yield CheckResult(check, one.state, one.text, one.remedy)
-            yield from _keys(client, tables or {})
+            yield from _keys(client, spec, tables or {})
             ends = client.latest()
             read = _newest(spec, client, ends)
         finally:
             client.close()
     except LakefeedError as error:
-        yield CheckResult.of(check, error)
+        # A source that lacks something fails at it once more when it is read.
+        if not is_told:
+            yield CheckResult.of(check, error)
     else:
         events = "nothing to read yet" if read is None else "an event was read"
         yield CheckResult(check, "ok", f"{counted(len(ends), 'partition')}, {events}")
@@ -96,10 +100,10 @@ def source(
     yield from _format(name, spec)
 
 
-def _keys(client: SourceClient, tables: Mapping[str, Table]) -> Iterator[CheckResult]:
+def _keys(client: SourceClient, spec: Source, tables: Mapping[str, Table]) -> Iterator[CheckResult]:
     for name, table in tables.items():
         try:
-            refuse_streams(client, name, table)
+            refuse_streams(client, [spec], name, table)
         except TableError as error:
             yield CheckResult.of(f"table {name}", error)
 

@@ -236,8 +236,14 @@ class Assignments:
             return {
                 partition: position
                 for partition, position in together.items()
-                if all(partition in at for name in self.takers(partition, groups) for at in groups[name])
+                if all(self._knows(name, partition) for name in self.takers(partition, groups))
             }
+
+    def _knows(self, table: str, partition: str) -> bool:
+        """Whether the log of a table, or those of all tables of a route that take a partition, have it."""
+        found = [partition in at for at in self._recorded[table].values()]
+        route = self.routes.get(table)
+        return any(found) if route and route.by_stream else all(found)
 
     def takes(self, stream: str | None) -> bool:
         """Whether some table takes a stream, whichever flow feeds it."""

@@ -19,6 +19,7 @@ from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.options.route import safe_value
 from lakefeed.sources import SourceClient
 from lakefeed.tables.rewrite.stored_defaults import fill, intend, literal
 from lakefeed.tables.schema import additions
@@ -93,10 +94,11 @@ class Evolution:
         if not handle.exists and handle.open(self._tables.pipeline.name) is None:
             columns = route.columns_for(proposal)
             self._start_positions.create(handle, columns, start, client.marks(), route.kept())
-        else:
-            handle.events_of_route = route.events()
-            self._add(handle, route.without_made(proposal), client)
-        return None
+            return self._tell_inferred(handle, proposal) if route.has_own_types else None
+        if route.has_own_types:
+            return self._evolve(handle, proposal, client)
+        handle.events_of_route = route.events()
+        return self._add(handle, route.without_made(proposal), client)
 
     def _evolve(
         self,
@@ -153,7 +155,7 @@ class Evolution:
             return
         own = {new: old for old, new in spec.rename.items()}
         streams = handle.id.key if spec.route else None
-        known = client.stored_defaults(lambda one: one in streams if streams else spec.takes(one))
+        known = client.stored_defaults(lambda one: safe_value(one) in streams if streams else spec.takes(one))
         found = {name: known[own.get(name, name)] for name in columns if own.get(name, name) in known}
         texts = {name: literal(value) for name, value in found.items()}
         for name in (name for name, text in texts.items() if text is None):

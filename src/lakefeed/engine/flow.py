@@ -38,7 +38,7 @@ from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, Reassigned, TableError
 from lakefeed.events import OffsetRange, Offsets, lowest
 from lakefeed.handles.progress import TableProgress
-from lakefeed.handles.table_plan import RoutedTable, TablePlan
+from lakefeed.handles.table_plan import TablePlan
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import SourceClient, source_of
 
@@ -341,23 +341,12 @@ class Flow:
 
     def _routed_plan(self, progress: TableProgress, opened: list[TableProgress]) -> TablePlan:
         route = self._routes[progress.handle.name]
-        columns, events = route.columns(), route.events()
         tables = {
-            one.handle.id.key: RoutedTable(one.handle.path, one.handle.task_target(one.shape), one.rows_from)
+            one.handle.id.key: route.member(one.handle, one.shape, one.rows_from)
             for one in opened
             if one.shape and one.is_routed and one.handle.id.table == progress.handle.name
         }
-        return replace(
-            progress.handle.plan(None, progress.rows_from, progress.pending),
-            columns=columns,
-            events=events if progress.handle.spec and progress.handle.spec.reshapes else None,
-            projection=route.projection(),
-            rules=progress.handle.rules(events),
-            route=route.route,
-            routed=tables,
-            reserved=self._tables.reserved(route.route),
-            full=len(tables) >= route.most,
-        )
+        return route.plan(progress.rows_from, progress.pending, tables)
 
     def _apply(self, outcome: Outcome | None, client: SourceClient) -> bool:
         """Change the tables that a batch asked to change; False when a new run must go on from there."""

@@ -21,10 +21,10 @@ from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan, spans, splits
-from lakefeed.engine.batch.shuffle import JoinTask, join_tasks, replaced
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
 from lakefeed.engine.spark.offset_channel import OffsetChannel
+from lakefeed.engine.task.shuffle import JoinTask, join_tasks, replaced
 from lakefeed.errors import BatchFailed, LakefeedError, Reassigned, StoreUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.sources import SourceClient
@@ -75,7 +75,7 @@ class FlowRun:
         self._outcome: Outcome | None = None
         self._failure: BaseException | None = None
         self._recorded_at = time.monotonic()
-        self._calm = False
+        self._calm = self._is_acknowledged = False
         self._landed_before, self._logged_before = self.assignment.batches, self.committer.committed()
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
@@ -159,6 +159,7 @@ class FlowRun:
 
     def _acknowledge(self) -> None:
         """Tell the source what every table of the file has, whichever flow feeds it."""
+        self._is_acknowledged = True
         if positions := self.assignment.committed(self.committer.committed()):
             self.assignment.acknowledge(self.client, positions)
 
@@ -279,6 +280,9 @@ class FlowRun:
     def _rest(self) -> Outcome:
         """Wait a little for events."""
         self._check_query()
+        if not self._is_acknowledged:
+            # What a run before this one could not tell: a source that is full of it might send nothing more.
+            self._acknowledge()
         self.stop.wait(self.limits.nap)
         return Outcome(failures=self._record_now_and_then())
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from lakefeed.engine.assignment import Assignment
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.shuffle import JoinTask, run_join
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import Starting, Watcher, unwatched
@@ -25,6 +24,7 @@ from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.engine.spark.here import TasksHere
 from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
 from lakefeed.engine.supervisor import Supervisor
+from lakefeed.engine.task.shuffle import JoinTask, run_join
 from lakefeed.events import Offsets, Split
 from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.tables import Tables

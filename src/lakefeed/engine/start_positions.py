@@ -19,6 +19,7 @@ from lakefeed.handles.progress import TableProgress
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse_seek_ahead
 from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.table import Table
 from lakefeed.sources import SourceClient, source_of
 from lakefeed.sources.held import held_positions, ingest_transactions, own_positions
 from lakefeed.sources.taken import StreamsClient, refuse_streams, taken, taken_marks
@@ -100,7 +101,7 @@ class StartPositions:
     def _progress_of(self, client: SourceClient, handle: TableHandle, dead_letters: Offsets) -> TableProgress:
         name, source = self._tables.pipeline.name, self._source
         assert handle.spec is not None
-        refuse_streams(client, handle.name, handle.spec)
+        refuse_streams(client, self._tables.sources_of(handle.spec), handle.name, handle.spec)
         client = self._seen_by(handle, client)
         table = handle.open(name)
         if table is not None:
@@ -175,33 +176,31 @@ class StartPositions:
         """
         name, source = self._tables.pipeline.name, self._source
         assert route.front.spec is not None
-        refuse_streams(client, route.front.name, route.front.spec)
-        client = self._seen_by(route.front, client)
-        held = {}
-        for handle in route.find():
-            if (table := handle.open(name)) is not None:
-                self._reconcile_dead_letters(handle)
-                fill(table, {"pipeline": name, "source": source, "kind": "evolve"})
-            held[handle.name] = (handle, dict(table.transactions) if table else {})
+        refuse_streams(client, self._tables.sources_of(route.front.spec), route.front.name, route.front.spec)
+        whole, client = client, self._seen_by(route.front, client)
+        held = {handle.name: (handle, self._opened(handle)) for handle in route.find()}
         logged = {
-            each: self._taken(route.front, positions_of(txns, name, source))
-            for each, (_, txns) in held.items()
+            each: self._taken(handle, positions_of(txns, name, source))
+            for each, (handle, txns) in held.items()
         }
         passed = {
-            each: client.check(logged[each], marks_of(txns, name, source))
-            for each, (_, txns) in held.items()
+            each: self._seen_by(handle, whole).check(logged[each], marks_of(txns, name, source))
+            for each, (handle, txns) in held.items()
             if logged[each]
         }
         # What is wrong with its SQL is told before anything is read.
         route.projection()
         start = lowest(passed.values()) if passed else self.begin(client, route.front)
+        if route.by_stream:
+            # Streams whose table is still to be made are read from their beginning.
+            start = client.check(start, {})
         if not passed:
             for handle, _ in held.values():
                 refuse_second_copy(self._tables.pipeline, source, handle, start, client.marks())
         opened = [
             TableProgress(
                 handle,
-                passed.get(each, start),
+                passed.get(each) or self._taken(handle, start),
                 logged={p: at - 1 for p, at in logged[each].items()},
                 dead_letters_logged={},
                 pending={},
@@ -214,6 +213,15 @@ class StartPositions:
         known = {partition: at - 1 for partition, at in dead_letters.items()}
         pending = pending_dead_letters(self._tables, source, route.front.name, {}, start, dead_letters)
         return [TableProgress(route.front, start, {}, known, pending, {}), *opened]
+
+    def _opened(self, handle: TableHandle) -> dict[str, int]:
+        """Open a table of a route, finish what was cut short there, and return what its log holds."""
+        table = handle.open(self._tables.pipeline.name)
+        if table is None:
+            return {}
+        self._reconcile_dead_letters(handle)
+        fill(table, {"pipeline": self._tables.pipeline.name, "source": self._source, "kind": "evolve"})
+        return dict(table.transactions)
 
     def _seen_by(self, handle: TableHandle, client: SourceClient) -> StreamsClient:
         """The source as a table sees it: with the streams that it takes."""
@@ -252,18 +260,18 @@ def confirm_positions(tables: Tables, source: str) -> None:
     with closing(spec.client(pipeline.name, source)) as client:
         for name, table in pipeline.tables_of(source).items():
             seen = StreamsClient(client, spec, table)
-            for transactions in _transactions(tables, name):
-                if held := held_positions(pipeline, source, table, transactions):
+            for own, transactions in _transactions(tables, name):
+                if held := held_positions(pipeline, source, own, transactions):
                     seen.check(held, marks_of(transactions, pipeline.name, source))
 
 
-def _transactions(tables: Tables, name: str) -> list[dict[str, int]]:
+def _transactions(tables: Tables, name: str) -> list[tuple[Table, dict[str, int]]]:
     """What the log of a table holds, or those of the tables of a route; nothing where it is not readable."""
     try:
         routed = name in tables.routes
         handles = list(tables.routed_handles(name).values()) if routed else [tables.handles[name]]
-        found = [handle.look() for handle in handles]
+        found = [(handle.spec, handle.look()) for handle in handles]
     except TableError as error:
         _log.debug("%s", error)
         return []
-    return [dict(table.transactions) for table in found if table]
+    return [(spec, dict(table.transactions)) for spec, table in found if spec and table]

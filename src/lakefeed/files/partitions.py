@@ -110,10 +110,10 @@ def _texts(name: str, column: pa.ChunkedArray) -> tuple[list[str | None], Codes]
     """The distinct values of a column as text, and for each row which of them it has."""
     encoded = column.combine_chunks().dictionary_encode()
     known: dict[str | None, int] = {}
-    places = [known.setdefault(_text(name, value), len(known)) for value in encoded.dictionary]
-    places.append(known.setdefault(None, len(known)) if encoded.null_count else 0)
-    indices = encoded.indices.fill_null(len(places) - 1).to_numpy(zero_copy_only=False)
-    return list(known), np.asarray(places, dtype=np.int64)[indices]
+    numbers = [known.setdefault(_text(name, value), len(known)) for value in encoded.dictionary]
+    numbers.append(known.setdefault(None, len(known)) if encoded.null_count else 0)
+    indices = encoded.indices.fill_null(len(numbers) - 1).to_numpy(zero_copy_only=False)
+    return list(known), np.asarray(numbers, dtype=np.int64)[indices]
 
 
 def _text(column: str, scalar: pa.Scalar) -> str | None:

@@ -27,15 +27,15 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column that has statistics: the way to it through structs, its type, its place in the Parquet file.
+    """A column that has statistics: the way to it through structs, its type, its index in the Parquet file.
 
-    `place` is None for an array or a map, whose own nulls the footer does not tell from those inside.
+    `index` is None for an array or a map, whose own nulls the footer does not tell from those inside.
     """
 
     path: Path
     steps: tuple[int, ...]
     type: pa.DataType
-    place: int | None
+    index: int | None
 
 
 def indexed_leaves(schema: pa.Schema, properties: Mapping[str, str]) -> list[Leaf]:
@@ -60,7 +60,7 @@ class FileStatistics:
     def see(self, rows: pa.Table) -> None:
         """Take note of what the footer will not tell: NaN, and nulls of arrays and maps."""
         for leaf in self.leaves:
-            if leaf.place is None:
+            if leaf.index is None:
                 self._nulls[leaf.path] = self._nulls.get(leaf.path, 0) + _column(rows, leaf).null_count
             elif pa.types.is_floating(leaf.type) and pc.any(pc.is_nan(_column(rows, leaf))).as_py():
                 self._with_nan.add(leaf.path)
@@ -79,9 +79,9 @@ class FileStatistics:
         return orjson.dumps(found).decode()
 
     def _of(self, leaf: Leaf, footer: pq.FileMetaData) -> tuple[int | None, Any, Any]:
-        if leaf.place is None:
+        if leaf.index is None:
             return self._nulls.get(leaf.path, 0), None, None
-        chunks = [footer.row_group(group).column(leaf.place) for group in range(footer.num_row_groups)]
+        chunks = [footer.row_group(group).column(leaf.index) for group in range(footer.num_row_groups)]
         found = [chunk.statistics for chunk in chunks]
         if any(statistics is None or not statistics.has_null_count for statistics in found):
             return None, None, None
@@ -103,10 +103,10 @@ def footer_statistics(footer: pq.FileMetaData) -> str:
 
 
 def _is_told(leaf: Leaf, footer: pq.FileMetaData) -> bool:
-    if leaf.place is None or pa.types.is_floating(leaf.type):
+    if leaf.index is None or pa.types.is_floating(leaf.type):
         return False
     if pa.types.is_timestamp(leaf.type):
-        return bool(leaf.type.unit == "us" and footer.schema.column(leaf.place).physical_type != "INT96")
+        return bool(leaf.type.unit == "us" and footer.schema.column(leaf.index).physical_type != "INT96")
     return True
 
 
@@ -122,11 +122,11 @@ def _put(tree: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def _leaves(schema: pa.Schema) -> Iterator[Leaf]:
-    place = 0
+    index = 0
     for step, column in enumerate(schema):
         for path, steps, kind in _under(column, (step,)):
-            yield Leaf(path, steps, kind, place if not pa.types.is_nested(kind) else None)
-            place += _width(kind)
+            yield Leaf(path, steps, kind, index if not pa.types.is_nested(kind) else None)
+            index += _width(kind)
 
 
 def _under(column: pa.Field, steps: tuple[int, ...]) -> Iterator[tuple[Path, tuple[int, ...], pa.DataType]]:

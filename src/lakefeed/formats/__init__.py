@@ -152,7 +152,7 @@ class Format(Connector):
     """Whether a payload is an object in which fields can be set, so that `transform` and `coerce` work."""
 
     def objects(self, payloads: Sequence[bytes | None]) -> tuple[list[bytes | None], Misfits]:
-        """Each payload as the text of a JSON object, and those that are none, by their place."""
+        """Each payload as the text of a JSON object, and those that are none, by their index."""
         misfits: Misfits = {}
         if self.decompress is not None:
             from lakefeed.formats.compression import decompressed

@@ -66,7 +66,7 @@ class DecompressingDecoder(Decoder):
 def decompressed(
     payloads: Sequence[bytes | None], kind: Literal["gzip", "zstd"], limit: int
 ) -> tuple[list[bytes | None], Misfits]:
-    """The contents of payloads, and those that have none, by their place."""
+    """The contents of payloads, and those that have none, by their index."""
     decompress = _KINDS[kind]
     texts: list[bytes | None] = []
     refused: Misfits = {}

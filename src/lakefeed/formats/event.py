@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.formats import Decoder, Format, Rules
-from lakefeed.formats.fit.types import INT64, is_epoch
+from lakefeed.formats.fit.type_rules import INT64, is_epoch
 from lakefeed.formats.fit.values import converter
-from lakefeed.formats.fixed import Change, Columns, FixedDecoder
+from lakefeed.formats.fixed import Columns, FixedDecoder, UnfitValue
 from lakefeed.formats.json.parser import doubled_key, loaded
 from lakefeed.formats.refusal import VALUES, Misfit, Misfits, Number, codes, shown, utf8_text
 
@@ -49,19 +49,19 @@ class _EventReader:
         data: list[bytes | None] = []
         values: list[list[Any]] = []
         misfits: Misfits = {}
-        changes: dict[int, list[Change]] = {}
-        for place, payload in enumerate(payloads):
+        changes: dict[int, list[UnfitValue]] = {}
+        for index, payload in enumerate(payloads):
             try:
                 found = _outermost(payload)
                 data.append(payload)
             except Misfit as misfit:
-                misfits[place] = misfit
+                misfits[index] = misfit
                 found = {}
                 data.append(None)
             row = [key.read(found.get(key.name)) for key in self._keys]
-            if found_changes := [each for each in row if isinstance(each, Change)]:
-                changes[place] = found_changes
-            values.append([None if isinstance(each, Change) else each for each in row])
+            if found_changes := [each for each in row if isinstance(each, UnfitValue)]:
+                changes[index] = found_changes
+            values.append([None if isinstance(each, UnfitValue) else each for each in row])
         columns = {"data": pa.array(data, pa.string())}
         for at, key in enumerate(self._keys):
             columns[key.name] = pa.array([row[at] for row in values], key.read_as)
@@ -89,7 +89,7 @@ class _Key:
             raise Misfit("wrong_type", f"expected text, got {shown(parsed)}")
         except Misfit as misfit:
             text = parsed if isinstance(parsed, Number) else orjson.dumps(value).decode()
-            return Change(self.name, misfit.within(self.name), text)
+            return UnfitValue(self.name, misfit.within(self.name), text)
 
 
 def _is_int64(value: int) -> bool:

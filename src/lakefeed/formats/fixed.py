@@ -16,7 +16,7 @@ from lakefeed.formats.refusal import Misfit, Misfits, no_payload
 
 
 @dataclass(frozen=True)
-class Change:
+class UnfitValue:
     """A value that is of no kind that its column is read as: why it does not fit, and its JSON text."""
 
     column: str
@@ -30,8 +30,8 @@ class Columns:
 
     values: Mapping[str, pa.Array]
     misfits: Misfits = field(default_factory=dict)
-    changes: Mapping[int, Sequence[Change]] = field(default_factory=dict)
-    """By the place of the payload; null stands for them in the columns."""
+    changes: Mapping[int, Sequence[UnfitValue]] = field(default_factory=dict)
+    """By the index of the payload; null stands for them in the columns."""
 
 
 Read = Callable[[Sequence[bytes]], Columns]
@@ -67,15 +67,15 @@ class FixedDecoder(Decoder):
         made = pa.Array.from_buffers(kind, count, [None], children=list(columns.values.values()))
         misfits = dict(columns.misfits)
         rescued: dict[int, Rescued] = {}
-        for place, changes in columns.changes.items():
+        for index, changes in columns.changes.items():
             for change in changes:
-                self._judge(place, change, misfits, rescued)
+                self._judge(index, change, misfits, rescued)
         return self._fitter.fit(made, misfits, self._made, rescued)
 
-    def _judge(self, place: int, change: Change, misfits: Misfits, rescued: dict[int, Rescued]) -> None:
+    def _judge(self, index: int, change: UnfitValue, misfits: Misfits, rescued: dict[int, Rescued]) -> None:
         if change.column in self._rules.dropped:
             return
         if self._rules.type_change == "rescue" and change.column not in self._required:
-            rescued.setdefault(place, {})[change.column] = change.text
+            rescued.setdefault(index, {})[change.column] = change.text
         else:
-            misfits.setdefault(place, change.misfit)
+            misfits.setdefault(index, change.misfit)

@@ -32,12 +32,12 @@ class Int64Format(Format):
 def _read(payloads: Sequence[bytes]) -> Columns:
     """The numbers, all at once; zero stands in for a payload of another length."""
     misfits = {
-        place: Misfit("bad_length", f"expected {_LENGTH} bytes, got {len(payload)}")
-        for place, payload in enumerate(payloads)
+        index: Misfit("bad_length", f"expected {_LENGTH} bytes, got {len(payload)}")
+        for index, payload in enumerate(payloads)
         if len(payload) != _LENGTH
     }
     whole = payloads
     if misfits:
-        whole = [bytes(_LENGTH) if place in misfits else one for place, one in enumerate(payloads)]
+        whole = [bytes(_LENGTH) if index in misfits else one for index, one in enumerate(payloads)]
     numbers = np.frombuffer(b"".join(whole), ">i8").astype(np.int64)
     return Columns({"value": pa.array(numbers)}, misfits)

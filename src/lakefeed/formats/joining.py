@@ -22,10 +22,10 @@ def groups(payloads: Sequence[bytes], most_bytes: int, most: int | None = None) 
     most = len(payloads) if most is None else most
     start = size = 0
     if len(payloads) > most or sum(map(len, payloads)) > most_bytes:
-        for place, payload in enumerate(payloads):
-            if place - start >= most or (size and size + len(payload) > most_bytes):
-                yield start, place
-                start, size = place, 0
+        for index, payload in enumerate(payloads):
+            if index - start >= most or (size and size + len(payload) > most_bytes):
+                yield start, index
+                start, size = index, 0
             size += len(payload)
     yield start, len(payloads)
 
@@ -38,12 +38,12 @@ def joined(count: int, parts: Sequence[Part], refused: Misfits, skipped: Sequenc
     if len(parts) == 1 and len(parts[0][0]) == count:
         return parts[0][1]
     gone = [misfit.refused(index) for index, misfit in refused.items()]
-    skipped = [*skipped, *(places[place] for places, part in parts for place in part.skipped)]
+    skipped = [*skipped, *(own[at] for own, part in parts for at in part.skipped)]
     indexes: list[int] = []
-    for places, part in parts:
-        gone += [replace(one, index=places[one.index]) for one in part.refused]
+    for own, part in parts:
+        gone += [replace(one, index=own[one.index]) for one in part.refused]
         no_rows = {one.index for one in part.refused} | set(part.skipped)
-        indexes += [index for place, index in enumerate(places) if place not in no_rows]
+        indexes += [index for at, index in enumerate(own) if at not in no_rows]
     # As structs: batches without columns would lose their number of rows.
     rows = [part.rows.to_struct_array() for _, part in parts]
     together = rows[0] if len(rows) == 1 else pa.concat_arrays(rows)

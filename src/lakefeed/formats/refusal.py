@@ -105,7 +105,7 @@ class Misfit(Exception):
 
 
 Misfits = dict[int, Misfit]
-"""Payloads that are refused, by their place; the first reason counts."""
+"""Payloads that are refused, by their index; the first reason counts."""
 
 
 def copies(misfit: Misfit, indexes: Iterable[int]) -> Misfits:

@@ -38,10 +38,10 @@ def _read(payloads: Sequence[bytes]) -> Columns:
 def _one_by_one(payloads: Sequence[bytes]) -> Columns:
     texts: list[str | None] = []
     misfits: Misfits = {}
-    for place, payload in enumerate(payloads):
+    for index, payload in enumerate(payloads):
         try:
             texts.append(utf8_text(payload))
         except Misfit as misfit:
-            misfits[place] = misfit
+            misfits[index] = misfit
             texts.append(None)
     return Columns({"data": pa.array(texts, pa.string())}, misfits)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
 from lakefeed.columns.column_types import stored_type, type_text
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import TableError
+from lakefeed.events import Offsets
 from lakefeed.handles.growth import refuse_new_columns
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.shaping import Shaping
+from lakefeed.handles.table_plan import RoutedTable, Stamp, TablePlan
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows.conform import holds
+from lakefeed.sources.taken import has_types_by_stream, is_by_stream
 from lakefeed.sql.projection import Projection
+from lakefeed.tables.shape import Shape
 
 _MOST_TABLES = 100
 
@@ -25,7 +30,7 @@ class RoutedTables:
     """The tables of one route, as one flow sees them.
 
     Events are decoded once for all of them, into the columns that any of them has. A column of one name has
-    one type in all tables of a route.
+    one type in all tables of a route, but where each table is that of one stream with types of its own.
     """
 
     def __init__(self, tables: Tables, name: str) -> None:
@@ -35,6 +40,10 @@ class RoutedTables:
         assert spec.routed is not None
         self.route = spec.routed
         self.most = spec.max_tables or _MOST_TABLES
+        self.by_stream = is_by_stream(spec, tables.sources_of(spec))
+        """Whether each table takes one stream, and has positions in that alone."""
+        self.has_own_types = has_types_by_stream(spec, tables.sources_of(spec))
+        """Whether each table has the columns of one stream, with the types that they have there."""
         self._declared = spec.declared
         self._tables = tables
         self._handles: list[TableHandle] = []
@@ -65,6 +74,8 @@ class RoutedTables:
 
         Raises TableError if tables disagree.
         """
+        if self.has_own_types:
+            return None
         merged = self._made()
         for name, columns in self._existing():
             self._refuse_other_types(name, columns, merged)
@@ -107,8 +118,40 @@ class RoutedTables:
             self._learned = before
             raise
 
+    def plan(
+        self,
+        rows_from: Offsets,
+        pending: Mapping[str, frozenset[Stamp]],
+        routed: Mapping[Key, RoutedTable],
+    ) -> TablePlan:
+        """How tasks write to the tables of the route, given those that there are."""
+        front, events = self.front, self.events()
+        plan = replace(
+            front.plan(None, rows_from, pending),
+            columns=self.columns(),
+            events=events if self._shaping.reshapes else None,
+            projection=self.projection(),
+            rules=front.rules(events),
+            route=self.route,
+            routed=routed,
+            reserved=self._tables.reserved(self.route),
+            full=len(routed) >= self.most,
+            by_stream=self.by_stream,
+            own_types=self.has_own_types,
+        )
+        # What a table must have is known when it is made.
+        return replace(plan, changes=front.change_plan(None, None)) if self.has_own_types else plan
+
+    def member(self, handle: TableHandle, shape: Shape, rows_from: Offsets) -> RoutedTable:
+        """How tasks write to one table of the route, which is there."""
+        plan = handle.plan(shape, rows_from, {}) if self.has_own_types else None
+        return RoutedTable(handle.path, handle.task_target(shape), rows_from, plan)
+
     def columns_for(self, filled: pa.Schema) -> pa.Schema:
         """The columns of a new table whose first events fill these: the declared ones are always there."""
+        if self.has_own_types:
+            declared = self._declared or pa.schema([])
+            return pa.schema([*declared, *(one for one in filled if one.name not in declared.names)])
         every = self.columns() or pa.schema([])
         always = {*(self._declared or pa.schema([])).names}
         if self._shaping.spec.select:

@@ -43,6 +43,8 @@ class RoutedTable:
     path: str
     target: FileTarget
     rows_from: Offsets
+    plan: TablePlan | None = None
+    """Where it has the types of its own stream: how it alone takes the events of that."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,10 @@ class TablePlan:
     routed: Mapping[Key, RoutedTable] = field(default_factory=dict)
     reserved: frozenset[Key] = frozenset()
     """Values whose table would lie where another table of the pipeline is."""
+    by_stream: bool = False
+    """With `route`: whether each table takes one stream, and has positions in that alone."""
+    own_types: bool = False
+    """With `by_stream`: whether each table has the types of its stream; then each of `routed` has a plan."""
     tells_events: bool = False
     """With `route`: whether the manifest says which events are rows of each table, as a replay must know."""
     shuffles: bool = False
@@ -116,8 +122,29 @@ class TablePlan:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""
         return is_missing(self.rows_from, span)
 
+    def closed_to(self, key: Key) -> tuple[str, str] | None:
+        """With `route`: why there is no table for a value and will be none, as code and text; None if not."""
+        assert self.route is not None
+        if key in self.routed:
+            return None
+        if key in self.reserved:
+            return "bad_route", f"{self.route.path(key)} is the path of another table of the pipeline"
+        if not self.full:
+            return None
+        count = len(self.routed)
+        return "too_many_tables", f"no table for {', '.join(key)}: there are {count}, as `max_tables` allows"
+
+    def has_passed(self, key: Key, span: OffsetRange) -> bool:
+        """With `route`: whether the table of a value has the events of a range already."""
+        return key in self.routed and self.routed[key].rows_from.get(span.partition, 0) > span.start
+
     def positions(self) -> list[Offsets]:
-        """The next offsets of the table, or of every table of its route and the lowest of them."""
+        """The next offsets of the table, or of every table of its route and the lowest of them.
+
+        Where each table of a route takes one stream, these are its positions there.
+        """
+        if self.by_stream:
+            return [self.rows_from]
         return [self.rows_from, *(one.rows_from for one in self.routed.values())]
 
 

@@ -17,10 +17,12 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.modes import mode_of, with_envelopes, with_feed
 from lakefeed.handles.shaping import Analyze, Shaping, located, nobody
 from lakefeed.handles.table_plan import Stamp, TableId
+from lakefeed.pipeline.connectors import Connector
 from lakefeed.pipeline.options.route import Key, Route
 from lakefeed.pipeline.pipeline import Pipeline, Table
 from lakefeed.rows.dead_letter import stored_name
 from lakefeed.sources import source_of
+from lakefeed.sources.taken import is_by_stream
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.log.change_feed import FEED
 from lakefeed.tables.rewrite.conditions import quoted
@@ -81,6 +83,8 @@ class Tables:
         pipeline = self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
         spec, envelopes = self._with_envelopes(table, spec)
+        if key and is_by_stream(spec, self.sources_of(spec)):
+            spec = spec.of_stream(key[0])
         if pipeline.tells_changes(table):
             spec = spec.model_copy(update={"properties": {**spec.properties, FEED: "true"}})
         return TableHandle(
@@ -118,13 +122,17 @@ class Tables:
 
     def _with_envelopes(self, table: str, spec: Table) -> tuple[Table, ChangeColumns | None]:
         """The table as it is where its events say what they do, and by which columns they do."""
-        inputs = [self.pipeline.inputs[name] for name in spec.from_]
+        inputs = self.sources_of(spec)
         if not (spec.takes_envelopes and inputs and all(one.brings_changes for one in inputs)):
             return spec, None
         if inputs[0].is_change_feed:
             return with_feed(spec, self.pipeline.keys_of_feeders(table)), CHANGE_FEED
         columns = inputs[0].change_columns or DEBEZIUM
         return with_envelopes(spec, columns), columns
+
+    def sources_of(self, spec: Table) -> list[Connector]:
+        """What feeds a table: sources of the file, or other tables of it."""
+        return [self.pipeline.inputs[name] for name in spec.from_]
 
     def _key_formats(self, spec: Table) -> tuple[Format, ...]:
         """How the keys of events are read that delete by them; deduplicate knows no deletions."""

@@ -55,6 +55,9 @@ class Connector(Section):
     room: ClassVar[str]
     of_files: ClassVar[bool] = False
     """Whether it is a format of files only, and not of payloads."""
+    types_by_stream: ClassVar[bool] = False
+    """Whether each stream of a source has columns with types of its own. Events that are read together are
+    then of one stream, and say of which."""
     type: str
 
     def known_streams(self) -> tuple[str, ...] | None:

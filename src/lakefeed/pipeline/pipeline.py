@@ -17,7 +17,7 @@ from lakefeed.errors import Problem
 from lakefeed.pipeline.connectors import Connector, SourceField
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
-from lakefeed.pipeline.loading.checks import consistency_problems, dotted
+from lakefeed.pipeline.loading.checks.consistency import consistency_problems, dotted
 from lakefeed.pipeline.loading.graph import Graph, feeding_tables
 from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.options.changes import CHANGING

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
@@ -22,6 +24,27 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.secrets import for_repr
 from lakefeed.text import shown
+
+
+def as_list(value: Any) -> Any:
+    """Read one text as a list of it, where several may be given."""
+    return (value,) if isinstance(value, str) else value
+
+
+def without_repeats(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a name that is given twice."""
+    repeated = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if repeated is not None:
+        raise ValueError(f"names '{repeated}' twice")
+    return names
+
+
+def _in_utc(value: dt.datetime) -> dt.datetime:
+    return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+
+
+UtcTime = Annotated[dt.datetime, AfterValidator(_in_utc)]
+"""A time, in UTC unless it names a zone."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -15,6 +15,7 @@ from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.file_name import FileName, FileNameField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
+from lakefeed.pipeline.options.one_stream import OneStream
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
 from lakefeed.pipeline.options.paths import Location
 from lakefeed.pipeline.options.properties import Properties
@@ -22,22 +23,11 @@ from lakefeed.pipeline.options.query import QueryText
 from lakefeed.pipeline.options.route import Route, RouteText
 from lakefeed.pipeline.options.shaping import Expect, FunctionName, Select, Sql
 from lakefeed.pipeline.options.transform import Transforms
-from lakefeed.pipeline.section import Section, Shorthand
+from lakefeed.pipeline.section import Shorthand, as_list, without_repeats
 from lakefeed.pipeline.upkeep import UpkeepField
 from lakefeed.units import Duration, Size
 
 _REFRESH = 60.0
-
-
-def _as_list(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-def _without_repeats(names: tuple[str, ...]) -> tuple[str, ...]:
-    repeated = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if repeated is not None:
-        raise ValueError(f"names '{repeated}' twice")
-    return names
 
 
 def _check_type(text: str) -> str:
@@ -53,16 +43,16 @@ def _check_partition_field(text: str) -> str:
 From = Annotated[
     tuple[str, ...],
     Field(min_length=1),
-    BeforeValidator(_as_list),
-    AfterValidator(_without_repeats),
+    BeforeValidator(as_list),
+    AfterValidator(without_repeats),
     WithJsonSchema(
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
     ),
 ]
 Streams = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
-    BeforeValidator(_as_list),
-    AfterValidator(_without_repeats),
+    BeforeValidator(as_list),
+    AfterValidator(without_repeats),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 ColumnText = Annotated[str, AfterValidator(_check_type)]
@@ -70,7 +60,7 @@ Columns = Annotated[dict[ColumnName, ColumnText] | None, Field(min_length=1), Sh
 PartitionText = Annotated[str, AfterValidator(_check_partition_field)]
 
 
-class Table(Section):
+class Table(OneStream):
     """A Delta table that a pipeline writes."""
 
     path: Location = Field(
@@ -236,7 +226,7 @@ class Table(Section):
         "`kafka-delta-ingest`: any value into a string column as JSON text, whole numbers into a timestamp "
         "as microseconds since 1970. For json and avro. Left out: values must fit.",
     )
-    drop: Annotated[tuple[str, ...], AfterValidator(_without_repeats)] = Field(
+    drop: Annotated[tuple[str, ...], AfterValidator(without_repeats)] = Field(
         default=(),
         description="Fields of the events that are left out.",
         examples=[["debug"]],
@@ -276,7 +266,7 @@ class Table(Section):
         "table; `as NAME` names the column.",
         examples=[["country", "day(event_time)", "strftime(event_time, '%Y-%m') as month"]],
     )
-    sort_by: Annotated[tuple[ColumnName, ...], AfterValidator(_without_repeats)] = Field(
+    sort_by: Annotated[tuple[ColumnName, ...], AfterValidator(without_repeats)] = Field(
         default=(),
         description="Columns that the rows of each data file are sorted by, nulls last, so that its "
         "statistics are narrow and a filter skips more of it.",
@@ -339,7 +329,8 @@ class Table(Section):
 
     def takes(self, stream: str | None) -> bool:
         """Whether the table takes the events of a stream; None where the source has no streams."""
-        return not self.streams or any(fnmatchcase(stream or "", one) for one in self.streams)
+        named = not self.streams or any(fnmatchcase(stream or "", one) for one in self.streams)
+        return named and self.may_take(stream)
 
     @property
     def refresh_every(self) -> float:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import base64 as base_64
 import binascii
-import datetime as dt
 import json
 from decimal import Decimal
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
 
 from lakefeed.pipeline.loading.document import WrittenNumber
 from lakefeed.pipeline.options.client_options import OptionText
-from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.section import Section, UtcTime
 from lakefeed.text import one_of, shown
 
 _PAYLOADS = ("json", "text", "base64", "hex")
@@ -89,7 +88,7 @@ class Sample(Section):
         description="The event's headers, each in the same form as `key`.",
         examples=[{"trace": "a1"}],
     )
-    timestamp: dt.datetime | None = Field(
+    timestamp: UtcTime | None = Field(
         default=None,
         description="When the event happened, in UTC unless it names a zone.",
         examples=["2026-11-15T10:00:00Z"],
@@ -102,11 +101,6 @@ class Sample(Section):
     )
 
     _payload: bytes | None = PrivateAttr(None)
-
-    @field_validator("timestamp")
-    @classmethod
-    def _times_are_utc(cls, value: dt.datetime | None) -> dt.datetime | None:
-        return value.replace(tzinfo=dt.UTC) if value is not None and value.tzinfo is None else value
 
     @model_validator(mode="after")
     def _one_payload(self) -> Self:

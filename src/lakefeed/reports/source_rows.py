@@ -11,6 +11,7 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
 from lakefeed.tables.verify.finding import Finding
+from lakefeed.tables.verify.verify import VerifiedLog
 from lakefeed.text import counted
 
 
@@ -27,7 +28,7 @@ class Read(Protocol):
 
 
 def compare_with_sources(
-    pipeline: Pipeline, handle: TableHandle, version: int, partitions: Iterable[Read]
+    pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog, partitions: Iterable[Read]
 ) -> tuple[list[Finding], list[str]]:
     """Findings where the numbers differ, and notes on where they were compared or could not be.
 
@@ -48,14 +49,18 @@ def compare_with_sources(
         try:
             with closing(spec.client(pipeline.name, source)) as client:
                 found = client.rows_read({partition: one.first}, {partition: one.next})
+                missed = client.rows_missed({partition: one.first}, {partition: one.next}, proof.created or 0)
         except LakefeedError:
             found = None
         where = f"{one.partition}: {one.first_place} up to {one.next_place}"
         if found is None:
-            notes.append(f"{where}: {source} no longer has all of it, so its rows were not counted")
+            notes.append(f"{where}: {source} cannot count these rows again, so they were not compared")
         elif found[partition] == one.read:
             notes.append(f"{where}: all {counted(one.read, 'row')} that {source} has there")
+        elif missed[partition] and found[partition] - missed[partition] == one.read:
+            gone = f"{counted(missed[partition], 'row')} of {source} had gone before the table was made"
+            notes.append(f"{where}: all {counted(one.read, 'row')} that it could read; {gone}")
         else:
             text = f"{where}: {counted(one.read, 'row')} read, but {source} has {found[partition]:,} there"
-            findings.append(Finding("count", text, version, one.partition, one.first, one.next))
+            findings.append(Finding("count", text, proof.version, one.partition, one.first, one.next))
     return findings, notes

@@ -112,7 +112,7 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
             one.made_of = read_by_query(proof.snapshot.transactions, pipeline.name)
         one.findings += _dead_letters_present(pipeline, handle, proof, dead_letters_proof)
         copies = copied(pipeline, handle, proof)
-        compared = compare_with_sources(pipeline, handle, proof.version, one.partitions)
+        compared = compare_with_sources(pipeline, handle, proof, one.partitions)
         for findings, notes in (compared, told_of_copies(handle, proof.version, copies)):
             one.findings += findings
             one.notes += notes

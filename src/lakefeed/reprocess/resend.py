@@ -54,7 +54,7 @@ _ATTEMPTS = 5
 
 
 @dataclass
-class Refusal:
+class FailedAgain:
     """Letters that failed again for the same reason, and what the first of them was told."""
 
     stage: str
@@ -69,7 +69,7 @@ class TableReplay:
 
     table: str
     rows: int = 0
-    again: list[Refusal] = field(default_factory=list)
+    again: list[FailedAgain] = field(default_factory=list)
     left_out: int = 0
     """Letters that today's pipeline takes and makes no row of, as a filter leaves them out."""
     waiting: int = 0
@@ -110,6 +110,8 @@ class Resend:
         self._version = 0
         self._shape: Shape | None = None
         self._done: frozenset[Identity] = frozenset()
+        self._apart: tuple[str, ...] = ("source",)
+        """Columns of letters that are sent together only where they have the same values there."""
 
     def run(self) -> TableReplay:
         """Send all of them that are meant."""
@@ -138,21 +140,19 @@ class Resend:
 
     def _batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Letters that may be sent, by source, in portions that fit into a commit."""
-        waiting: dict[str, _Portion] = {}
+        waiting: dict[tuple[str, ...], _Portion] = {}
         for batch in read_dead_letters(self._tables, self._wanted, version=self._version):
-            for source in sorted(set(batch.column("source").to_pylist())):
-                of_source = batch.filter(
-                    pa.array([one == source for one in batch.column("source").to_pylist()])
-                )
-                rows = self._ready(source, of_source)
-                portion = waiting.setdefault(source, _Portion())
+            groups = list(zip(*(batch.column(name).to_pylist() for name in self._apart), strict=True))
+            for group in sorted(set(groups)):
+                rows = self._ready(group[0], batch.filter(pa.array([one == group for one in groups])))
+                portion = waiting.setdefault(group, _Portion())
                 if rows.num_rows and portion.is_full_with(rows):
-                    yield source, portion.take()
+                    yield group[0], portion.take()
                 if rows.num_rows:
                     portion.add(rows)
-        for source, portion in waiting.items():
+        for group, portion in waiting.items():
             if portion.rows:
-                yield source, portion.take()
+                yield group[0], portion.take()
 
     def _ready(self, source: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Those whose events the table has passed.
@@ -274,7 +274,7 @@ class Resend:
         for one in refused:
             known = next((each for each in self._report.again if each.code == one["code"]), None)
             if known is None:
-                self._report.again.append(Refusal(one["stage"], one["code"], 1, one["error"]))
+                self._report.again.append(FailedAgain(one["stage"], one["code"], 1, one["error"]))
             else:
                 known.letters += 1
 

@@ -18,14 +18,15 @@ from lakefeed.columns.column_types import stored, type_text
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.dead_letters.reconcile import reconcile, unreconciled
 from lakefeed.engine.batch.manifest import TableManifest
-from lakefeed.events import Offsets
-from lakefeed.handles.growth import refuse_too_wide
+from lakefeed.events import Offsets, lowest
+from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.table_plan import RoutedTable, TableId, TablePlan
 from lakefeed.pipeline.options.route import Key
 from lakefeed.reprocess.resend import Resend, taken_letters
-from lakefeed.tables.positions import positions_of
+from lakefeed.rows.route import key_of
+from lakefeed.sources.held import own_positions
 from lakefeed.tables.schema import missing_columns
 from lakefeed.tables.shape import Shape
 
@@ -38,6 +39,8 @@ class ResendRoute(Resend):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._route = RoutedTables(self._tables, self._handle.name)
+        if self._route.has_own_types:
+            self._apart = ("source", "topic")
         self._shapes: dict[Key, Shape] = {}
         """What each table of the route is, or would be after a dry run."""
 
@@ -67,12 +70,28 @@ class ResendRoute(Resend):
         if not self._opened():
             self._report.of_no_table += rows.num_rows
             return rows.slice(0, 0)
+        if not self._has_table(rows):
+            self._report.waiting += rows.num_rows
+            return rows.slice(0, 0)
         return super()._ready(source, rows)
+
+    def _has_table(self, rows: pa.RecordBatch) -> bool:
+        """Whether letters have a table, or may make one: types of a stream are known to a run only."""
+        if not self._route.has_own_types:
+            return True
+        key, _ = key_of([rows.column("topic")[0].as_py()], self._route.route)
+        return key in self._shapes
 
     def _passed(self, source: str) -> Offsets:
         """What all tables of the route have passed: which of them a letter is for is not known yet."""
-        logs = (handle.table.transactions for handle in self._opened())
-        found = [positions_of(log, self._tables.pipeline.name, source) for log in logs]
+        pipeline = self._tables.pipeline
+        found = [
+            own_positions(pipeline, source, one.spec, one.table.transactions)
+            for one in self._opened()
+            if one.spec
+        ]
+        if self._route.by_stream:
+            return lowest(found)
         held = [positions for positions in found if positions]
         partitions = {partition for positions in held for partition in positions}
         return {one: min(positions.get(one, 0) for positions in held) for one in partitions}
@@ -81,25 +100,13 @@ class ResendRoute(Resend):
         route, front = self._route, self._handle
         if not self._dry_run:
             self._shapes = {one.id.key: one.shape for one in self._opened() if one.shape}
-        events = route.events()
         routed: dict[Key, RoutedTable] = {}
         for key, shape in self._shapes.items():
             handle = self._tables.routed_handle(front.name, key)
             path = str(scratch / "rows" / str(len(routed))) if self._dry_run else handle.path
-            routed[key] = RoutedTable(path, handle.task_target(shape), rows_from)
-        return replace(
-            front.plan(None, rows_from, {}),
-            columns=route.columns(),
-            events=events if front.spec and front.spec.reshapes else None,
-            projection=route.projection(),
-            rules=front.rules(events),
-            route=route.route,
-            routed=routed,
-            reserved=self._tables.reserved(route.route),
-            full=len(routed) >= route.most,
-            tells_events=True,
-            storage={} if self._dry_run else front.storage,
-        )
+            routed[key] = replace(route.member(handle, shape, rows_from), path=path)
+        plan = route.plan(rows_from, {}, routed)
+        return replace(plan, tells_events=True, storage={} if self._dry_run else front.storage)
 
     def _delete(self, results: Results) -> None:
         for table, one in results.items():
@@ -118,6 +125,8 @@ class ResendRoute(Resend):
         if handle is None:
             # There are as many tables as there may be, which the next attempt tells of its letters.
             return
+        if route.has_own_types:
+            refuse_new_columns(handle, proposal)
         if self._dry_run:
             self._foresee_table(handle, proposal)
         elif not handle.exists:

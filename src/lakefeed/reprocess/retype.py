@@ -14,7 +14,7 @@ from lakefeed.formats import Rules
 from lakefeed.formats.csv.format import CONVERSIONS as TEXT_CONVERSIONS
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.fit.json_text import json_text
-from lakefeed.formats.fit.types import is_text
+from lakefeed.formats.fit.type_rules import is_text
 from lakefeed.stores import store_errors
 from lakefeed.tables.operations import repartition as layout
 from lakefeed.tables.operations.operation import CommitInfo, Report

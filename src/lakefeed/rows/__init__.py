@@ -1,7 +1,7 @@
 """Rows are shaped: one file for each step between decoding and writing, and the contract that they keep.
 
 A step takes rows and returns rows, and what became of the others. It knows nothing of the steps before and
-behind it, and not of the table that the rows are for but what it was made with; `engine/batch/steps.py`
+behind it, and not of the table that the rows are for but what it was made with; `engine/task/steps.py`
 composes them.
 """
 
@@ -57,13 +57,13 @@ class Rows:
         return replace(self, ops=ops)
 
     def without(self, refused: Sequence[int]) -> Rows:
-        """The rows but those at these places."""
+        """The rows but those at these indexes."""
         mask = np.ones(self.batch.num_rows, np.bool_)
         mask[list(refused)] = False
         return self.where(mask)
 
     def where(self, mask: Mask) -> Rows:
-        """The rows at the places where the mask is true."""
+        """The rows at the indexes where the mask is true."""
         kept = pa.array(mask)
         return Rows(
             self.batch.filter(kept),
@@ -75,13 +75,13 @@ class Rows:
         )
 
     def indexes_at(self, mask: Mask) -> Sequence[int]:
-        """The indexes of the events at the places where the mask is true."""
-        places = np.flatnonzero(mask)
+        """The indexes of the events whose rows the mask is true for."""
+        indexes = np.flatnonzero(mask)
         if isinstance(self.indexes, range) and self.indexes == range(len(mask)):
-            return cast("Sequence[int]", places)
+            return cast("Sequence[int]", indexes)
         # Arrays have this, and so have indexes that are searched for only when somebody asks.
         known: Any = self.indexes if hasattr(self.indexes, "take") else np.asarray(self.indexes, np.int64)
-        return cast("Sequence[int]", known.take(places))
+        return cast("Sequence[int]", known.take(indexes))
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,18 @@ import numpy as np
 
 from lakefeed.errors import TableError
 
-_Places = np.ndarray[Any, Any]
+_Indexes = np.ndarray[Any, Any]
 _MANY = "The result for a batch must be the results of its rows, one after the other."
 
 
 class Searched(Sequence[int]):
     """For each row the index of its event, which is looked for when somebody asks."""
 
-    def __init__(self, find: Callable[[int], int], places: _Places) -> None:
-        self._find, self._places = find, places
+    def __init__(self, find: Callable[[int], int], indexes: _Indexes) -> None:
+        self._find, self._indexes = find, indexes
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indexes)
 
     @overload
     def __getitem__(self, row: int) -> int: ...
@@ -34,11 +34,11 @@ class Searched(Sequence[int]):
     def __getitem__(self, row: slice) -> Sequence[int]: ...
     def __getitem__(self, row: int | slice) -> int | Sequence[int]:
         """The index of the event that a row came from; a slice looks for nothing yet."""
-        return self.take(row) if isinstance(row, slice) else self._find(int(self._places[row]))
+        return self.take(row) if isinstance(row, slice) else self._find(int(self._indexes[row]))
 
-    def take(self, rows: _Places | slice) -> Searched:
+    def take(self, rows: _Indexes | slice) -> Searched:
         """Some of the rows."""
-        return Searched(self._find, self._places[rows])
+        return Searched(self._find, self._indexes[rows])
 
 
 class Search:
@@ -96,10 +96,10 @@ def told(indexes: Sequence[int]) -> Sequence[int]:
 
 
 def rows_of(indexes: Sequence[int], events: Iterable[int]) -> list[int]:
-    """The places of all rows that came from these events."""
+    """The indexes of all rows that came from these events."""
     if isinstance(indexes, Searched):
         # Looked for in the order of the events.
         spans = [range(bisect_left(indexes, one), bisect_right(indexes, one)) for one in sorted(set(events))]
-        return [place for span in spans for place in span]
+        return [index for span in spans for index in span]
     found: list[int] = np.flatnonzero(np.isin(np.asarray(indexes), list(events))).tolist()
     return found

@@ -64,7 +64,7 @@ class RunPython:
                 f"\nGive it another name with `rename`, or leave it out with `drop`."
             )
         calls = _Calls(self._name, self._call)
-        made, indexes, places, unknown = [], [], [], None
+        made, indexes, numbers, unknown = [], [], [], None
         refused: list[Refused] = []
         for piece in calls.pieces(_numbered(rows.batch)):
             fitted, own = self._fit(piece.batch), piece.indexes(rows.indexes)
@@ -73,7 +73,7 @@ class RunPython:
             made.append(fitted.rows)
             indexes.append(_kept(own, gone))
             if rows.ops is not None or rows.unchanged is not None:
-                places.append(_kept(piece.indexes(range(rows.batch.num_rows)), gone))
+                numbers.append(_kept(piece.indexes(range(rows.batch.num_rows)), gone))
             if fitted.unknown is not None:
                 unknown = merge_proposals(unknown, fitted.unknown) if unknown else fitted.unknown
         refused += [
@@ -82,7 +82,7 @@ class RunPython:
         ]
         # Nothing is left of rows that all raised, but the columns.
         batch = pa.concat_batches(made) if made else self._fit(rows.batch.slice(0, 0)).rows
-        done = Rows(batch, rows.events, joined(indexes), None, *_beside(rows, joined(places)))
+        done = Rows(batch, rows.events, joined(indexes), None, *_beside(rows, joined(numbers)))
         return StepResult(done, refused, unknown=unknown)
 
     def _words(self, error: BaseException) -> str:
@@ -95,19 +95,19 @@ def _numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(EVENT, pa.array(np.arange(batch.num_rows, dtype=np.int32)))
 
 
-def _beside(rows: Rows, places: Sequence[int]) -> list[pa.Array | None]:
-    """What stands beside rows in a table of changes, for the rows that were made of those at these places."""
+def _beside(rows: Rows, numbers: Sequence[int]) -> list[pa.Array | None]:
+    """What stands beside rows in a table of changes, for the rows made of those with these numbers."""
     given = (rows.ops, rows.unchanged)
-    return [None if one is None else one.take(pa.array(list(places), pa.int64())) for one in given]
+    return [None if one is None else one.take(pa.array(list(numbers), pa.int64())) for one in given]
 
 
 def _kept(indexes: Sequence[int], gone: list[int]) -> Sequence[int]:
     if not gone:
         return indexes
-    places = np.delete(np.arange(len(indexes)), gone)
+    left = np.delete(np.arange(len(indexes)), gone)
     if isinstance(indexes, Searched):
-        return indexes.take(places)
-    kept: list[int] = np.asarray(indexes)[places].tolist()
+        return indexes.take(left)
+    kept: list[int] = np.asarray(indexes)[left].tolist()
     return kept
 
 

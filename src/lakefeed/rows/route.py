@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ def part(rows: pa.RecordBatch, route: Route) -> tuple[list[tuple[Key, pa.RecordB
     errors: dict[int, str] = {}
     owner_of = np.full(len(found), -1)
     for code, values in enumerate(found):
-        key, error = _key(values, route)
+        key, error = key_of(values, route)
         if key is None:
             errors[code] = error
         else:
@@ -62,7 +62,8 @@ def _texts(rows: pa.RecordBatch, name: str) -> pa.Array:
     return rows.column(name).cast(pa.string())
 
 
-def _key(values: list[str | None], route: Route) -> tuple[Key | None, str]:
+def key_of(values: Sequence[str | None], route: Route) -> tuple[Key | None, str]:
+    """Which table values of the columns of a route belong to; None and why, where they belong to none."""
     for name, value in zip(route.columns, values, strict=True):
         if value is None:
             return None, f"{name}: no value that says which table the event belongs to"

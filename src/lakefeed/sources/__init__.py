@@ -111,6 +111,13 @@ class SourceClient(ABC):
         """How many events lie between, to the row, as a proof needs it; None where the source cannot know."""
         return None
 
+    def rows_missed(self, position: Offsets, ends: Offsets, made: int) -> dict[str, int]:
+        """How many of these were gone when a table was made, in milliseconds since 1970, that begins there.
+
+        None of a source that loses nothing, or that raises DataLoss for what it has lost.
+        """
+        return dict.fromkeys(position, 0)
+
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
 
@@ -193,8 +200,11 @@ class SourceClient(ABC):
         """
         return None
 
-    def type_problem(self, takes: Callable[[str], bool]) -> str | None:
-        """Why one table cannot hold the columns of the streams that it takes; None if nobody knows of any."""
+    def type_problem(self, takes: Callable[[str], bool], table_of: Callable[[str], str | None]) -> str | None:
+        """Why one table cannot hold the columns of the streams that it takes; None if nobody knows of any.
+
+        `table_of` tells streams apart that go into different tables.
+        """
         return None
 
     def stored_defaults(self, takes: Callable[[str], bool]) -> dict[str, pa.Scalar]:
@@ -294,6 +304,10 @@ class Source(Connector):
     def for_workers(self) -> Self:
         """The source as tasks have it: without secrets that only the driver needs."""
         return self
+
+    def missing(self) -> str | None:
+        """What is not there, and what to do about it; None where only asking the source could tell."""
+        return None
 
     @abstractmethod
     def client(self, pipeline: str, name: str) -> SourceClient:

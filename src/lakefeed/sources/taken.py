@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lakefeed.errors import TableError
 from lakefeed.events import EPOCH, Offsets
+from lakefeed.pipeline.connectors import Connector
+from lakefeed.pipeline.options.route import safe_value
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import Source, SourceClient
+
+_STREAM = "_stream"
 
 
 class StreamsClient(SourceClient):
@@ -40,9 +44,27 @@ class StreamsClient(SourceClient):
         return taken(self._source, self._table, offsets)
 
 
-def refuse_streams(client: SourceClient, name: str, table: Table) -> None:
+def is_by_stream(table: Table, sources: Iterable[Connector]) -> bool:
+    """Whether each table of a route takes one stream, and has positions in that alone."""
+    route = table.routed
+    if route is None or route.columns != (_STREAM,) or table.reshapes:
+        return False
+    renamed = _STREAM in (*table.rename, *table.rename.values())
+    return not renamed and all(source.types_by_stream for source in sources)
+
+
+def has_types_by_stream(table: Table, sources: Iterable[Connector]) -> bool:
+    """Whether each table of a route has the columns of one stream, with the types that they have there.
+
+    What SQL reads has one type for a name, whichever table a row is for.
+    """
+    return is_by_stream(table, sources) and not table.sql
+
+
+def refuse_streams(client: SourceClient, sources: Iterable[Connector], name: str, table: Table) -> None:
     """Raise TableError where the key of a table of changes is not one of its source, or types do not fit.
 
+    `sources` are all that feed it.
     What SQL or a function makes of columns shows with the first events.
     """
     if table.select or table.python:
@@ -52,7 +74,8 @@ def refuse_streams(client: SourceClient, name: str, table: Table) -> None:
         renamed = {new: old for old, new in table.rename.items()}
         problem = client.key_problem([renamed.get(one, one) for one in table.keys], table.takes)
     if problem is None and not (table.columns or table.drop or table.rename):
-        problem = client.type_problem(table.takes)
+        parted = has_types_by_stream(table, sources)
+        problem = client.type_problem(table.takes, safe_value if parted else lambda _: None)
     if problem is not None:
         raise TableError(f"table {name}: {problem}")
 

@@ -38,6 +38,7 @@ from lakefeed.figures import readable_seconds, readable_size
 from lakefeed.handles.tables import DEAD_LETTERS
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
+from lakefeed.sources import source_of
 from lakefeed.text import counted
 from lakefeed.watch.dead_letters import DeadLetterGroups
 from lakefeed.watch.series import HOUR, Rate, Series
@@ -76,7 +77,12 @@ class RunState:
         rate, dead_letter_rate = Rate(window, self._began), Rate(window, self._began)
         is_table = name not in self._pipeline.sources
         return SourceState(
-            name=name, kind=kind, is_table=is_table, rate=rate, dead_letter_rate=dead_letter_rate
+            name=name,
+            kind=kind,
+            is_table=is_table,
+            rate=rate,
+            dead_letter_rate=dead_letter_rate,
+            place=source_of(self._pipeline, name).place,
         )
 
     def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableState:
@@ -226,7 +232,6 @@ class RunState:
         """What the run looks like now, its charts over the last `span` seconds; the caller may keep it."""
         with self._lock:
             now, began = self._clock(), self._began
-            answering = {name: one for name, one in self._sources.items() if one.answers}
             return RunView(
                 pipeline=self._pipeline.name,
                 now=now,
@@ -236,7 +241,7 @@ class RunState:
                     one.view(now, began, span, self._lags(one), self._lag_together(one), self._slowest(one))
                     for one in self._sources.values()
                 ),
-                tables=tuple(one.view(now, began, span, answering) for one in self._tables.values()),
+                tables=tuple(one.view(now, began, span, self._sources) for one in self._tables.values()),
                 dead_letter_table=self._dead_letters.view(now, began, span, {}),
                 flows=tuple(self._flows(now)),
                 dead_letter_groups=self._groups.view(),

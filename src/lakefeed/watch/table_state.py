@@ -37,6 +37,7 @@ class SourceState(SourceFacts):
     ask_outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     behind: int = 0
     describe: Callable[[], str] = lambda: ""
+    place: Callable[[int], str | None] = lambda offset: None
     refuses: Callable[[], str] = lambda: ""
     lag: Series = field(default_factory=lambda: Series(level=True))
 
@@ -136,12 +137,12 @@ class TableState(TableFacts):
         self.small_files = min(self.small_files, self.files)
         self.size = max(0, self.size + event.bytes_after - event.bytes_before)
 
-    def view(self, now: float, began: float, span: float, answering: Mapping[str, SourceState]) -> TableView:
-        """The table as it is now; `answering` are the sources whose ends are known."""
+    def view(self, now: float, began: float, span: float, sources: Mapping[str, SourceState]) -> TableView:
+        """The table as it is now; `sources` are those whose positions it tells of."""
         partitions = tuple(
             view
             for source, positions in self.positions.items()
-            for view in _partitions(source, positions, answering.get(source))
+            for view in _partitions(source, positions, sources.get(source))
         )
         return TableView(
             **_facts(self, TableFacts),
@@ -160,10 +161,15 @@ def _facts(state: SourceFacts | TableFacts, kind: type[SourceFacts] | type[Table
 
 
 def _partitions(name: str, positions: dict[str, int], source: SourceState | None) -> list[PartitionView]:
-    ends = source.ends if source else {}
+    ends = source.ends if source and source.answers else {}
     known = {partition: at for partition, at in positions.items() if partition in ends}
     lags = source.rows_between(known, ends) if source else {}
+
+    def place(at: int | None) -> str | None:
+        return source.place(at) if source and at is not None else None
+
     return [
-        PartitionView(name, partition, at, ends.get(partition), lags.get(partition))
+        PartitionView(name, partition, at, end, lags.get(partition), place(at), place(end))
         for partition, at in sorted(positions.items())
+        for end in (ends.get(partition),)
     ]

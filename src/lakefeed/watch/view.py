@@ -33,6 +33,9 @@ class PartitionView:
     end: int | None
     lag: int | None
     """Events that wait, None when nobody knows."""
+    next_place: str | None = None
+    """The two offsets in words, where they are more than numbers."""
+    end_place: str | None = None
 
 
 @dataclass(frozen=True)

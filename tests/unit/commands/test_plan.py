@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from lakefeed.commands.plan import _table
-from lakefeed.reports.plan import PlannedPartition, PlannedTable
+from lakefeed.reports.plan.plan import PlannedPartition, PlannedTable
 from support.command_line import Lakefeed
 from support.dead_shop import write
 from support.offline import drain

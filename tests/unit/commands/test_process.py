@@ -96,6 +96,34 @@ def test_missing_java_is_told_in_one_sentence(pipeline_file: Callable[[str], Pat
     assert told_home == (1, "", sentence)
 
 
+def test_missing_folder_of_files_is_told_before_java_is_looked_for(
+    pipeline_file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    text = """\
+name: shop
+sources:
+  drops: {type: files, path: landing, format: json}
+tables:
+  orders: {path: lake/orders, from: [drops]}
+"""
+    other = text.replace("tables:", "  made: {type: generate, rows: 1}\ntables:").replace(
+        "[drops", "[drops, made"
+    )
+    glob = text.replace("landing", "landing/*.json")
+    java = {"JAVA_HOME": str(tmp_path / "nowhere")}
+
+    missing = lakefeed("run", pipeline_file(text), env=java)
+    of_a_glob = lakefeed("run", pipeline_file(glob), env=java)
+    beside_another = lakefeed("run", pipeline_file(other), env=java)
+    (pipeline_file(text).parent / "landing").mkdir()
+    empty = [lakefeed("run", pipeline_file(one), env=java) for one in (text, glob)]
+
+    folder = pipeline_file(text).parent / "landing"
+    sentence = f"error: source drops: the folder {folder} does not exist.\nCreate it, or correct `path`.\n"
+    assert missing == of_a_glob == (1, "", sentence)
+    assert all("Java 17 or newer is needed" in said for _, _, said in (beside_another, *empty))
+
+
 @pytest.mark.parametrize("version", ["11.0.21", "1.8.0_392"])
 def test_old_java_is_told_with_its_version(
     version: str, pipeline_file: Callable[[str], Path], tmp_path: Path

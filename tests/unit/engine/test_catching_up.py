@@ -20,7 +20,6 @@ from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import InlineFlow
 from lakefeed.engine.run_events import (
     BatchDone,
@@ -34,6 +33,7 @@ from lakefeed.engine.run_events import (
 )
 from lakefeed.engine.spark import here
 from lakefeed.engine.supervisor import Supervisor
+from lakefeed.engine.task.task import run_task
 from lakefeed.errors import SourceError, StoreUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.handles.table_plan import TableId

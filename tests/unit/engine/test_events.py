@@ -18,7 +18,6 @@ from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, Manifest
 from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import (
@@ -32,6 +31,7 @@ from lakefeed.engine.run_events import (
     unwatched,
 )
 from lakefeed.engine.supervisor import Supervisor
+from lakefeed.engine.task.task import run_task
 from lakefeed.events import Events, OffsetRange, Offsets
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush

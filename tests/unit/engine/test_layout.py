@@ -115,6 +115,7 @@ def test_serial_names_sort_in_the_order_of_batches_and_are_never_used_twice(
     text = "schema: {event_id: long}, evolve: ignore, file_name: {prefix: shop, strategy: serial}"
     with monkeypatch.context() as broken, pytest.raises(LakefeedError):
         broken.setattr("lakefeed.engine.flow_run.Committer.commit", lambda *_: 1 / 0)
+        broken.setattr("lakefeed.engine.retries._FIRST_WAIT", 0.01)
         run(tmp_path, text)
     orphans = {path.name for path in (tmp_path / "events").glob("*.parquet")}
 

@@ -18,9 +18,9 @@ from lakefeed.engine.run_events import RowsShaped, RunEvent
 from lakefeed.errors import SqlError, TableError
 from lakefeed.handles.shaping import EVENTS
 from lakefeed.pipeline.test_file import Sample
-from lakefeed.reports import plan
-from lakefeed.reports.plan import plan_run
-from lakefeed.reports.shaped_sample import BY_ARROW
+from lakefeed.reports.plan import plan
+from lakefeed.reports.plan.plan import plan_run
+from lakefeed.reports.plan.shaped_sample import BY_ARROW
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess import replay as replaying
 from lakefeed.reprocess.replay import replay

@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline, PipelineFileError
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.spark import here
+from lakefeed.engine.task.task import run_task
 from lakefeed.events import EPOCH, Split
 from lakefeed.pipeline.test_file import Sample
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.sources import source_of

@@ -15,7 +15,7 @@ from lakefeed import Pipeline
 from lakefeed.columns.column_types import type_text
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.test_file import Case
-from lakefeed.reports.plan import PlannedTable, plan_run
+from lakefeed.reports.plan.plan import PlannedTable, plan_run
 from lakefeed.testing import Landed, Sample, check, run_samples
 from lakefeed.testing.landed import _moved
 

@@ -12,7 +12,7 @@ from lakefeed import Fenced, Pipeline, TableError
 from lakefeed.engine.instance import only_instance
 from lakefeed.handles.sharing import refuse_ingested
 from lakefeed.handles.tables import Tables as LakeTables
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from support.offline import drain
 
 

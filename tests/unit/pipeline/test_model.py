@@ -11,6 +11,7 @@ from lakefeed.errors import PipelineFileError, UsageError
 from lakefeed.pipeline.options.paths import is_inside, location, sibling
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline
 from lakefeed.pipeline.table import Table
+from lakefeed.sources.generate.source import GenerateSource
 from unit.pipeline.pipeline_connectors import LinesFormat, QueueSource
 
 EXPECTED = "expected a local path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
@@ -148,7 +149,7 @@ def test_run_hands_over_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         "lakefeed.background.run",
         lambda pipeline, once, master, **_: calls.append((pipeline, once, master)),
     )
-    pipeline = _pipeline()
+    pipeline = _pipeline(sources={"clicks": GenerateSource(rows=1)})
 
     pipeline.run(once=True, master="local[1]")
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefeed.reports.plan import PlannedTable, plan_run
-from lakefeed.reports.warnings import Warnings
+from lakefeed.reports.plan.plan import PlannedTable, plan_run
+from lakefeed.reports.plan.warnings import Warnings
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import append
 from lakefeed.tables.write.mode import Change
@@ -146,6 +146,16 @@ def test_changes_that_write_the_table_again_and_again_are_told_with_what_helps(s
     assert dear.endswith("changes; `updates: merge_on_read` writes the changes alone")
     assert gather.startswith("3 of the last 3 commits that changed rows wrote most of the table again")
     assert (still_dear, content) == (dear, [])
+
+
+def test_an_order_that_may_be_none_is_warned_of(shop: PlannedShop) -> None:
+    changing = "mode: upsert\nkeys: product_id\nschema: {event_id: long, product_id: long}"
+    shop.write(changing)
+    (unknown,) = shop.plan().warnings
+    shop.write(f"{changing}\nsequence_by: event_id")
+
+    assert unknown.startswith("without `sequence_by` the position decides which change is newer")
+    assert shop.plan().warnings == []
 
 
 def test_many_small_partitions_are_warned_of(shop: PlannedShop) -> None:

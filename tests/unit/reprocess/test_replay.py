@@ -16,7 +16,7 @@ from lakefeed.dead_letters.find import DeadLetterFilter, newest_dead_letters, su
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.run_events import RunEvent, TableChanged
 from lakefeed.handles.tables import Tables
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess import resend as replays
 from lakefeed.reprocess.replay import replay

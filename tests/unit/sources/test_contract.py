@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from lakefeed import Pipeline
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.pipeline import connectors
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reprocess.replay import replay
 from support.folder_source import SHIFT

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import DataLoss, Pipeline, PipelineFileError, SourceError
 from lakefeed.engine.inline import run_inline
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.sources import Allowance

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import PipelineFileError, SourceError
 from lakefeed.engine.inline import run_inline
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.sources import Allowance
 from lakefeed.sources.delta.client import DeltaClient

@@ -20,7 +20,7 @@ from lakefeed.engine.run_events import Committed, RunEvent
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.test_file import Sample
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay

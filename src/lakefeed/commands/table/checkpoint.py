@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.tables.operations import checkpoint as operation
 
 
 @changing_command(without=("reason",))
-def checkpoint(at: TableCommand) -> Change:
+def checkpoint(at: TableCommand) -> PlannedChange:
     """Write a checkpoint of the log, so that readers need not read every entry. Adds no version."""
     plan = operation.plan(at.table)
     last = "never" if plan.last is None else f"of version {plan.last}"
@@ -21,4 +21,4 @@ def checkpoint(at: TableCommand) -> Change:
         version = operation.run(at.table, plan)
         return {"version": version, "told": f"Done: a checkpoint of version {version}."}
 
-    return Change(lines, data, apply, nothing)
+    return PlannedChange(lines, data, apply, nothing)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import typer
 
 from lakefeed.columns.column_types import column, stored_type, type_text
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.errors import UsageError
 from lakefeed.tables.operations import convert as operation
 
@@ -22,7 +22,7 @@ def convert(
             help='Types of the columns in directory names: "day date, country string". Default: string.'
         ),
     ] = None,
-) -> Change:
+) -> PlannedChange:
     """Turn a directory of Parquet files into a Delta table, in place. No file is rewritten or moved."""
     plan = operation.plan(at.path, at.store, _types(partition_by))
     columns = {field.name: type_text(field.type) for field in [*plan.schema, *plan.partition_by]}
@@ -37,7 +37,7 @@ def convert(
         version = operation.run(plan, at.storage, at.commit_info("convert")).version()
         return {"version": version, "told": f"Done: version {version}. {plan.files}."}
 
-    return Change(lines, data, apply)
+    return PlannedChange(lines, data, apply)
 
 
 def _types(text: str | None) -> dict[str, pa.DataType]:

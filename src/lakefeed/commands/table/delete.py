@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.tables.operations import delete as operation
 from lakefeed.text import counted
 
@@ -15,7 +15,7 @@ from lakefeed.text import counted
 def delete(
     at: TableCommand,
     where: Annotated[str, typer.Option(help="A SQL condition; rows for which it is true are removed.")],
-) -> Change:
+) -> PlannedChange:
     """Delete the rows that match a condition. Old versions keep them until a vacuum."""
     plan = operation.plan(at.table, where)
     lines = [
@@ -24,4 +24,6 @@ def delete(
     ]
     data = {"version": plan.version, "rows": plan.rows, "touched": plan.touched, "table": plan.table}
     nothing = None if plan.rows else "Nothing to do: no row meets the condition."
-    return Change(lines, data, lambda: operation.run(at.table, plan, at.commit_info("delete")), nothing)
+    return PlannedChange(
+        lines, data, lambda: operation.run(at.table, plan, at.commit_info("delete")), nothing
+    )

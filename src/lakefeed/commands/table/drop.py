@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.tables.operations import drop as operation
 from lakefeed.tables.positions import named_partition
 from lakefeed.text import counted
 
 
 @changing_command(without=("reason",))
-def drop(at: TableCommand) -> Change:
+def drop(at: TableCommand) -> PlannedChange:
     """Delete a table: the data of all versions and the log, and no other files."""
     plan = operation.plan(at.table)
     lines = [
@@ -37,4 +37,4 @@ def drop(at: TableCommand) -> Change:
         count = operation.run(at.table, plan)
         return {"deleted_files": count, "told": f"Done: {counted(count, 'file')} deleted."}
 
-    return Change(lines, data, apply)
+    return PlannedChange(lines, data, apply)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lakefeed.commands.options import names, parsed
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.errors import UsageError
 from lakefeed.tables.data_files import refuse_missing
 from lakefeed.tables.log.data_file import partition_text
@@ -37,7 +37,7 @@ def optimize(
         str | None,
         typer.Option(help="Cluster by these columns, such as user_id,product_id, instead of compacting."),
     ] = None,
-) -> Change:
+) -> PlannedChange:
     """Compact small files, partition by partition, or cluster rows with --z-order. Every row stays."""
     if z_order and min_size:
         raise UsageError("--min-size is for compaction; --z-order rewrites every file of a partition.")
@@ -47,7 +47,7 @@ def optimize(
     return _compact(at, where, target, parsed(parse_size, min_size, "--min-size"))
 
 
-def _compact(at: TableCommand, where: str | None, target: int | None, small: int | None) -> Change:
+def _compact(at: TableCommand, where: str | None, target: int | None, small: int | None) -> PlannedChange:
     plan = compaction.plan(at.table, where=where, target_size=target, min_size=small)
     commits = counted(len(plan.steps), "commit")
     change = _change(
@@ -62,7 +62,7 @@ def _compact(at: TableCommand, where: str | None, target: int | None, small: int
     return change
 
 
-def _cluster(at: TableCommand, columns: list[str], where: str | None, target: int | None) -> Change:
+def _cluster(at: TableCommand, columns: list[str], where: str | None, target: int | None) -> PlannedChange:
     plan = clustering.plan(at.table, columns, where=where, target_size=target)
     commits, by = counted(len(plan.steps), "commit"), ", ".join(columns)
     change = _change(
@@ -79,7 +79,7 @@ def _cluster(at: TableCommand, columns: list[str], where: str | None, target: in
 
 def _change(
     at: TableCommand, plan: Any, first: str, steps: list[str], apply: Callable[[], Report], nothing: str
-) -> Change:
+) -> PlannedChange:
     refuse_missing(at.table.store, (file for step in plan.steps for file in step.files))
     lines = [f"{at.path}, version {plan.version}: {plan.table}"]
     if plan.steps:
@@ -94,4 +94,4 @@ def _change(
         "rewritten": plan.before,
         "steps": [{"partition": dict(step.partition), "before": step.before} for step in plan.steps],
     }
-    return Change(lines, data, apply, None if plan.steps else nothing)
+    return PlannedChange(lines, data, apply, None if plan.steps else nothing)

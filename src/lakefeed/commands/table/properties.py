@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lakefeed.commands.options import pairs
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.tables.operations import properties as operation
 
 
@@ -21,7 +21,7 @@ def properties(
         list[str] | None,
         typer.Option("--unset", metavar="KEY", help="Remove a property."),
     ] = None,
-) -> Change | None:
+) -> PlannedChange | None:
     """Show the table's properties; with --set and --unset, change them."""
     if not set_ and not unset:
         have = dict(sorted(at.table.properties.items()))
@@ -37,4 +37,6 @@ def properties(
     lines += [f"  {name}: {plan.before[name]} -> not set" for name in plan.unset]
     data = {"version": plan.version, "set": dict(plan.changed), "unset": list(plan.unset)}
     nothing = "Nothing to do: the table has these properties already." if plan.nothing else None
-    return Change(lines, data, lambda: operation.run(at.table, plan, at.commit_info("properties")), nothing)
+    return PlannedChange(
+        lines, data, lambda: operation.run(at.table, plan, at.commit_info("properties")), nothing
+    )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 from lakefeed.columns.column_types import column_text, type_text
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.errors import TableError, UsageError
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field, partition_problems
 from lakefeed.reprocess import retype
@@ -43,7 +43,7 @@ def replace(
     or_null: Annotated[
         bool, typer.Option("--or-null", help="With --column: a value that does not fit becomes null.")
     ] = False,
-) -> Change:
+) -> PlannedChange:
     """Replace rows, the partitioning or the types of columns."""
     given = {
         name
@@ -59,7 +59,7 @@ def replace(
     return _rows(at, where or "", from_ or "")
 
 
-def _rows(at: TableCommand, where: str, source: str) -> Change:
+def _rows(at: TableCommand, where: str, source: str) -> PlannedChange:
     plan = replacement.plan(at.table, where, replacement.Rows.at(source, at.storage))
     lines = [
         f"{at.path}, version {plan.version}: {plan.table}",
@@ -73,10 +73,10 @@ def _rows(at: TableCommand, where: str, source: str) -> Change:
         "added_rows": plan.source.count,
         "touched": plan.touched,
     }
-    return Change(lines, data, lambda: replacement.run(at.table, plan, at.commit_info("replace")))
+    return PlannedChange(lines, data, lambda: replacement.run(at.table, plan, at.commit_info("replace")))
 
 
-def _partitioning(at: TableCommand, text: str) -> Change:
+def _partitioning(at: TableCommand, text: str) -> PlannedChange:
     schema, fields = at.table.schema, _partition_fields(text, at.table.schema)
     derived = [field for field in fields if field.derived and field.name not in schema.names]
     added = pa.schema([(one.name, one.arrow_type(schema.field(one.column).type)) for one in derived])
@@ -99,7 +99,7 @@ def _partitioning(at: TableCommand, text: str) -> Change:
         "added_columns": added.names,
     }
     nothing = "Nothing to do: the table is already partitioned like this." if plan.nothing else None
-    return Change(
+    return PlannedChange(
         lines,
         data,
         lambda: repartition.run(
@@ -121,7 +121,7 @@ def _partition_fields(text: str, schema: pa.Schema) -> list[PartitionField]:
     return fields
 
 
-def _types(at: TableCommand, texts: list[str], or_null: bool) -> Change:
+def _types(at: TableCommand, texts: list[str], or_null: bool) -> PlannedChange:
     columns: dict[str, str] = {}
     for text in texts:
         name, kind = _name_and_type(text.strip(), at.table.schema.names)
@@ -149,7 +149,7 @@ def _types(at: TableCommand, texts: list[str], or_null: bool) -> Change:
         "misfits": {name: one.count for name, one in plan.misfits.items()},
     }
     nothing = "Nothing to do: the columns have these types already." if plan.nothing else None
-    return Change(lines, data, lambda: retype.run(at.table, plan, at.commit_info("replace")), nothing)
+    return PlannedChange(lines, data, lambda: retype.run(at.table, plan, at.commit_info("replace")), nothing)
 
 
 def _refuse_misfits(at: TableCommand, column: pa.Field, lost: Misfits, or_null: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lakefeed.commands.options import ToTime, ToVersion, moment
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.errors import UsageError
 from lakefeed.tables.operations import restore as operation
 
@@ -24,7 +24,7 @@ def restore(
             "--keep-positions", help="Restore the rows of a pipeline's table, but keep its positions."
         ),
     ] = False,
-) -> Change:
+) -> PlannedChange:
     """Restore an older version as a new one. For a pipeline's table, use rewind."""
     if (to_version is None) == (to_time is None):
         raise UsageError("restore takes either --to-version or --to-time.")
@@ -50,4 +50,6 @@ def restore(
         "moved_positions": {name: list(moved) for name, moved in plan.moved.items()},
     }
     nothing = "Nothing to do: that is the newest version." if plan.version == plan.to_version else None
-    return Change(lines, data, lambda: operation.run(at.table, plan, at.commit_info("restore")), nothing)
+    return PlannedChange(
+        lines, data, lambda: operation.run(at.table, plan, at.commit_info("restore")), nothing
+    )

@@ -30,7 +30,7 @@ _PIPE = 400
 
 
 @dataclass
-class Change:
+class PlannedChange:
     """What a command would do, for people and for programs, and how to do it.
 
     `nothing` says why there is nothing to do, if so.
@@ -101,7 +101,7 @@ class TableCommand:
             shown.add_row(*(self.redactor.redact(cell) for cell in row))
         Console(width=self.width, markup=False, emoji=False, highlight=False).print(shown)
 
-    def show_or_apply(self, change: Change, *, yes: bool, dry_run: bool) -> None:
+    def show_or_apply(self, change: PlannedChange, *, yes: bool, dry_run: bool) -> None:
         """Show a change; with `yes`, apply it and show the result."""
         if not self.as_json:
             self.print(*change.lines)
@@ -132,14 +132,14 @@ def table_command(own: Callable[..., None]) -> Callable[..., None]:
 
 def changing_command(
     without: Collection[str] = (),
-) -> Callable[[Callable[..., Change | None]], Callable[..., None]]:
+) -> Callable[[Callable[..., PlannedChange | None]], Callable[..., None]]:
     """Make a command that changes a table: `own` plans the change, which is applied with `--yes` only.
 
     `own` returns None where it was only asked to show something. `without` names shared options that this
     command does not have.
     """
 
-    def made(own: Callable[..., Change | None]) -> Callable[..., None]:
+    def made(own: Callable[..., PlannedChange | None]) -> Callable[..., None]:
         def shared(
             path: At,
             *,

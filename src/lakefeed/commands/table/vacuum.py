@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lakefeed.commands.options import parsed
-from lakefeed.commands.table.table_command import Change, TableCommand, changing_command
+from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.figures import readable_size
 from lakefeed.tables.operations import vacuum as operation
 from lakefeed.units import format_duration, parse_duration
@@ -27,7 +27,7 @@ def vacuum(
     allow_short_retention: Annotated[
         bool, typer.Option("--allow-short-retention", help="Allow a shorter --retain.")
     ] = False,
-) -> Change:
+) -> PlannedChange:
     """Delete files that no version within the retention needs. Shows them first."""
     seconds = parsed(parse_duration, retain, "--retain")
     plan = operation.plan(at.table, retain=seconds, allow_short=allow_short_retention)
@@ -51,4 +51,6 @@ def vacuum(
         "left_alone": list(plan.left_alone),
     }
     nothing = None if plan.files else "Nothing to do."
-    return Change(lines, data, lambda: operation.run(at.table, plan, at.commit_info("vacuum")), nothing)
+    return PlannedChange(
+        lines, data, lambda: operation.run(at.table, plan, at.commit_info("vacuum")), nothing
+    )

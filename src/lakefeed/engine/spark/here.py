@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakefeed.engine.batch.halves import read_half, write_half
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.spark.analyzer import bare_gateway
 from lakefeed.engine.spark.session import existing_session
+from lakefeed.engine.task.halves import read_half, write_half
+from lakefeed.engine.task.task import run_task
 from lakefeed.events import Events, OffsetRange
 from lakefeed.files.names import Serial
 

@@ -68,13 +68,13 @@ def data_source(
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             assert isinstance(partition, Task)
-            from lakefeed.engine.batch.task import run_task
             from lakefeed.engine.spark.worker import begin_task
+            from lakefeed.engine.task.task import run_task
 
             begin_task()
             plan: FlowPlan = pickle.loads(packed)
             if events is not None:
-                from lakefeed.engine.batch.halves import read_half
+                from lakefeed.engine.task.halves import read_half
 
                 yield from read_half(plan, events.names, partition.split, partition.serial)
                 return

@@ -27,8 +27,8 @@ def begin_task() -> None:
 
 
 def join_packed(plan: bytes, task: bytes) -> str:
-    """Run one task of a batch's second stage; see `lakefeed.engine.batch.shuffle`. Returns its manifest."""
-    from lakefeed.engine.batch.shuffle import run_join
+    """Run one task of a batch's second stage; see `lakefeed.engine.task.shuffle`. Returns its manifest."""
+    from lakefeed.engine.task.shuffle import run_join
 
     return run_join(pickle.loads(plan), pickle.loads(task)).to_json()
 
@@ -47,8 +47,8 @@ def work_packed(shared: bytes, item: bytes) -> bytes:
 
 
 def write_packed(plan: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the writing half of a task; see `lakefeed.engine.batch.halves`. Yields its manifest."""
-    from lakefeed.engine.batch.halves import write_half
+    """Run the writing half of a task; see `lakefeed.engine.task.halves`. Yields its manifest."""
+    from lakefeed.engine.task.halves import write_half
 
     begin_task()
     manifest = write_half(pickle.loads(plan), batches)

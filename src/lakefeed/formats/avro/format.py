@@ -87,7 +87,7 @@ class AvroFormat(Format):
         made, misfits = self.reader().read(payloads)
         texts: list[bytes | None] = [None] * len(payloads)
         for part in made:
-            misfits |= {part.indexes[place]: misfit for place, misfit in part.misfits.items()}
+            misfits |= {part.indexes[at]: misfit for at, misfit in part.misfits.items()}
             for index, text in zip(part.indexes, json_texts(part.values), strict=True):
                 texts[index] = text.encode()
         return texts, misfits
@@ -107,16 +107,16 @@ class AvroDecoder(Decoder):
         return joined(len(payloads), parts or [((), self._fitter.nothing())], refused)
 
 
-def _files(place: Path, encoding: str | None) -> list[Path]:
-    if not place.is_dir():
-        return [place]
+def _files(path: Path, encoding: str | None) -> list[Path]:
+    if not path.is_dir():
+        return [path]
     if encoding != "single_object":
         raise ValueError(
-            f"schema_file is a folder, {shown(str(place))}; only single_object reads many schemas"
+            f"schema_file is a folder, {shown(str(path))}; only single_object reads many schemas"
         )
-    files = sorted(place.glob("*.avsc"))
+    files = sorted(path.glob("*.avsc"))
     if not files:
-        raise ValueError(f"schema_file is a folder without a file *.avsc: {shown(str(place))}")
+        raise ValueError(f"schema_file is a folder without a file *.avsc: {shown(str(path))}")
     return files
 
 

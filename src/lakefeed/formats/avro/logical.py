@@ -13,20 +13,22 @@ Array = np.ndarray[Any, Any]
 
 _WIDTH = 16
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-_UUID = np.array([place for place in range(36) if place not in (8, 13, 18, 23)])
+_UUID = np.array([index for index in range(36) if index not in (8, 13, 18, 23)])
 
 
 def decimals(content: Array, at: Array, lengths: Array, made: pa.DataType) -> tuple[pa.Array, Array]:
-    """Numbers of big-endian bytes from these places, and which of them are to be looked at one by one."""
+    """Numbers of big-endian bytes from these positions, and which of them are to be looked at one by one."""
     if not pa.types.is_decimal128(made):
         return pa.nulls(len(at), made), np.ones(len(at), np.bool_)
     odd = lengths > _WIDTH
     lengths = np.where(odd, 0, lengths)
     negative = (content[at] > 127) & (lengths > 0)
     # Right-aligned, with the sign in front, as the widest number of 16 bytes.
-    places = at[:, None] + np.arange(_WIDTH) - (_WIDTH - lengths)[:, None]
-    own = places >= at[:, None]
-    wide = np.where(own, content[np.maximum(places, 0)], np.where(negative, 255, 0)[:, None]).astype(np.uint8)
+    indexes = at[:, None] + np.arange(_WIDTH) - (_WIDTH - lengths)[:, None]
+    own = indexes >= at[:, None]
+    wide = np.where(own, content[np.maximum(indexes, 0)], np.where(negative, 255, 0)[:, None]).astype(
+        np.uint8
+    )
     high = np.ascontiguousarray(wide[:, :8]).view(">i8").ravel()
     low = np.ascontiguousarray(wide[:, 8:]).view(">u8").ravel()
     odd |= _beyond(high, low, 10**made.precision)

@@ -26,7 +26,7 @@ from lakefeed.formats.registry.framing import HEADER, framed, registered
 from lakefeed.pipeline.options.registry import Registry
 
 _TOGETHER = 256 * 1024**2
-"""Bytes that are read at once: places in them must fit into 32 bits, with room for one large payload."""
+"""Bytes that are read at once: positions in them must fit into 32 bits, with room for one large payload."""
 _SINGLE_OBJECT = b"\xc3\x01"
 _SINGLE_OBJECT_HEADER = 10
 
@@ -56,7 +56,7 @@ class Made:
     indexes: Sequence[int]
     values: pa.StructArray
     misfits: Mapping[int, Misfit]
-    """By the place in `indexes`."""
+    """By the index in `indexes`."""
 
 
 class Encoding(ABC):
@@ -208,6 +208,6 @@ def _made(written: Written) -> Made:
     values, doubt = read_columns(written.schema, written.contents, written.start)
     if not doubt.any():
         return Made(written.indexes, values, {})
-    places = np.flatnonzero(doubt).tolist()
-    rows, misfits = read_each(written.schema, written.contents, written.start, places)
-    return Made(written.indexes, with_rows(values, places, rows), misfits)
+    indexes = np.flatnonzero(doubt).tolist()
+    rows, misfits = read_each(written.schema, written.contents, written.start, indexes)
+    return Made(written.indexes, with_rows(values, indexes, rows), misfits)

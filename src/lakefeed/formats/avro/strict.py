@@ -64,8 +64,8 @@ class _Reader(ByteReader):
         try:
             return content.decode()
         except UnicodeDecodeError as error:
-            place = self.at - len(content) + error.start
-            raise self.wrong(f"0x{self._payload[place]:02x} is not UTF-8", place) from None
+            index = self.at - len(content) + error.start
+            raise self.wrong(f"0x{self._payload[index]:02x} is not UTF-8", index) from None
 
     def binary(self, node: Node) -> Any:
         start = self.at
@@ -149,18 +149,18 @@ class _Reader(ByteReader):
 
 
 def read_each(
-    schema: AvroSchema, payloads: Sequence[bytes], start: int, places: Sequence[int]
+    schema: AvroSchema, payloads: Sequence[bytes], start: int, indexes: Sequence[int]
 ) -> tuple[list[dict[str, Any] | None], dict[int, Misfit]]:
-    """The columns of the payloads at these places, null for those that are refused, and the refusals."""
+    """The columns of the payloads at these indexes, null for those that are refused, and the refusals."""
     rows: list[dict[str, Any] | None] = []
     misfits: dict[int, Misfit] = {}
-    for place in places:
+    for index in indexes:
         try:
-            rows.append(read_strictly(schema, payloads[place], start))
+            rows.append(read_strictly(schema, payloads[index], start))
         except Misfit as misfit:
-            misfits[place] = misfit
+            misfits[index] = misfit
             rows.append(None)
         except RecursionError:
-            misfits[place] = Misfit("bad_avro", "the record is nested too deep")
+            misfits[index] = Misfit("bad_avro", "the record is nested too deep")
             rows.append(None)
     return rows, misfits

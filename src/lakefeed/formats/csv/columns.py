@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.formats.fit.doubt import Doubt, kept
-from lakefeed.formats.fit.types import RANGES, is_epoch
+from lakefeed.formats.fit.type_rules import RANGES, is_epoch
 from lakefeed.formats.refusal import Number
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")

@@ -127,8 +127,8 @@ def _convert(texts: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
     return converted, either(unclear, doubt)
 
 
-def _decide(texts: pa.Array, place: int, declared: pa.DataType) -> Any:
-    return converter(pa.field("", declared))(json_value(texts[place].as_py(), declared))
+def _decide(texts: pa.Array, index: int, declared: pa.DataType) -> Any:
+    return converter(pa.field("", declared))(json_value(texts[index].as_py(), declared))
 
 
 CONVERSIONS = Conversions(_conversion, _decide)

@@ -41,11 +41,11 @@ class RecordReader:
     def _one_by_one(self, payloads: Sequence[bytes]) -> tuple[list[Record], Misfits]:
         records: list[Record] = []
         misfits: Misfits = {}
-        for place, payload in enumerate(payloads):
+        for index, payload in enumerate(payloads):
             try:
                 records.append(self._record(payload))
             except Misfit as misfit:
-                misfits[place] = misfit
+                misfits[index] = misfit
                 records.append(self._nothing)
         return records, misfits
 

@@ -51,8 +51,8 @@ class Opener:
         found = _loaded(payload)
         if found.keys() != _WRAPPED:
             return Envelope(payload, _checked(payload, found))
-        places = members(utf8_text(payload))
-        schema, text = places["schema"], places["payload"]
+        written = members(utf8_text(payload))
+        schema, text = written["schema"], written["payload"]
         if found["payload"] is None:
             return None
         if not isinstance(found["payload"], dict):

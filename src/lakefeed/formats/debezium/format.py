@@ -147,15 +147,15 @@ class _Typed:
     def decode(self, payloads: Sequence[bytes]) -> Decoded:
         read = self._json.decode(payloads)
         refused: Misfits = {one.index: Misfit(one.code, one.error) for one in read.refused}
-        places = [place for place in range(len(payloads)) if place not in refused]
-        return joined(len(payloads), [(places, self._fitted(read.rows.to_struct_array()))], refused)
+        indexes = [index for index in range(len(payloads)) if index not in refused]
+        return joined(len(payloads), [(indexes, self._fitted(read.rows.to_struct_array()))], refused)
 
     def _fitted(self, events: pa.StructArray) -> Decoded:
         misfits: Misfits = {}
         if self._convert:
             events, wrong = self._convert(events)
             message = "a number has more digits than the schema of the event allows, or is none"
-            misfits = {place: Misfit("out_of_range", message) for place in np.flatnonzero(wrong).tolist()}
+            misfits = {index: Misfit("out_of_range", message) for index in np.flatnonzero(wrong).tolist()}
         if self._unwrap:
             events, without = unwrapped(events, changes=self._changes)
             misfits = without | misfits

@@ -78,12 +78,12 @@ def _converted(convert: Callable[[Any], Any], made: pa.DataType) -> Convert:
     def column(values: pa.Array) -> tuple[pa.Array, Any]:
         wrong = np.zeros(len(values), np.bool_)
         found: list[Any] = []
-        for place, value in enumerate(values.to_pylist()):
+        for index, value in enumerate(values.to_pylist()):
             try:
                 found.append(None if value is None else convert(value))
             except (ValueError, DecimalException):
                 found.append(None)
-                wrong[place] = True
+                wrong[index] = True
         return pa.array(found, made), wrong
 
     return column

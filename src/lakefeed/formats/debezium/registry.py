@@ -51,9 +51,9 @@ class FramedDecoder(Decoder):
         made, misfits = self._avro.read([payloads[index] for index in others])
         for each in made:
             part = _about_rows(each, about_no_row(changes=self._changes)) if self._unwrap else each
-            skipped += [others[place] for place in {*each.indexes} - {*part.indexes}]
-            parts.append(([others[place] for place in part.indexes], self._fitted(part)))
-        refused = {others[place]: misfit for place, misfit in misfits.items()}
+            skipped += [others[at] for at in {*each.indexes} - {*part.indexes}]
+            parts.append(([others[at] for at in part.indexes], self._fitted(part)))
+        refused = {others[at]: misfit for at, misfit in misfits.items()}
         return joined(len(payloads), parts if in_json or not made else parts[1:], refused, skipped)
 
     def _in_json(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> list[int]:
@@ -70,7 +70,7 @@ class FramedDecoder(Decoder):
     def _fitted(self, part: Made) -> Decoded:
         events, misfits = part.values, dict(part.misfits)
         if events.type.get_field_index("op") < 0:
-            misfits = {place: no_envelope() for place in range(len(events))}
+            misfits = {index: no_envelope() for index in range(len(events))}
         elif self._unwrap:
             events, without = unwrapped(events, changes=self._changes)
             misfits = without | misfits
@@ -82,12 +82,12 @@ def _about_rows(part: Made, others: frozenset[str]) -> Made:
     if part.values.type.get_field_index("op") < 0:
         return part
     op = part.values.field("op").to_pylist()
-    kept = [place for place in range(len(part.indexes)) if op[place] not in others]
+    kept = [index for index in range(len(part.indexes)) if op[index] not in others]
     if len(kept) == len(op):
         return part
-    misfits = {at: part.misfits[place] for at, place in enumerate(kept) if place in part.misfits}
+    misfits = {at: part.misfits[index] for at, index in enumerate(kept) if index in part.misfits}
     return Made(
-        [part.indexes[place] for place in kept], part.values.take(pa.array(kept, pa.int64())), misfits
+        [part.indexes[index] for index in kept], part.values.take(pa.array(kept, pa.int64())), misfits
     )
 
 

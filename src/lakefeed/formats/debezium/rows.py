@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lakefeed.formats.debezium.envelope import Envelope, members
 from lakefeed.formats.debezium.sequence import sequence, sequences
-from lakefeed.formats.fit.types import is_text
+from lakefeed.formats.fit.type_rules import is_text
 from lakefeed.formats.refusal import Misfit, Misfits, shown, utf8_text
 
 ADDED = pa.schema([("__op", pa.string()), ("__deleted", pa.bool_()), ("__ts_ms", pa.int64())])
@@ -39,7 +39,7 @@ def unwrapped(events: pa.StructArray, *, changes: bool = False) -> tuple[pa.Stru
         absent = pc.and_(absent, pc.not_equal(op, "t"))
     missing = np.flatnonzero(absent.to_numpy(zero_copy_only=False)).tolist()
     texts = [name for name in ("after", "before") if name in columns and is_text(columns[name].type)]
-    misfits = {place: _document_in_avro() if texts else _no_row(op[place].as_py()) for place in missing}
+    misfits = {index: _document_in_avro() if texts else _no_row(op[index].as_py()) for index in missing}
     members = [*rows.flatten(), op, pc.equal(op, "d"), moment]
     names = [*(field.name for field in rows.type), *ADDED.names]
     if changes:
@@ -56,8 +56,8 @@ def _rows(columns: dict[str, pa.Array], count: int) -> pa.StructArray:
         return pa.nulls(count, pa.struct([]))
     # Both are rows of one table; an event that says otherwise is taken by what is after the change.
     first, last = sides[0], sides[-1] if sides[-1].type == sides[0].type else sides[0]
-    places = np.arange(count) + np.where(first.is_valid().to_numpy(zero_copy_only=False), 0, count)
-    return pa.concat_arrays([first, last]).take(pa.array(places))
+    indexes = np.arange(count) + np.where(first.is_valid().to_numpy(zero_copy_only=False), 0, count)
+    return pa.concat_arrays([first, last]).take(pa.array(indexes))
 
 
 def row_text(envelope: Envelope, *, changes: bool = False) -> bytes:

@@ -71,8 +71,8 @@ class EventSchema:
     @property
     def has_rows(self) -> bool:
         """Whether rows are structs; those of MongoDB are texts."""
-        place = self.plain.made.get_field_index("after")
-        return place < 0 or bool(pa.types.is_struct(self.plain.made.field(place).type))
+        index = self.plain.made.get_field_index("after")
+        return index < 0 or bool(pa.types.is_struct(self.plain.made.field(index).type))
 
     def writing(self, event: Any) -> int:
         """How the converter has written the numbers of this event: see `debezium.numbers`."""
@@ -162,8 +162,8 @@ def _struct(fields: Any, writing: int) -> Meaning:
     def convert(column: pa.StructArray) -> tuple[pa.Array, Any]:
         wrong = np.zeros(len(column), np.bool_)
         children = []
-        for place, each in enumerate(converts):
-            child = column.field(place)
+        for index, each in enumerate(converts):
+            child = column.field(index)
             if each:
                 child, bad = each(child)
                 wrong |= bad

@@ -1,6 +1,6 @@
-"""The sequence of change events: a text that grows with the place of a change in its database's log.
+"""The sequence of change events: a text that grows with the position of a change in its database's log.
 
-Each connector has its own words for that place. Numbers are padded, so that texts compare as numbers do.
+Each connector has its own words for that position. Numbers are padded, so that texts compare as numbers do.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def sequence(source: Any, moment: Any) -> str | None:
 
 def sequences(source: pa.Array | None, moments: pa.Array) -> pa.Array:
     """The sequence of each event."""
-    places: list[Any] = [None] * len(moments) if source is None else source.to_pylist()
-    pairs = zip(places, moments.to_pylist(), strict=True)
+    positions: list[Any] = [None] * len(moments) if source is None else source.to_pylist()
+    pairs = zip(positions, moments.to_pylist(), strict=True)
     return pa.array([sequence(*pair) for pair in pairs], pa.string())
 
 

@@ -95,7 +95,7 @@ def is_whole(made: pa.Array) -> bool:
     if not pa.types.is_nested(made.type):
         return True
     if pa.types.is_struct(made.type):
-        parts = [made.field(place) for place in range(made.type.num_fields)]
+        parts = [made.field(index) for index in range(made.type.num_fields)]
     elif pa.types.is_map(made.type):
         parts = [made.keys, made.items]
     else:

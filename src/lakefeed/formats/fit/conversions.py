@@ -26,12 +26,12 @@ from lakefeed.columns.column_types import JSON, TIMESTAMP, stored_type, type_tex
 from lakefeed.formats.fit import decimals, times
 from lakefeed.formats.fit.doubt import Doubt, either, kept
 from lakefeed.formats.fit.json_text import json_text, json_texts, shown_json
-from lakefeed.formats.fit.types import MICROSECONDS, RANGES, is_binary, is_epoch, is_text
+from lakefeed.formats.fit.type_rules import MICROSECONDS, RANGES, is_binary, is_epoch, is_text
 from lakefeed.formats.fit.values import converter
 from lakefeed.formats.refusal import Misfit, Number, shown
 
 Convert = Callable[[pa.Array, pa.DataType], tuple[pa.Array, Doubt]]
-"""Takes a column and the declared type; returns it as stored, with null at the places left to `decide`."""
+"""Takes a column and the declared type; returns it as stored, with null at the indexes left to `decide`."""
 
 _DAY_US = 86_400 * 10**6
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
@@ -45,10 +45,10 @@ def conversion(made: pa.DataType, declared: pa.DataType) -> Convert | None:
     return None
 
 
-def decide(column: pa.Array, place: int, declared: pa.DataType) -> Any:
+def decide(column: pa.Array, index: int, declared: pa.DataType) -> Any:
     """What one doubtful value becomes, for `pyarrow.array`; raises Misfit, in the words of JSON."""
-    text = json_text(column, place)
-    value = _parsed(column, place, text)
+    text = json_text(column, index)
+    value = _parsed(column, index, text)
     if value is not None:
         decided = converter(pa.field("", declared))(value)
         if is_text(column.type) and conversion(column.type, declared):
@@ -62,10 +62,10 @@ def decide(column: pa.Array, place: int, declared: pa.DataType) -> Any:
     raise _wrong_type(column.type, declared, text)
 
 
-def _parsed(column: pa.Array, place: int, text: str) -> Any:
+def _parsed(column: pa.Array, index: int, text: str) -> Any:
     """The value as JSON parses it, if JSON has its kind: then JSON has the words for what is wrong."""
     if is_text(column.type):
-        return column[place].as_py()
+        return column[index].as_py()
     if any(applies(column.type) for applies in _NUMBERS):
         return Number(text) if not text.startswith('"') else None
     return None
@@ -96,7 +96,7 @@ def _integers(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]
 
 
 def _between(column: pa.Array, low: int, high: int) -> tuple[pa.Array, Doubt]:
-    """The column with null for what is outside, and which places these are."""
+    """The column with null for what is outside, and which indexes these are."""
     ends = pc.min_max(column).as_py()
     if ends["min"] is None or (low <= ends["min"] and ends["max"] <= high):
         return column, None
@@ -212,4 +212,4 @@ class Conversions:
 
     conversion: Callable[[pa.DataType, pa.DataType], Convert | None] = conversion
     decide: Callable[[pa.Array, int, pa.DataType], Any] = decide
-    """Takes a column, a place in doubt and the declared type; returns the value, or raises Misfit."""
+    """Takes a column, an index in doubt and the declared type; returns the value, or raises Misfit."""

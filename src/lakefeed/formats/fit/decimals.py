@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakefeed.formats.fit.doubt import Doubt, new_nulls
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
-Places = np.ndarray[tuple[int], np.dtype[np.intp]]
+Indexes = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 _TEXT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _EXACT = Context(prec=100, traps=[Inexact, InvalidOperation])
@@ -78,7 +78,7 @@ def fitted(value: Decimal, declared: pa.DataType) -> Decimal | None:
         return None
 
 
-def extreme(content: Bytes) -> Places:
+def extreme(content: Bytes) -> Indexes:
     """Where the text of a block has something that a decimal column must not be read from by Arrow.
 
     That is a number of scale beyond 38 or with more than 28 digits after the point, or a string that hides
@@ -93,25 +93,25 @@ def _digit(codes: Bytes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return (codes - np.uint8(ord("0"))) < 10
 
 
-def _found(content: Bytes, character: str, ahead: int) -> Places:
-    places = np.flatnonzero(content == ord(character))
-    return places[places + ahead < len(content)]
+def _found(content: Bytes, character: str, ahead: int) -> Indexes:
+    indexes = np.flatnonzero(content == ord(character))
+    return indexes[indexes + ahead < len(content)]
 
 
-def _small_exponents(content: Bytes) -> Places:
-    places = _found(content, "-", 4)
-    places = places[places >= 3]
-    places = places[(content[places - 1] | 32) == ord("e")]
+def _small_exponents(content: Bytes) -> Indexes:
+    indexes = _found(content, "-", 4)
+    indexes = indexes[indexes >= 3]
+    indexes = indexes[(content[indexes - 1] | 32) == ord("e")]
     for ahead in (-2, 1, 2):
-        places = places[_digit(content[places + ahead]) | (content[places + ahead] == ord("."))]
+        indexes = indexes[_digit(content[indexes + ahead]) | (content[indexes + ahead] == ord("."))]
     # Hexadecimal ids are full of `4e-12`: only a whole value is a number.
-    places = places[~_letter(content[places - 3])]
-    digits = np.ones(len(places), np.bool_)
+    indexes = indexes[~_letter(content[indexes - 3])]
+    digits = np.ones(len(indexes), np.bool_)
     for ahead in range(3, _ID_PART):
-        code = content[np.minimum(places + ahead, len(content) - 1)]
+        code = content[np.minimum(indexes + ahead, len(content) - 1)]
         number = ~digits | ~(_letter(code) | (code == ord("-")))
-        places, digits = places[number], (digits & _digit(code))[number]
-    return np.array([place for place in places.tolist() if _is_extreme(content, place)], np.intp)
+        indexes, digits = indexes[number], (digits & _digit(code))[number]
+    return np.array([index for index in indexes.tolist() if _is_extreme(content, index)], np.intp)
 
 
 def _letter(codes: Bytes) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -126,21 +126,21 @@ def _is_extreme(content: Bytes, minus: int) -> bool:
     return len(before[1] or b"") + int(exponent[1]) > _LARGEST_SCALE or len(before[0]) >= _WINDOW
 
 
-def _long_fractions(content: Bytes) -> Places:
-    places = _found(content, ".", _LONGEST_FRACTION + 1)
+def _long_fractions(content: Bytes) -> Indexes:
+    indexes = _found(content, ".", _LONGEST_FRACTION + 1)
     for ahead in (_LONGEST_FRACTION + 1, 14, 7, *range(1, _LONGEST_FRACTION + 1)):
-        places = places[_digit(content[places + ahead])]
-        if not len(places):
+        indexes = indexes[_digit(content[indexes + ahead])]
+        if not len(indexes):
             break
-    return places
+    return indexes
 
 
-def _escaped_digits(content: Bytes) -> Places:
-    places = _found(content, "\\", 5)
+def _escaped_digits(content: Bytes) -> Indexes:
+    indexes = _found(content, "\\", 5)
     for ahead, character in enumerate("u00", start=1):
-        places = places[content[places + ahead] == ord(character)]
-    high, low = content[places + 4], content[places + 5] | np.uint8(32)
+        indexes = indexes[content[indexes + ahead] == ord(character)]
+    high, low = content[indexes + 4], content[indexes + 5] | np.uint8(32)
     digit = (high == ord("3")) & _digit(low)
     letter = ((high == ord("4")) | (high == ord("6"))) & (low == ord("5"))
     sign = (high == ord("2")) & ((low == ord("b")) | (low == ord("d")) | (low == ord("e")))
-    return places[np.flatnonzero(digit | letter | sign)]
+    return indexes[np.flatnonzero(digit | letter | sign)]

@@ -32,10 +32,10 @@ def new_nulls(column: pa.Array, given: pa.Array) -> Doubt:
     return doubt
 
 
-def with_rows(values: pa.StructArray, places: Sequence[int], rows: Sequence[Any]) -> pa.StructArray:
-    """The values with these rows at the places, as the strict path of a format has read them."""
+def with_rows(values: pa.StructArray, indexes: Sequence[int], rows: Sequence[Any]) -> pa.StructArray:
+    """The values with these rows at the indexes, as the strict path of a format has read them."""
     order = np.arange(len(values))
-    order[list(places)] = len(values) + np.arange(len(places))
+    order[list(indexes)] = len(values) + np.arange(len(indexes))
     return pa.concat_arrays([values, pa.array(rows, values.type)]).take(pa.array(order))
 
 

@@ -27,7 +27,7 @@ from lakefeed.formats.fit.paths import Elements, Level, Rows
 from lakefeed.formats.fit.rescue import Rescued, put, rescued_column
 from lakefeed.formats.refusal import Misfit, Misfits
 
-_Places = np.ndarray[Any, Any]
+_Indexes = np.ndarray[Any, Any]
 
 
 class Fitter:
@@ -89,7 +89,7 @@ class Fitter:
 
 
 class _Fit(ColumnFitter):
-    """One pass over the columns of some payloads. Notes by the place of the payload what did not fit."""
+    """One pass over the columns of some payloads. Notes by the index of the payload what did not fit."""
 
     def __init__(self, rules: Rules, conversions: Conversions, misfits: Misfits) -> None:
         super().__init__(conversions)
@@ -158,11 +158,11 @@ class _Fit(ColumnFitter):
             self._refuse_names(new, spellings(each.name for each in known), level)
         elif rule != "ignore":
             for name, values in new.items():
-                places = _present(values)
+                indexes = _present(values)
                 if rule == "rescue":
-                    self._rescue(values, places, level.field(name))
+                    self._rescue(values, indexes, level.field(name))
                     continue
-                for at in places.tolist():
+                for at in indexes.tolist():
                     self._refuse(at, new_column(shown_json(json_text(values, at))), level.field(name))
 
     def _why(self, made: pa.Array, at: int, declared: pa.DataType) -> Misfit:
@@ -170,9 +170,9 @@ class _Fit(ColumnFitter):
         types = pa.types
         if types.is_struct(made.type) and types.is_struct(declared):
             for each in declared:
-                place = made.type.get_field_index(each.name)
-                if place >= 0 and self._unfit(made.field(place), [at], each.type) is not None:
-                    return self._why(made.field(place), at, each.type).within(each.name)
+                index = made.type.get_field_index(each.name)
+                if index >= 0 and self._unfit(made.field(index), [at], each.type) is not None:
+                    return self._why(made.field(index), at, each.type).within(each.name)
         if types.is_list(made.type) and types.is_list(declared):
             return self._why_inside(made, at, made.values, declared.value_type, None)
         if types.is_map(made.type) and types.is_map(declared):
@@ -193,10 +193,10 @@ class _Fit(ColumnFitter):
         misfit = self._why(parts, start + first, declared)
         return misfit.within(first if keys is None else str(keys[start + first].as_py()))
 
-    def _unfit(self, made: pa.Array, places: Sequence[int], declared: pa.DataType) -> Doubt:
-        """Which values at some places do not fit, nothing noted."""
+    def _unfit(self, made: pa.Array, indexes: Sequence[int], declared: pa.DataType) -> Doubt:
+        """Which values at some indexes do not fit, nothing noted."""
         quiet = _Fit(Rules("ignore", "rescue"), self.conversions, {})
-        some = made.take(pa.array(places, pa.int64()))
+        some = made.take(pa.array(indexes, pa.int64()))
         return quiet.column(some, declared, Elements(Rows(), np.arange(len(some) + 1)))[1]
 
     def _refuse_names(self, new: dict[str, pa.Array], known: dict[str, str], level: Level) -> None:
@@ -245,20 +245,20 @@ class _Fit(ColumnFitter):
             misfit.path[:0] = level.path(at)
             self.misfits[level.row(at)] = misfit
 
-    def _rescue(self, made: pa.Array, places: _Places, level: Level) -> None:
-        if not len(places):
+    def _rescue(self, made: pa.Array, indexes: _Indexes, level: Level) -> None:
+        if not len(indexes):
             return
-        texts = json_texts(made.take(pa.array(places)))
-        for at, text in zip(places.tolist(), texts, strict=True):
+        texts = json_texts(made.take(pa.array(indexes)))
+        for at, text in zip(indexes.tolist(), texts, strict=True):
             put(self.rescued.setdefault(level.row(at), {}), level.steps(at), text)
 
 
-def _present(values: pa.Array) -> _Places:
+def _present(values: pa.Array) -> _Indexes:
     return np.flatnonzero(telling(values))
 
 
 def _without(made: pa.StructArray, names: frozenset[str]) -> pa.StructArray:
-    kept = [place for place, member in enumerate(made.type) if member.name not in names]
-    kind = pa.struct([made.type.field(place) for place in kept])
-    children = [made.field(place) for place in kept]
+    kept = [index for index, member in enumerate(made.type) if member.name not in names]
+    kind = pa.struct([made.type.field(index) for index in kept])
+    children = [made.field(index) for index in kept]
     return pa.Array.from_buffers(kind, len(made), [made.buffers()[0]], children=children)

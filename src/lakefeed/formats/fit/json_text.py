@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.formats.fit.types import is_binary, is_text
+from lakefeed.formats.fit.type_rules import is_binary, is_text
 from lakefeed.formats.refusal import Number, shown
 
 Texts = list[str]
@@ -40,9 +40,9 @@ def json_texts(values: pa.Array) -> Texts:
     raise TypeError(f"JSON has no {values.type}")
 
 
-def json_text(values: pa.Array, place: int) -> str:
+def json_text(values: pa.Array, index: int) -> str:
     """One value as JSON text."""
-    return json_texts(values.slice(place, 1))[0]
+    return json_texts(values.slice(index, 1))[0]
 
 
 def shown_json(text: str) -> str:

@@ -14,7 +14,7 @@ from lakefeed.columns.evidence import is_quiet, one_per_spelling
 from lakefeed.columns.names import column_name_problem
 from lakefeed.formats import Rules
 from lakefeed.formats.fit.names import name_misfit, spellings
-from lakefeed.formats.fit.types import is_binary, is_text
+from lakefeed.formats.fit.type_rules import is_binary, is_text
 
 _LARGEST_PRECISION = 38
 
@@ -102,9 +102,9 @@ def telling(values: pa.Array) -> np.ndarray[Any, Any]:
     if pa.types.is_list(values.type) or pa.types.is_map(values.type):
         inner = values.values if pa.types.is_list(values.type) else values.items
         offsets = values.offsets.to_numpy()
-        places = np.flatnonzero(telling(inner))
+        indexes = np.flatnonzero(telling(inner))
         owners = np.searchsorted(
-            offsets, places[(places >= offsets[0]) & (places < offsets[-1])], side="right"
+            offsets, indexes[(indexes >= offsets[0]) & (indexes < offsets[-1])], side="right"
         )
         some = np.zeros(len(values), np.bool_)
         some[owners - 1] = True

@@ -13,7 +13,7 @@ from lakefeed.columns.column_types import JSON, type_text
 from lakefeed.formats.fit import decimals, times
 from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.fit.objects import each
-from lakefeed.formats.fit.types import MICROSECONDS, RANGES, is_epoch
+from lakefeed.formats.fit.type_rules import MICROSECONDS, RANGES, is_epoch
 from lakefeed.formats.refusal import TYPE_CHANGES, Misfit, Number, shown
 
 Convert = Callable[[Any], Any]

@@ -99,7 +99,7 @@ class BlockReader:
         if self._ignoring:
             return True
         known = self._expected.num_fields
-        more = [found.field(place).name for place in range(known, found.num_fields)]
+        more = [found.field(index).name for index in range(known, found.num_fields)]
         return self._dropped.issuperset(more) and pa.struct(list(found)[:known]) == self._expected
 
     def read_known(self, payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> Block | Failed:
@@ -143,11 +143,11 @@ class BlockReader:
         """Payloads that Arrow would take although it should not, or that it would not survive."""
         if not text.isascii() and not _is_utf8(text):
             return json_suspects.not_utf8(payloads)
-        places = decimals.extreme(np.frombuffer(text, np.uint8)) if self._decimal else ()
-        if not len(places):
+        indexes = decimals.extreme(np.frombuffer(text, np.uint8)) if self._decimal else ()
+        if not len(indexes):
             return set()
         ends = np.cumsum([len(payload) + len(_SEAM) for payload in payloads])
-        return set(np.minimum(np.searchsorted(ends, places), len(payloads) - 1).tolist())
+        return set(np.minimum(np.searchsorted(ends, indexes), len(payloads) - 1).tolist())
 
     def _block(self, found: pa.StructArray, made: dict[str, pa.Array]) -> Block:
         doubt = found.is_null().to_numpy(zero_copy_only=False) if found.null_count else None
@@ -172,7 +172,7 @@ def _loose(payloads: Sequence[bytes], text: bytes) -> set[int]:
     ends = np.cumsum([len(payload) + len(_SEAM) for payload in payloads])
     owners = np.minimum(np.searchsorted(ends, brackets, side="right"), len(payloads) - 1)
     many = np.flatnonzero(np.bincount(owners) > DEEPEST).tolist()
-    return odd | {many[place] for place in json_suspects.deep([payloads[place] for place in many])}
+    return odd | {many[index] for index in json_suspects.deep([payloads[index] for index in many])}
 
 
 def _read_json(text: bytes, expected: pa.DataType, unexpected: str) -> pa.Table:

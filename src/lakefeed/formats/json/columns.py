@@ -9,7 +9,7 @@ from lakefeed.columns.column_types import JSON
 from lakefeed.formats.fit import decimals
 from lakefeed.formats.fit.conversions import Conversions, Convert, conversion
 from lakefeed.formats.fit.doubt import Doubt, kept, new_nulls
-from lakefeed.formats.fit.types import RANGES, is_epoch
+from lakefeed.formats.fit.type_rules import RANGES, is_epoch
 from lakefeed.formats.fit.values import base64_bytes
 
 
@@ -17,14 +17,14 @@ def is_unreadable(declared: pa.DataType) -> bool:
     """Whether Arrow's JSON reader cannot read it: there is a map or `json` anywhere in the type."""
     if pa.types.is_map(declared) or declared == JSON:
         return True
-    return any(is_unreadable(declared.field(place).type) for place in range(declared.num_fields))
+    return any(is_unreadable(declared.field(index).type) for index in range(declared.num_fields))
 
 
 def holds_decimal(declared: pa.DataType) -> bool:
     """Whether there is a decimal anywhere in the type."""
     if pa.types.is_decimal(declared):
         return True
-    return any(holds_decimal(declared.field(place).type) for place in range(declared.num_fields))
+    return any(holds_decimal(declared.field(index).type) for index in range(declared.num_fields))
 
 
 def json_kind(declared: pa.DataType) -> str:

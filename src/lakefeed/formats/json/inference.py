@@ -17,7 +17,7 @@ from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.formats.fit import times
 from lakefeed.formats.fit.names import doubtful
 from lakefeed.formats.fit.objects import says_nothing
-from lakefeed.formats.fit.types import INT64
+from lakefeed.formats.fit.type_rules import INT64
 
 Objects = Sequence[dict[str, Any]]
 

@@ -161,5 +161,5 @@ def _parts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str 
         for key, member in value.items():
             yield from _parts(member, (*path, key))
     elif isinstance(value, list):
-        for place, element in enumerate(value):
-            yield from _parts(element, (*path, place))
+        for index, element in enumerate(value):
+            yield from _parts(element, (*path, index))

@@ -59,13 +59,13 @@ class Patterns:
             # The pattern of a very wide schema is too large for the machine behind it.
             self._pattern = ""
             return set()
-        places = pc.indices_nonzero(found).to_pylist()
-        return set(places) if len(places) <= len(payloads) // _MOST else set()
+        indexes = pc.indices_nonzero(found).to_pylist()
+        return set(indexes) if len(indexes) <= len(payloads) // _MOST else set()
 
 
 def _cut_off(payloads: Sequence[bytes]) -> set[int]:
-    odd = [place for place, payload in enumerate(payloads) if payload[-1] != _CLOSE]
-    return {place for place in odd if not payloads[place].rstrip().endswith(b"}")}
+    odd = [index for index, payload in enumerate(payloads) if payload[-1] != _CLOSE]
+    return {index for index in odd if not payloads[index].rstrip().endswith(b"}")}
 
 
 def _named(fields: Iterable[pa.Field]) -> Iterator[tuple[str, str]]:

@@ -41,9 +41,9 @@ class _Group:
     texts: Sequence[bytes]
     objects: Sequence[dict[str, Any]] = ()
 
-    def at(self, places: Sequence[int]) -> _Group:
+    def at(self, indexes: Sequence[int]) -> _Group:
         def some(every: Sequence[_T]) -> list[_T]:
-            return [every[place] for place in places] if every else []
+            return [every[index] for index in indexes] if every else []
 
         return _Group(some(self.indexes), some(self.texts), some(self.objects))
 
@@ -138,16 +138,16 @@ class Sieve:
     def _with_extras(self, group: _Group) -> _Group:
         """Set aside what has no column, where that is exact; the strict path has the rest, and refusals."""
         hard = set()
-        for place, each in enumerate(group.objects):
+        for index, each in enumerate(group.objects):
             found = self._blocks.extras(each)
             if found is None:
                 continue
             # A fast parser keeps every digit of an integer, but not the sign of a zero.
-            exact = is_exact(found, zero=True) and b"-0" not in group.texts[place]
+            exact = is_exact(found, zero=True) and b"-0" not in group.texts[index]
             if exact and self._rules.new_column == "rescue":
-                self._extras[group.indexes[place]] = orjson.dumps(found).decode()
+                self._extras[group.indexes[index]] = orjson.dumps(found).decode()
             else:
-                hard.add(place)
+                hard.add(index)
         return self._without(hard, group)
 
     def _read_unknown(self, group: _Group) -> None:
@@ -174,17 +174,17 @@ class Sieve:
         self._halve(group.at(range(middle)), read)
         return self._halve(group.at(range(middle, len(group.indexes))), read)
 
-    def _without(self, places: set[int], group: _Group) -> _Group:
+    def _without(self, indexes: set[int], group: _Group) -> _Group:
         """The group without these, which the strict path will decide."""
-        if not places:
+        if not indexes:
             return group
-        self._doubted.extend(group.indexes[place] for place in places)
-        return group.at([place for place in range(len(group.indexes)) if place not in places])
+        self._doubted.extend(group.indexes[index] for index in indexes)
+        return group.at([index for index in range(len(group.indexes)) if index not in indexes])
 
     def _keep(self, group: _Group, block: Block) -> None:
         rows = block.rows
         if block.doubt is not None:
-            self._doubted.extend(group.indexes[place] for place in np.flatnonzero(block.doubt).tolist())
+            self._doubted.extend(group.indexes[index] for index in np.flatnonzero(block.doubt).tolist())
             rows = rows.filter(pa.array(~block.doubt))
             group = group.at(np.flatnonzero(~block.doubt).tolist())
         self._indexes.append(group.indexes)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON
 from lakefeed.formats.fit import decimals
-from lakefeed.formats.fit.types import INT64
+from lakefeed.formats.fit.type_rules import INT64
 from lakefeed.formats.json.columns import is_unreadable, json_kind
 from lakefeed.formats.json.parser import DEEPEST, too_deep
 from lakefeed.formats.refusal import is_utf8
@@ -38,7 +38,7 @@ _EXACT_FLOAT = 2**24  # the last integer before those that a float of 32 bits do
 
 def not_utf8(payloads: Sequence[bytes]) -> set[int]:
     """Payloads that are not UTF-8."""
-    return {place for place, payload in enumerate(payloads) if not (payload.isascii() or is_utf8(payload))}
+    return {index for index, payload in enumerate(payloads) if not (payload.isascii() or is_utf8(payload))}
 
 
 def loaded(payloads: Sequence[bytes]) -> tuple[list[dict[str, Any]], set[int]]:
@@ -49,9 +49,9 @@ def loaded(payloads: Sequence[bytes]) -> tuple[list[dict[str, Any]], set[int]]:
             objects.append(orjson.loads(payload))
         except orjson.JSONDecodeError:
             objects.append(None)
-    broken = {place for place, value in enumerate(objects) if type(value) is not dict}
-    for place in broken:
-        objects[place] = {}
+    broken = {index for index, value in enumerate(objects) if type(value) is not dict}
+    for index in broken:
+        objects[index] = {}
     return objects, broken
 
 
@@ -61,14 +61,14 @@ def having(names: set[str], objects: Sequence[dict[str, Any]]) -> set[int]:
         return set(range(len(objects)))
     keys = [orjson.dumps(name) + b":" for name in names]
     texts = map(orjson.dumps, objects)
-    return {place for place, text in enumerate(texts) if any(key in text for key in keys)}
+    return {index for index, text in enumerate(texts) if any(key in text for key in keys)}
 
 
 def doubled(payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> set[int]:
     """Payloads that may have a key twice: orjson drops the first, and with it a colon."""
     fewer = {
-        place
-        for place, (payload, each) in enumerate(zip(payloads, objects, strict=True))
+        index
+        for index, (payload, each) in enumerate(zip(payloads, objects, strict=True))
         if payload.count(b":") != orjson.dumps(each).count(b":")
     }
     # An escaped colon could stand in for the one that was dropped.
@@ -77,8 +77,8 @@ def doubled(payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> set
 
 def deep(payloads: Sequence[bytes], most: int = DEEPEST) -> set[int]:
     """Payloads that are nested too deep."""
-    long = [place for place, payload in enumerate(payloads) if len(payload) > 2 * most]
-    return {place for place in long if too_deep(payloads[place], most)}
+    long = [index for index, payload in enumerate(payloads) if len(payload) > 2 * most]
+    return {index for index in long if too_deep(payloads[index], most)}
 
 
 def misfits(objects: Sequence[dict[str, Any]], fields: Iterable[pa.Field]) -> set[int]:
@@ -96,11 +96,11 @@ def bad_decimals(objects: Sequence[dict[str, Any]], fields: Iterable[pa.Field]) 
     for field in fields:
         if pa.types.is_decimal(field.type):
             values = [each.get(field.name) for each in objects]
-            found |= {place for place, value in enumerate(values) if not _fits(value, field.type)}
+            found |= {index for index, value in enumerate(values) if not _fits(value, field.type)}
         elif pa.types.is_struct(field.type):
-            places = [place for place, each in enumerate(objects) if each.get(field.name)]
-            inner = bad_decimals([objects[place][field.name] for place in places], field.type)
-            found |= {places[place] for place in inner}
+            indexes = [index for index, each in enumerate(objects) if each.get(field.name)]
+            inner = bad_decimals([objects[index][field.name] for index in indexes], field.type)
+            found |= {indexes[index] for index in inner}
     return found
 
 
@@ -119,15 +119,15 @@ def _column_misfits(values: list[Any], declared: pa.DataType, mapped: bool) -> s
     allowed = _KINDS["integer" if mapped and kind == "decimal" else kind]
     found: set[int] = set()
     if not set(map(type, values)) <= allowed:
-        found = {place for place, value in enumerate(values) if type(value) not in allowed}
+        found = {index for index, value in enumerate(values) if type(value) not in allowed}
     if kind == "integer":
         low, high = INT64
         whole = [value if type(value) is int else 0 for value in values]
         if whole and (min(whole) < low or max(whole) > high):
-            found |= {place for place, value in enumerate(whole) if not low <= value <= high}
+            found |= {index for index, value in enumerate(whole) if not low <= value <= high}
     elif kind == "decimal":
-        texts = [place for place, value in enumerate(values) if type(value) is str]
-        found |= {place for place in texts if not _fits(values[place], declared)}
+        texts = [index for index, value in enumerate(values) if type(value) is str]
+        found |= {index for index in texts if not _fits(values[index], declared)}
     elif mapped and declared == pa.float32():
         found |= _halfway(values)
     elif declared.num_fields:
@@ -137,7 +137,7 @@ def _column_misfits(values: list[Any], declared: pa.DataType, mapped: bool) -> s
 
 def _halfway(values: list[Any]) -> set[int]:
     """Numbers in the middle between two floats, as orjson has them: their digits decide which is nearest."""
-    found = {place for place, value in enumerate(values) if type(value) is int and abs(value) > _EXACT_FLOAT}
+    found = {index for index, value in enumerate(values) if type(value) is int and abs(value) > _EXACT_FLOAT}
     doubles = np.array([value if type(value) is float else 0.0 for value in values])
     with np.errstate(over="ignore"):
         floats = doubles.astype(np.float32)
@@ -147,17 +147,17 @@ def _halfway(values: list[Any]) -> set[int]:
 
 
 def _inner_misfits(values: list[Any], declared: pa.DataType, mapped: bool, outside: set[int]) -> set[int]:
-    places = [place for place, value in enumerate(values) if value is not None and place not in outside]
-    present = [values[place] for place in places]
+    indexes = [index for index, value in enumerate(values) if value is not None and index not in outside]
+    present = [values[index] for index in indexes]
     if pa.types.is_struct(declared):
         inner: set[int] = set()
         for field in declared:
             inner |= _column_misfits([each.get(field.name) for each in present], field.type, mapped)
-        return {places[place] for place in inner}
+        return {indexes[index] for index in inner}
     if pa.types.is_map(declared):
         present, element = [list(each.values()) for each in present], declared.item_type
     else:
         element = declared.value_type
     ends = list(accumulate(map(len, present)))
     inner = _column_misfits(list(chain.from_iterable(present)), element, mapped)
-    return {places[bisect_right(ends, place)] for place in inner}
+    return {indexes[bisect_right(ends, index)] for index in inner}

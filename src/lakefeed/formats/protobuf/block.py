@@ -21,7 +21,7 @@ from lakefeed.formats.protobuf.message import (
     Form,
     Message,
 )
-from lakefeed.formats.protobuf.wire import Buffer, Flags, Places, Spans, Words, packed_fixed, packed_varints
+from lakefeed.formats.protobuf.wire import Buffer, Flags, Indexes, Spans, Words, packed_fixed, packed_varints
 
 _FEW = 16
 _MOST_STEPS_FOR_FEW = 256
@@ -86,8 +86,8 @@ class _Reader:
             rows = self._next_tags(rows[(self._at[rows] < self._ends[rows]) & ~self._doubt[rows]])
             active = rows if chosen.all() else np.concatenate([active[~chosen], rows])
 
-    def _next_tags(self, rows: Places) -> Places:
-        """Read the tags at the places of these rows; returns those that have one."""
+    def _next_tags(self, rows: Indexes) -> Indexes:
+        """Read the tags at the positions of these rows; returns those that have one."""
         tags, lengths = self._buffer.varints(self._at[rows])
         good = (lengths > 0) & (lengths <= _LONGEST_TAG) & (tags <= _LARGEST_TAG) & (tags > 7)
         if not good.all():
@@ -97,14 +97,14 @@ class _Reader:
         self._at[rows] += lengths
         return rows
 
-    def _step(self, tag: int, rows: Places) -> None:
+    def _step(self, tag: int, rows: Indexes) -> None:
         """Read the value behind this tag in all rows that have it."""
         wire, field = tag & 7, self._message.by_number.get(tag >> 3)
         at = self._at[rows]
         values, after = self._values(wire, at)
         bad = after > self._ends[rows]
         if wire == LENGTH:
-            # A length beyond what fits would turn the place behind it around.
+            # A length beyond what fits would turn the position behind it around.
             bad |= (values > len(self._buffer.data)) | (after < at)
         bad |= after <= at
         if bad.any():
@@ -120,8 +120,8 @@ class _Reader:
         else:
             self._doubt[rows] = True
 
-    def _values(self, wire: int, at: Places) -> tuple[Words, Places]:
-        """The values at these places, of texts and messages the length, and the places behind them."""
+    def _values(self, wire: int, at: Indexes) -> tuple[Words, Indexes]:
+        """The values at these positions, of texts and messages the length, and the positions behind them."""
         if wire in _WIDTHS:
             # The last bytes of the buffer are padding, so that looking a little too far is no harm.
             values = self._buffer.fixed64(at) if wire == FIXED64 else self._buffer.fixed32(at)
@@ -132,7 +132,7 @@ class _Reader:
         after = at + lengths
         return values, np.where(lengths > 0, after + values.astype(np.int64), at) if wire == LENGTH else after
 
-    def _keep(self, field: Field, rows: Places, values: Words, after: Places) -> None:
+    def _keep(self, field: Field, rows: Indexes, values: Words, after: Indexes) -> None:
         if field.once:
             taken = self._taken.setdefault(field.once, np.zeros(len(self._at), np.bool_))
             self._doubt[rows[taken[rows]]] = True
@@ -143,13 +143,13 @@ class _Reader:
         else:
             self._add(field, rows, values)
 
-    def _unpack(self, field: Field, rows: Places, spans: Spans) -> None:
+    def _unpack(self, field: Field, rows: Indexes, spans: Spans) -> None:
         width = _WIDTHS.get(field.wire)
         packed = packed_fixed(self._buffer, spans, width) if width else packed_varints(self._buffer, spans)
         self._doubt[rows[packed.broken]] = True
         self._add(field, np.repeat(rows, packed.counts), packed.values)
 
-    def _add(self, field: Field, rows: Places, values: Words) -> None:
+    def _add(self, field: Field, rows: Indexes, values: Words) -> None:
         beyond = beyond_32_bits(field.type, values)
         if beyond is not None:
             self._doubt[rows[beyond]] = True
@@ -175,14 +175,14 @@ class _Reader:
             return values, doubt | self._without(rows) if field.implicit else doubt
         return found.scalars(self._buffer, field, count)
 
-    def _elements(self, field: Field, found: Found, order: Places) -> Column:
+    def _elements(self, field: Field, found: Found, order: Indexes) -> Column:
         """One value for each occurrence of the field."""
         if field.message is None:
             return found.elements(self._buffer, field, order)
         spans = found.spans().at(order)
         return _Reader(self._buffer, field.message, spans, self._strict_numbers).column()
 
-    def _without(self, rows: Places) -> Flags:
+    def _without(self, rows: Indexes) -> Flags:
         missing = np.ones(len(self._at), np.bool_)
         missing[rows] = False
         return missing

@@ -15,7 +15,7 @@ from lakefeed.formats.protobuf import message as pb
 from lakefeed.formats.protobuf.json import json_text
 from lakefeed.formats.protobuf.message import Field, Form, Message
 from lakefeed.formats.protobuf.walk import Walk
-from lakefeed.formats.protobuf.wire import Buffer, Flags, Places, Spans, Words
+from lakefeed.formats.protobuf.wire import Buffer, Flags, Indexes, Spans, Words
 from lakefeed.formats.refusal import Misfit, is_utf8
 
 SECONDS_OF_DURATION = 315_576_000_000
@@ -26,12 +26,12 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Column:
-    """Values, and the places that mean nothing and are decided otherwise."""
+    """Values, and the indexes that mean nothing and are decided otherwise."""
 
     values: pa.Array
     doubt: Flags
 
-    def lists(self, of: Field, rows: Places, count: int) -> tuple[pa.Array, Flags]:
+    def lists(self, of: Field, rows: Indexes, count: int) -> tuple[pa.Array, Flags]:
         """The values as lists or maps, by the rows that they belong to, which are in order."""
         offsets = pa.array(np.searchsorted(rows, np.arange(count + 1)).astype(np.int32))
         doubt = _lifted(rows, self.doubt, count)
@@ -49,18 +49,18 @@ class Column:
         entries = pa.Array.from_buffers(kind.field(0).type, len(keys), [None], children=[keys, items])
         return pa.Array.from_buffers(kind, count, [None, offsets.buffers()[1]], children=[entries]), doubt
 
-    def spread(self, rows: Places, count: int) -> tuple[pa.Array, Flags]:
+    def spread(self, rows: Indexes, count: int) -> tuple[pa.Array, Flags]:
         """The values in a column of so many rows, null in those that have none."""
         doubt = _lifted(rows, self.doubt, count)
         # As many values as rows: yet one row may have two of them, and another none.
         if len(rows) == count and bool((rows[1:] != rows[:-1]).all()):
             return self.values, doubt
-        places = np.full(count, -1, np.int64)
-        places[rows] = np.arange(len(rows))
-        return self.values.take(pa.array(places, mask=places < 0)), doubt
+        indexes = np.full(count, -1, np.int64)
+        indexes[rows] = np.arange(len(rows))
+        return self.values.take(pa.array(indexes, mask=indexes < 0)), doubt
 
 
-def _lifted(rows: Places, doubt: Flags, count: int) -> Flags:
+def _lifted(rows: Indexes, doubt: Flags, count: int) -> Flags:
     """Doubt about values as doubt about the rows that hold them."""
     lifted = np.zeros(count, np.bool_)
     lifted[rows[doubt]] = True
@@ -71,21 +71,21 @@ def _lifted(rows: Places, doubt: Flags, count: int) -> Flags:
 class Found:
     """The occurrences of a field, in the order in which they were met; of each row they are in its order."""
 
-    _rows: list[Places] = field(default_factory=list)
+    _rows: list[Indexes] = field(default_factory=list)
     _values: list[Words] = field(default_factory=list)
     _spans: list[Spans] = field(default_factory=list)
 
-    def add_values(self, rows: Places, values: Words) -> None:
+    def add_values(self, rows: Indexes, values: Words) -> None:
         """Numbers as they lie in the payload."""
         self._rows.append(rows)
         self._values.append(values)
 
-    def add_spans(self, rows: Places, spans: Spans) -> None:
+    def add_spans(self, rows: Indexes, spans: Spans) -> None:
         """Texts, bytes or messages."""
         self._rows.append(rows)
         self._spans.append(spans)
 
-    def ordered(self) -> tuple[Places, Places]:
+    def ordered(self) -> tuple[Indexes, Indexes]:
         """The row of each occurrence, in order, and where the occurrence was met."""
         rows = np.concatenate([_NO_ROWS, *self._rows])
         order = np.argsort(rows, kind="stable")
@@ -96,7 +96,7 @@ class Found:
         starts = np.concatenate([_NO_ROWS, *(each.starts for each in self._spans)])
         return Spans(starts, np.concatenate([_NO_ROWS, *(each.lengths for each in self._spans)]))
 
-    def elements(self, buffer: Buffer, of: Field, order: Places) -> Column:
+    def elements(self, buffer: Buffer, of: Field, order: Indexes) -> Column:
         """One value for each occurrence."""
         if of.wire == pb.LENGTH:
             return _texts(buffer, of, self.spans().at(order), None)
@@ -173,10 +173,10 @@ def _typed(kind: int, values: Words) -> npt.NDArray[Any]:
 def _names(of: Field, numbers: npt.NDArray[np.int32], missing: Flags | None) -> Column:
     """The names of enum values. A number without a name is its text, unless the enum is closed."""
     known = np.array(sorted(of.names), np.int32)
-    places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-    named = known[places] == numbers
+    indexes = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+    named = known[indexes] == numbers
     names = pa.array([of.names[number] for number in known.tolist()], pa.string())
-    column = names.take(pa.array(places, mask=missing))
+    column = names.take(pa.array(indexes, mask=missing))
     present = named if missing is None else named | missing
     if present.all():
         return Column(column, np.zeros(len(numbers), np.bool_))
@@ -211,13 +211,13 @@ def json_texts(message: Message, spans: Spans, buffer: Buffer, strict_numbers: b
     """The JSON of messages whose fields are no columns, one by one."""
     texts: list[str | None] = []
     doubt = np.zeros(len(spans), np.bool_)
-    for place, (start, end) in enumerate(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)):
+    for index, (start, end) in enumerate(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)):
         walk = Walk(buffer.data)
         try:
             walk.message(message, start, end, ())
             texts.append(json_text(message, buffer.data[start:end]))
-            doubt[place] = strict_numbers and bool(walk.unknown)
+            doubt[index] = strict_numbers and bool(walk.unknown)
         except Misfit:
             texts.append(None)
-            doubt[place] = True
+            doubt[index] = True
     return Column(pa.array(texts, pa.string()), doubt)

@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr
 from lakefeed.formats import Decoded, Decoder, Format, Rules
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.joining import Part, joined
-from lakefeed.formats.protobuf.files import Files, read_files
+from lakefeed.formats.protobuf.proto.files import Files, read_files
 from lakefeed.formats.protobuf.reader import MessageReader, blocks
 from lakefeed.formats.protobuf.registry import RegisteredMessages, kinds
 from lakefeed.formats.refusal import FRAMED, VALUES, Misfit, codes, copies, no_payload

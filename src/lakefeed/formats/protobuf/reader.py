@@ -23,7 +23,7 @@ from lakefeed.formats.protobuf.strict import StrictReader
 from lakefeed.formats.refusal import Misfit, Misfits
 
 _Numbers = dict[int, dict[str, list[bytes]]]
-"""By the place of a payload: what it holds of fields that the message does not have, by their numbers."""
+"""By the index of a payload: what it holds of fields that the message does not have, by their numbers."""
 
 # A block's arrays still fit into the processor's cache, and its texts into a column.
 _MOST_PAYLOADS = 16_384
@@ -54,7 +54,7 @@ class MessageReader:
         if block.doubt.any():
             made = self._decided(payloads, np.flatnonzero(block.doubt).tolist(), made, misfits, numbers)
         if self._rules.new_column == "dead_letter":
-            misfits |= {place: self._unexpected(found) for place, found in numbers.items()}
+            misfits |= {index: self._unexpected(found) for index, found in numbers.items()}
         # Such a field has a number but no name, and so no column.
         rescued: dict[int, Rescued] = {}
         if self._rules.new_column == "rescue":
@@ -65,23 +65,23 @@ class MessageReader:
     def _decided(
         self,
         payloads: Sequence[bytes],
-        places: list[int],
+        indexes: list[int],
         made: pa.StructArray,
         misfits: Misfits,
         numbers: _Numbers,
     ) -> pa.StructArray:
-        """The block with the rows of the strict path at the places that were in doubt."""
+        """The block with the rows of the strict path at the indexes that were in doubt."""
         rows: list[dict[str, Any]] = []
-        for place in places:
+        for index in indexes:
             row: dict[str, Any] = {}
             try:
-                row, found = self._strict.read(payloads[place])
+                row, found = self._strict.read(payloads[index])
                 if found and self._strict_numbers:
-                    numbers[place] = found
+                    numbers[index] = found
             except Misfit as misfit:
-                misfits[place] = misfit
+                misfits[index] = misfit
             rows.append(row)
-        return with_rows(made, places, rows)
+        return with_rows(made, indexes, rows)
 
     def _unexpected(self, found: Mapping[str, Any]) -> Misfit:
         name = self.message.name
@@ -91,7 +91,7 @@ class MessageReader:
     def _with_numbers(self, fitted: Decoded, numbers: _Numbers) -> Decoded:
         """The same, with fields that the message does not have as new columns."""
         refused = {one.index for one in fitted.refused}
-        paths = sorted({path for place, found in numbers.items() if place not in refused for path in found})
+        paths = sorted({path for index, found in numbers.items() if index not in refused for path in found})
         if not paths:
             return fitted
         new = pa.schema([(path, pa.binary()) for path in paths])

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from lakefeed.errors import RegistryError, RegistryUnavailable
 from lakefeed.formats import Rules
-from lakefeed.formats.protobuf.files import BadDescriptor, Files, registered_files
 from lakefeed.formats.protobuf.message import Message
+from lakefeed.formats.protobuf.proto.files import BadDescriptor, Files, registered_files
 from lakefeed.formats.protobuf.reader import MessageReader
 from lakefeed.formats.refusal import Misfit, Misfits
 from lakefeed.formats.registry.client import RegisteredSchema
@@ -47,16 +47,16 @@ def kinds(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Kinds:
     frames = framed(payloads, indexes)
     misfits: Misfits = dict(frames.misfits)
     found: _Found = {}
-    for schema, places in frames.by_schema.items():
-        texts = [payloads[index] or b"" for index in places]
+    for schema, own in frames.by_schema.items():
+        texts = [payloads[index] or b"" for index in own]
         # A zero stands for the first message of the schema, which most payloads are.
-        first = [index for index, text in zip(places, texts, strict=True) if text[HEADER:_START] == b"\0"]
+        first = [index for index, text in zip(own, texts, strict=True) if text[HEADER:_START] == b"\0"]
         if first:
             found[Kind(schema, _FIRST)] = (
                 first,
                 [text[_START:] for text in texts if text[HEADER:_START] == b"\0"],
             )
-        for index, text in zip(places, texts, strict=True) if len(first) < len(places) else ():
+        for index, text in zip(own, texts, strict=True) if len(first) < len(own) else ():
             if text[HEADER:_START] != b"\0":
                 _sort(schema, index, text, found, misfits)
     return Kinds(found, misfits)

@@ -21,14 +21,14 @@ _WIRES = {
 
 
 class Walk:
-    """A way through one payload, field by field. Raises Misfit with the place of what is wrong."""
+    """A way through one payload, field by field. Raises Misfit with the position of what is wrong."""
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
         self.unknown: dict[str, list[bytes]] = {}
 
     def message(self, message: Message, at: int, end: int, path: tuple[str, ...]) -> None:
-        """Check the fields of a message that lies between two places, and what is inside them."""
+        """Check the fields of a message that lies between two positions, and what is inside them."""
         if message.form is Form.JSON:
             # A Struct has no number of 32 bits, and a map in no order, so that all of them would be walked.
             if message.name in pb.FREE or as_written(message, self._payload[at:end]):
@@ -92,7 +92,7 @@ class Walk:
             raise Misfit("out_of_range", f"byte {at + 1}: expected a number of 32 bits, got {number}")
 
     def _fields(self, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Number, way of lying, first byte and the place behind the last byte of each value."""
+        """Number, way of lying, first byte and the position behind the last byte of each value."""
         while at < end:
             tag, start = self._varint(at, end)
             number, wire = tag >> 3, tag & 7
@@ -105,7 +105,7 @@ class Walk:
             at = after
 
     def _skip(self, wire: int, number: int, at: int, end: int, depth: int) -> tuple[int, int]:
-        """The places behind a value and behind the whole field, which differ for a group."""
+        """The positions behind a value and behind the whole field, which differ for a group."""
         if wire == pb.VARINT:
             stop = self._varint(at, end)[1]
         elif wire == pb.LENGTH:
@@ -133,12 +133,12 @@ class Walk:
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         value = 0
-        for place, byte in enumerate(self._payload[at : min(end, at + _LONGEST_VARINT)]):
-            value |= (byte & 127) << 7 * place
+        for index, byte in enumerate(self._payload[at : min(end, at + _LONGEST_VARINT)]):
+            value |= (byte & 127) << 7 * index
             if byte < 128:
                 if value >> 64:
                     raise self._broken(at, "a number has more than 64 bits")
-                return value, at + place + 1
+                return value, at + index + 1
         cut = at + _LONGEST_VARINT > end
         raise self._broken(
             at, "the payload ends within a number" if cut else "a number has more than 10 bytes"

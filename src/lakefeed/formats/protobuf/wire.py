@@ -1,4 +1,4 @@
-"""Values at many places of one buffer, read together by the rules of Protobuf's wire format."""
+"""Values at many positions of one buffer, read together by the rules of Protobuf's wire format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Places = npt.NDArray[np.int64]
+Indexes = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
@@ -23,24 +23,24 @@ _ONE = np.uint64(1)
 class Spans:
     """Parts of the buffer, such as texts or messages."""
 
-    starts: Places
-    lengths: Places
+    starts: Indexes
+    lengths: Indexes
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @property
-    def ends(self) -> Places:
-        """The places behind the parts."""
+    def ends(self) -> Indexes:
+        """The positions behind the parts."""
         return self.starts + self.lengths
 
-    def at(self, places: Any) -> Spans:
+    def at(self, indexes: Any) -> Spans:
         """Some of them, by index or by flag."""
-        return Spans(self.starts[places], self.lengths[places])
+        return Spans(self.starts[indexes], self.lengths[indexes])
 
 
 class Buffer:
-    """Payloads side by side. A value at any place up to the end of the last payload may be asked for."""
+    """Payloads side by side. A value at any position up to the end of the last payload may be asked for."""
 
     def __init__(self, payloads: list[bytes]) -> None:
         self.data = b"".join([*payloads, _PADDING])
@@ -51,25 +51,25 @@ class Buffer:
         self._words = np.ndarray((len(self.data) - 7,), "<u8", self.data, strides=(1,))
         self._halves = np.ndarray((len(self.data) - 3,), "<u4", self.data, strides=(1,))
 
-    def fixed64(self, at: Places) -> Words:
-        """The eight bytes at each place."""
+    def fixed64(self, at: Indexes) -> Words:
+        """The eight bytes at each position."""
         return self._words[at]
 
-    def fixed32(self, at: Places) -> Words:
-        """The four bytes at each place."""
+    def fixed32(self, at: Indexes) -> Words:
+        """The four bytes at each position."""
         return self._halves[at].astype(np.uint64)
 
-    def varints(self, at: Places) -> tuple[Words, Places]:
-        """The varint at each place and its length in bytes, which is 0 where none ends within 64 bits."""
+    def varints(self, at: Indexes) -> tuple[Words, Indexes]:
+        """The varint at each position and its length in bytes, which is 0 where none ends within 64 bits."""
         words = self._words[at]
         last = ~words & _MORE
         last &= ~last + _ONE
         # The exponent of a float finds the only bit that is left; none gives a negative length.
-        lengths: Places = ((last.astype(np.float64).view(np.int64) >> 52) - 1022) >> 3
+        lengths: Indexes = ((last.astype(np.float64).view(np.int64) >> 52) - 1022) >> 3
         values = _joined(words & (last - _ONE) & ~_MORE)
         beyond = np.flatnonzero(lengths < 0)
         if len(beyond):
-            ninth, tenth = (self.bytes[at[beyond] + place].astype(np.uint64) for place in (8, 9))
+            ninth, tenth = (self.bytes[at[beyond] + index].astype(np.uint64) for index in (8, 9))
             values[beyond] |= (ninth & np.uint64(127)) << np.uint64(56)
             long = ninth > 127
             values[beyond[long]] |= (tenth[long] & _ONE) << np.uint64(63)
@@ -81,7 +81,7 @@ class Buffer:
         offsets = _offsets(spans.lengths)
         content: Any
         if offsets[-1] > _LONG_TEXT * len(spans):
-            # Long texts are copied one by one: a place for each byte would take eight times the memory.
+            # Long texts are copied one by one: a position for each byte would take eight times the memory.
             bounds = zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
             content = b"".join([self.data[start:end] for start, end in bounds])
         else:
@@ -108,24 +108,24 @@ _STEPS = [
 ]
 
 
-def _offsets(lengths: Places) -> Places:
+def _offsets(lengths: Indexes) -> Indexes:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def spread(spans: Spans, offsets: Places) -> Places:
-    """The place of every byte of the parts, one part after the other; each begins there at its offset."""
-    places = np.repeat(spans.starts - offsets[:-1], spans.lengths)
-    places += np.arange(offsets[-1])
-    return places
+def spread(spans: Spans, offsets: Indexes) -> Indexes:
+    """The position of every byte of the parts, one part after the other; each begins there at its offset."""
+    indexes = np.repeat(spans.starts - offsets[:-1], spans.lengths)
+    indexes += np.arange(offsets[-1])
+    return indexes
 
 
 @dataclass(frozen=True)
 class Packed:
     """The values of packed fields: how many each has, all of them in order, and which fields are broken."""
 
-    counts: Places
+    counts: Indexes
     values: Words
     broken: Flags
 
@@ -146,12 +146,12 @@ def packed_varints(buffer: Buffer, spans: Spans) -> Packed:
     # What is cut off would reach into the next field.
     whole = Spans(spans.starts, np.where(broken, 0, spans.lengths))
     offsets = _offsets(whole.lengths)
-    places = spread(whole, offsets)
-    last = np.flatnonzero(buffer.bytes[places] < 128)
+    indexes = spread(whole, offsets)
+    last = np.flatnonzero(buffer.bytes[indexes] < 128)
     first = np.zeros(len(last), np.int64)
     first[1:] = last[:-1] + 1
     counts = np.diff(np.searchsorted(last, offsets))
-    values, lengths = buffer.varints(places[first])
+    values, lengths = buffer.varints(indexes[first])
     odd = lengths != last - first + 1
     if odd.any():
         broken[np.repeat(np.arange(len(spans)), counts)[odd]] = True

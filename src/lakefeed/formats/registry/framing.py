@@ -68,7 +68,7 @@ class UnframingDecoder(Decoder):
 def unframed(
     payloads: Sequence[bytes | None], registry: Registry, kind: str
 ) -> tuple[list[bytes | None], Misfits]:
-    """What is in each frame, and those that are none, by their place. Raises RegistryError."""
+    """What is in each frame, and those that are none, by their index. Raises RegistryError."""
     indexes = [index for index, payload in enumerate(payloads) if payload is not None]
     found = framed(payloads, indexes)
     misfits = dict(found.misfits)

@@ -138,10 +138,10 @@ class TransformingDecoder:
         if not gone:
             return values
         good[gone] = False
-        places: list[int | None] = [None] * len(rows)
+        order: list[int | None] = [None] * len(rows)
         for at, row in enumerate(np.flatnonzero(np.isin(np.arange(len(rows)), gone, invert=True)).tolist()):
-            places[row] = at
-        return values.take(pa.array(places, pa.int64()))
+            order[row] = at
+        return values.take(pa.array(order, pa.int64()))
 
     def _origin(self, events: Events, rows: Sequence[int] | np.ndarray[Any, Any]) -> Mapping[str, pa.Array]:
         if not self._told:
@@ -157,27 +157,27 @@ class TransformingDecoder:
         }
 
     def _one_by_one(self, events: Events, indexes: Sequence[int]) -> Decoded:
-        """What becomes of some events, each made JSON by itself, as places among `indexes`."""
+        """What becomes of some events, each made JSON by itself, by their order in `indexes`."""
         texts, misfits = self._format.objects([events.payloads[index] for index in indexes])
         columns = {name: column.to_pylist() for name, column in self._origin(events, indexes).items()}
         kept: list[int] = []
         ready: list[bytes | None] = []
-        for place, text in enumerate(texts):
-            if place in misfits:
+        for at, text in enumerate(texts):
+            if at in misfits:
                 continue
             try:
-                origin = {name: values[place] for name, values in columns.items()}
+                origin = {name: values[at] for name, values in columns.items()}
                 made = self._objects.rewritten(text, origin) if text else text
             except Misfit as misfit:
-                misfits[place] = misfit
+                misfits[at] = misfit
                 continue
-            kept.append(place)
+            kept.append(at)
             ready.append(made)
         return joined(len(indexes), [(kept, self._again.decode(ready))], misfits)
 
     def _refused(self, refused: Sequence[Refused]) -> Part:
         nothing = pa.RecordBatch.from_struct_array(pa.array([], pa.struct(list(self._rows))))
-        told = [replace(one, index=place) for place, one in enumerate(refused)]
+        told = [replace(one, index=at) for at, one in enumerate(refused)]
         return [one.index for one in refused], Decoded(nothing, told)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lakefeed.errors import PipelineFileError, Problem
-from lakefeed.pipeline.loading.checks import dotted
+from lakefeed.pipeline.loading.checks.consistency import dotted
 from lakefeed.pipeline.loading.document import Document
 from lakefeed.pipeline.loading.fields import key_of
 from lakefeed.pipeline.loading.messages import field_problems

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lakefeed.errors import Problem
-from lakefeed.pipeline.loading.checks import dotted
+from lakefeed.pipeline.loading.checks.consistency import dotted
 from lakefeed.pipeline.loading.syntax import syntax_error, without_snippets
 from lakefeed.pipeline.loading.variables import Substitution, substitute
 from lakefeed.pipeline.secrets import Path

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lakefeed.errors import PipelineFileError, Problem
-from lakefeed.pipeline.loading.checks import FieldProblem, consistency_problems, dotted
+from lakefeed.pipeline.loading.checks.consistency import FieldProblem, consistency_problems, dotted
 from lakefeed.pipeline.loading.companion import add_tests, companion_of
 from lakefeed.pipeline.loading.document import Document, Unset, read_document, scalars
 from lakefeed.pipeline.loading.messages import field_problems, scrubbed

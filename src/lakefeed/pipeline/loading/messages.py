@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from lakefeed.pipeline.loading.checks import FieldProblem
+from lakefeed.pipeline.loading.checks.consistency import FieldProblem
 from lakefeed.pipeline.loading.document import Document, below
 from lakefeed.pipeline.loading.fields import keys_of, section_at
 from lakefeed.pipeline.pipeline import Pipeline

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from lakefeed.columns.column_types import column
 from lakefeed.columns.names import PipelineName
 from lakefeed.pipeline.connectors import Connector, SourceField
+from lakefeed.pipeline.loading.checks.upkeep import UpkeepOutline
 from lakefeed.pipeline.loading.graph import feeding_tables, tables_read
-from lakefeed.pipeline.loading.upkeep_checks import UpkeepOutline
 from lakefeed.pipeline.options.changes import CHANGING, INTERVAL, ColumnNames
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns

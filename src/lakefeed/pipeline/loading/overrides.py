@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakefeed.errors import Problem
-from lakefeed.pipeline.loading.checks import dotted
+from lakefeed.pipeline.loading.checks.consistency import dotted
 from lakefeed.pipeline.loading.document import Document, read_document
 from lakefeed.pipeline.secrets import OPTION_MAPS, Path
 from lakefeed.text import shown

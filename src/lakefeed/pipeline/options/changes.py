@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.names import ColumnName
-from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.section import Section, as_list, without_repeats
 from lakefeed.text import did_you_mean
 from lakefeed.units import Duration
 
@@ -36,21 +36,10 @@ INTERVAL: Mapping[str, str | None] = {"valid_from": "valid_from", "valid_to": "v
 """The options that name columns which `history` makes, with the names that they have by default."""
 
 
-def _as_list(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-def _without_repeats(names: tuple[str, ...]) -> tuple[str, ...]:
-    repeated = next((name for at, name in enumerate(names) if name in names[:at]), None)
-    if repeated is not None:
-        raise ValueError(f"names '{repeated}' twice")
-    return names
-
-
 ColumnNames = Annotated[
     tuple[ColumnName, ...],
-    BeforeValidator(_as_list),
-    AfterValidator(_without_repeats),
+    BeforeValidator(as_list),
+    AfterValidator(without_repeats),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 """A column, or a list of them."""

@@ -61,10 +61,10 @@ def _check(value: Any) -> Any:
 
 
 def _check_names(names: list[Any] | tuple[Any, ...]) -> None:
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name not in METADATA.names:
             raise ValueError(f"unknown metadata column {shown(name)}{suggestion(str(name), METADATA.names)}")
-        if name in names[:place]:
+        if name in names[:index]:
             raise ValueError(f"names '{name}' twice")
 
 

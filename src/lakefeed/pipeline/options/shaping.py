@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandle
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.section import Section, as_list
 from lakefeed.sql.projection import Otherwise
 from lakefeed.text import shown
 
@@ -39,10 +39,6 @@ def _check_rule(name: str) -> str:
     return name
 
 
-def _as_items(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 def _check_items(items: tuple[str, ...]) -> tuple[str, ...]:
     if not items:
         raise ValueError("expected at least one item, such as '*'")
@@ -52,7 +48,7 @@ def _check_items(items: tuple[str, ...]) -> tuple[str, ...]:
 Sql = Annotated[str, AfterValidator(_check_sql)]
 Select = Annotated[
     tuple[Sql, ...],
-    BeforeValidator(_as_items),
+    BeforeValidator(as_list),
     AfterValidator(_check_items),
     WithJsonSchema(
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}

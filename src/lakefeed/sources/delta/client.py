@@ -6,7 +6,6 @@ import re
 import time
 import uuid
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -16,7 +15,6 @@ from lakefeed.errors import (
     LakefeedError,
     SourceError,
     SourceUnavailable,
-    StoreUnavailable,
     TableError,
 )
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
@@ -29,6 +27,7 @@ from lakefeed.sources.delta.place import BEGINNING, Place, version_start
 from lakefeed.sources.delta.source import PARTITION, DeltaSource
 from lakefeed.sources.delta.stops import refusal, stops
 from lakefeed.sources.delta.way import Way, way
+from lakefeed.sources.source_errors import source_errors
 from lakefeed.stores import open_store
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
 
@@ -47,7 +46,7 @@ class DeltaClient(SourceClient):
         self._ahead: int | None = None
         """The first version that nobody has looked into."""
         self._passed: dict[tuple[int, Place], bool] = {}
-        with self._errors():
+        with source_errors(self._whose):
             self._history = History(
                 open_store(source.path, source.storage),
                 change_feed=source.change_feed,
@@ -59,7 +58,7 @@ class DeltaClient(SourceClient):
     def start(self) -> Offsets:
         """The same for every table that begins in this run."""
         if self._start is None:
-            with self._errors():
+            with source_errors(self._whose):
                 first = self._beginning.first()
                 self._start = {PARTITION: first.offset}
                 self._look_ahead(first.version if first.past else first.version + 1)
@@ -67,7 +66,7 @@ class DeltaClient(SourceClient):
 
     def latest(self) -> Offsets:
         """Behind the newest version; the beginning while there is no table."""
-        with self._errors():
+        with source_errors(self._whose):
             self._history.look()
             self._look_ahead()
         return {PARTITION: self._history.end.offset}
@@ -75,7 +74,7 @@ class DeltaClient(SourceClient):
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Refuse to go on in another table than before, or where versions or their files' list are gone."""
         at = Place.of(positions.get(PARTITION, 0))
-        with self._errors():
+        with source_errors(self._whose):
             if self._history.newest < 0 and at != BEGINNING:
                 raise DataLoss(
                     f"{self._whose}: there is no Delta table at {self._source.path} any more.\n"
@@ -105,7 +104,7 @@ class DeltaClient(SourceClient):
     def retention(self) -> dict[str, float]:
         """How long the log has its entries, and the store the files that compaction has replaced."""
         log = self._history.log
-        with self._errors():
+        with source_errors(self._whose):
             metadata = log.metadata() if log else None
         if metadata is None:
             return {}
@@ -116,7 +115,7 @@ class DeltaClient(SourceClient):
     def age(self, position: Offsets) -> float | None:
         """Since the first version was committed that has something to read."""
         start, end = Place.of(position.get(PARTITION, 0)), self._history.end
-        with self._errors():
+        with source_errors(self._whose):
             for number in self._way(start, end):
                 if self._version(number).rows:
                     return _age(self._version(number))
@@ -124,7 +123,7 @@ class DeltaClient(SourceClient):
 
     def marks(self) -> dict[str, int]:
         """The id of the table as a number, cut to 63 bits."""
-        with self._errors():
+        with source_errors(self._whose):
             if self._history.id is None:
                 return {}
         order = order_mark(self._source.event_time_order)
@@ -167,7 +166,7 @@ class DeltaClient(SourceClient):
         start, end = Place.of(position[PARTITION]), Place.of(ends[PARTITION])
         # A snapshot has all versions up to its own: none of them comes behind it.
         end = max(end, version_start(start.version + 1)) if end.past > start.past else end
-        with self._errors():
+        with source_errors(self._whose):
             self._history.forget(start.version)
             return {PARTITION: self._fitting_end(start, end, allowed).offset}
 
@@ -191,7 +190,7 @@ class DeltaClient(SourceClient):
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
         """Tasks of about equal rows; each knows its files, and the columns that the table had."""
         tasks: list[Split] = []
-        with self._errors():
+        with source_errors(self._whose):
             for span in ranges:
                 found = self._pieces(Place.of(span.start), Place.of(span.end))
                 pieces = [piece for piece in found if isinstance(piece, Piece)]
@@ -340,16 +339,6 @@ class DeltaClient(SourceClient):
             {"schema": text, "pieces": [piece.payload() for piece in group]}
             for text, group in groupby(pieces, schema)
         ]
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """A table that cannot be looked at is a source that does not answer."""
-        try:
-            yield
-        except StoreUnavailable as error:
-            raise SourceUnavailable(f"{self._whose}: {error}") from error
-        except TableError as error:
-            raise SourceError(f"{self._whose}: {error}") from error
 
 
 def _parts(news: News, start: Place, end: Place) -> Iterator[Piece]:

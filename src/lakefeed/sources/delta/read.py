@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakefeed.errors import DataLoss, SourceError, SourceUnavailable, StoreUnavailable, TableError
+from lakefeed.errors import DataLoss
 from lakefeed.events import ORIGIN, Events, OffsetRange
 from lakefeed.sources.delta.piece import Piece
+from lakefeed.sources.source_errors import source_errors
 from lakefeed.stores import open_store, store_errors
 from lakefeed.tables.file_rows import arrow_schema, read_file
 from lakefeed.tables.log.change_feed import TOLD, TYPE, marked
@@ -55,13 +56,8 @@ def read(source: DeltaSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]
             schema = arrow_schema(part["schema"])
             for given in part["pieces"]:
                 piece = Piece.of_payload(given)
-                try:
-                    with store_errors(source.path):
-                        yield from _events(source, store, piece, schema)
-                except StoreUnavailable as error:
-                    raise SourceUnavailable(str(error)) from error
-                except TableError as error:
-                    raise SourceError(str(error)) from error
+                with source_errors(), store_errors(source.path):
+                    yield from _events(source, store, piece, schema)
 
 
 def _events(source: DeltaSource, store: pafs.FileSystem, piece: Piece, schema: pa.Schema) -> Iterator[Events]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, Self
@@ -14,6 +13,7 @@ from lakefeed.events import Events, OffsetRange
 from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import Location
+from lakefeed.pipeline.section import UtcTime
 from lakefeed.sources import Source, SourceClient
 
 PARTITION = "0"
@@ -21,7 +21,7 @@ PARTITION = "0"
 
 Start = (
     Literal["earliest", "latest"]
-    | dt.datetime
+    | UtcTime
     | Annotated[dict[Literal["version"], NonNegativeInt], Field(min_length=1)]
 )
 
@@ -118,13 +118,6 @@ class DeltaSource(Source):
                     f"{option} has no effect with `change_feed`, which tells of changes; remove it"
                 )
         return self
-
-    @field_validator("start")
-    @classmethod
-    def _times_are_utc(cls, value: Start) -> Start:
-        if isinstance(value, dt.datetime) and value.tzinfo is None:
-            return value.replace(tzinfo=dt.UTC)
-        return value
 
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Look at the log, on the driver."""

@@ -55,7 +55,7 @@ _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.O
 _REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError._SSL)
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 
-Place = tuple[str, int]
+TopicAndNumber = tuple[str, int]
 Message = Any
 """A message of librdkafka. Its own type says that everything may be missing, which is true of errors only."""
 _kept: dict[str, _Reader] = {}
@@ -78,14 +78,14 @@ class _Reader:
     """A consumer and where it stands. Kept between tasks: a new connection costs more than a small batch."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self._stands: dict[Place, int] = {}
+        self._stands: dict[TopicAndNumber, int] = {}
         self._settings = settings
         self._consumer = self._connect()
         self._strayed = True
-        self._let_go_of: set[Place] = set()
+        self._let_go_of: set[TopicAndNumber] = set()
         self._bytes_per_event = float(_FIRST_GUESS)
         self._quiet_since = 0.0
-        self._fetched_to: dict[Place, int] = {}
+        self._fetched_to: dict[TopicAndNumber, int] = {}
 
     def _connect(self) -> Consumer:
         try:
@@ -162,19 +162,19 @@ class _Reader:
         if fetched_to != self._fetched_to:
             self._fetched_to, self._quiet_since = fetched_to, time.monotonic()
 
-    def _left(self, ends: dict[Place, int]) -> list[int]:
+    def _left(self, ends: dict[TopicAndNumber, int]) -> list[int]:
         """How many events are missing of each partition that is not complete."""
-        return [ends[place] - at for place, at in self._stands.items() if at < ends[place]]
+        return [ends[partition] - at for partition, at in self._stands.items() if at < ends[partition]]
 
-    def _renew(self, ends: dict[Place, int]) -> None:
+    def _renew(self, ends: dict[TopicAndNumber, int]) -> None:
         """Go on with a new client, from where the old one stood."""
         self._consumer.close()
         self._consumer = self._connect()
-        left = {place: at for place, at in self._stands.items() if at < ends[place]}
+        left = {partition: at for partition, at in self._stands.items() if at < ends[partition]}
         self._consumer.assign([TopicPartition(topic, number, at) for (topic, number), at in left.items()])
         self._let_go_of = set(self._stands) - set(left)
 
-    def _go_to(self, starts: dict[Place, int]) -> None:
+    def _go_to(self, starts: dict[TopicAndNumber, int]) -> None:
         if self._strayed or starts != self._stands:
             # Assigning throws away what was fetched ahead, so it is done only when the consumer stands
             # elsewhere.
@@ -184,49 +184,51 @@ class _Reader:
             self._let_go_of = set()
         self._stands, self._strayed = starts, False
 
-    def _sort_out_one(self, messages: list[Message], ends: dict[Place, int]) -> list[Message]:
+    def _sort_out_one(self, messages: list[Message], ends: dict[TopicAndNumber, int]) -> list[Message]:
         """The messages inside the one range; moves on where the consumer stands."""
         if not messages:
             return messages
-        ((place, end),) = ends.items()
+        ((partition, end),) = ends.items()
         if messages[-1].offset() >= end:
             messages = [message for message in messages if message.offset() < end]
-            self._stands[place], self._strayed = end, True
+            self._stands[partition], self._strayed = end, True
         else:
-            self._stands[place] = messages[-1].offset() + 1
+            self._stands[partition] = messages[-1].offset() + 1
         return messages
 
-    def _sort_out_many(self, messages: list[Message], ends: dict[Place, int]) -> list[Message]:
+    def _sort_out_many(self, messages: list[Message], ends: dict[TopicAndNumber, int]) -> list[Message]:
         inside = []
-        beyond: set[Place] = set()
+        beyond: set[TopicAndNumber] = set()
         for message in messages:
-            place, offset = (message.topic(), message.partition()), message.offset()
-            if offset < ends[place]:
+            partition, offset = (message.topic(), message.partition()), message.offset()
+            if offset < ends[partition]:
                 inside.append(message)
-                self._stands[place] = offset + 1
+                self._stands[partition] = offset + 1
             else:
-                self._stands[place], self._strayed = ends[place], True
-                beyond.add(place)
+                self._stands[partition], self._strayed = ends[partition], True
+                beyond.add(partition)
         self._let_go(beyond)
         return inside
 
-    def _let_go(self, places: set[Place]) -> None:
+    def _let_go(self, partitions: set[TopicAndNumber]) -> None:
         """Fetch no more of partitions that are complete; they would be fetched until the others are, too."""
-        if new := places - self._let_go_of:
-            self._consumer.incremental_unassign([TopicPartition(*place) for place in new])
+        if new := partitions - self._let_go_of:
+            self._consumer.incremental_unassign([TopicPartition(*partition) for partition in new])
             self._let_go_of |= new
 
-    def _hear(self, errors: list[Message], ends: dict[Place, int]) -> None:
+    def _hear(self, errors: list[Message], ends: dict[TopicAndNumber, int]) -> None:
         """Note ends of partitions; raise what the client will not get over by itself."""
         for message in errors:
             error = message.error()
-            place = (message.topic(), message.partition())
-            where = f"{place[0]}-{place[1]}"
+            partition = (message.topic(), message.partition())
+            where = f"{partition[0]}-{partition[1]}"
             if error.code() == KafkaError._PARTITION_EOF:
-                if place in ends and message.offset() >= ends[place]:
-                    self._stands[place] = ends[place]
+                if partition in ends and message.offset() >= ends[partition]:
+                    self._stands[partition] = ends[partition]
             elif error.code() in _GONE:
-                raise SourceUnavailable(f"{where}: offset {self._stands.get(place)} is gone: {error.str()}")
+                raise SourceUnavailable(
+                    f"{where}: offset {self._stands.get(partition)} is gone: {error.str()}"
+                )
             elif error.fatal() or error.code() in _REFUSED:
                 raise SourceError(f"{where}: {error.str()}")
             elif error.code() not in _PASSING:

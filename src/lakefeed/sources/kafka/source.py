@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,20 +9,28 @@ from threading import Event
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, NonNegativeInt, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from lakefeed.errors import SourceUnavailable
 from lakefeed.events import Events, OffsetRange
 from lakefeed.pipeline.connectors import Connector, FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.event_key import KeyFormatField
+from lakefeed.pipeline.section import UtcTime, as_list
 from lakefeed.sources import Membership, Source, SourceClient
 
 _PORT = re.compile(r":\d+$")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 PartitionNumber = Annotated[str, StringConstraints(pattern=r"^([0-9]+|\*)$")]
 Edge = Literal["earliest", "latest"]
-Start = Edge | dt.datetime | dict[str, dict[PartitionNumber, NonNegativeInt | Edge]]
+Start = Edge | UtcTime | dict[str, dict[PartitionNumber, NonNegativeInt | Edge]]
 OTHERS = "*"
 """In `start`: every partition of a topic that is not named."""
 
@@ -48,7 +55,7 @@ class KafkaSource(Source):
         description="Bootstrap brokers, separated by commas; without a port, 9092.",
         examples=["localhost:9092"],
     )
-    topics: tuple[str, ...] = Field(
+    topics: Annotated[tuple[str, ...], BeforeValidator(as_list)] = Field(
         (),
         description="The topics to read. Give either this or `topic_pattern`.",
         examples=[["ecomm.v1.clickstream"]],
@@ -90,24 +97,12 @@ class KafkaSource(Source):
         examples=[{"security.protocol": "SASL_SSL", "sasl.password": "${KAFKA_PASSWORD}"}],
     )
 
-    @field_validator("topics", mode="before")
-    @classmethod
-    def _one_topic_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
     @field_validator("brokers")
     @classmethod
     def _port_of_kafka(cls, value: str) -> str:
         """Add the port that a client would take in silence, so that messages name it."""
         brokers = [one.strip() for one in value.split(",")]
         return ",".join(one if not one or _PORT.search(one) else f"{one}:9092" for one in brokers)
-
-    @field_validator("start")
-    @classmethod
-    def _times_are_utc(cls, value: Start) -> Start:
-        if isinstance(value, dt.datetime) and value.tzinfo is None:
-            return value.replace(tzinfo=dt.UTC)
-        return value
 
     @field_validator("start")
     @classmethod

@@ -15,7 +15,7 @@ from lakefeed.sources import Finding
 from lakefeed.sources.postgres.examined import Examined, quoted
 from lakefeed.text import did_you_mean, listed
 
-OLDEST, NEWEST = 13, 17
+OLDEST, NEWEST = 13, 18
 """The versions of Postgres that are supported."""
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
@@ -69,27 +69,19 @@ def _version(seen: Examined) -> Iterator[Finding]:
 
 def _server(seen: Examined) -> Iterator[Finding]:
     server = seen.server
-    if server.is_standby and server.version < 16:
-        text = (
-            f"the server is a standby, and has no logical slots before PostgreSQL 16 (it is {server.version})"
-        )
+    if server.is_standby:
+        # Also where it has logical slots, from version 16 on.
+        text = "the server is a standby, and gives no transaction ids, by which rows and changes are parted"
         yield Finding("fail", text, "Connect to the primary: options: {target_session_attrs: read-write}")
-    elif server.is_standby:
-        text = "the server is a standby: a slot is made here only while the primary is busy, and the "
-        yield Finding(
-            "warn", text + "publication must be there already", "Make the publication on the primary"
-        )
     if server.wal_level != "logical":
-        remedy = (
-            "ALTER SYSTEM SET wal_level = logical; and restart the server (RDS: rds.logical_replication = 1)"
-        )
+        remedy = "ALTER SYSTEM SET wal_level = logical; -- and restart; RDS: rds.logical_replication = 1"
         yield Finding("fail", f"wal_level is {server.wal_level}: changes of rows are not in the log", remedy)
 
 
 def _rights(seen: Examined) -> Iterator[Finding]:
     if not seen.server.may_replicate:
         text = f"the role {seen.server.role} has no right to replicate"
-        remedy = f"ALTER ROLE {seen.role} REPLICATION; (RDS: GRANT rds_replication TO {seen.role};)"
+        remedy = f"ALTER ROLE {seen.role} REPLICATION; -- RDS: GRANT rds_replication TO {seen.role};"
         yield Finding("fail", text, remedy)
 
 
@@ -99,7 +91,7 @@ def _slots(seen: Examined) -> Iterator[Finding]:
         if server.slots_used >= server.slots:
             idle = f"; nobody reads {listed(seen.idle_slots)}" if seen.idle_slots else ""
             text = f"no replication slot is free, {server.slots_used} of {server.slots} in use{idle}"
-            remedy = f"ALTER SYSTEM SET max_replication_slots = {server.slots + 5}; and restart the server"
+            remedy = f"ALTER SYSTEM SET max_replication_slots = {server.slots + 5}; -- and restart the server"
             yield Finding("fail", text, remedy)
         if seen.oldest_transaction:
             pid, seconds = seen.oldest_transaction
@@ -112,14 +104,14 @@ def _slots(seen: Examined) -> Iterator[Finding]:
         text = f"the server has removed WAL that the slot {name} still needed: it fell behind by more than "
         text += f"max_slot_wal_keep_size ({_size(server.keep_mb)})"
         # Whether a run stops here, or reads the tables anew, `on_slot_loss` says.
-        yield Finding("warn", text, f"SELECT pg_drop_replication_slot('{name}'); and read the tables anew")
+        yield Finding("warn", text, f"SELECT pg_drop_replication_slot('{name}'); -- and read the tables anew")
     elif slot.wal_status == "unreserved":
         text = f"the slot {name} is behind by more than max_slot_wal_keep_size ({_size(server.keep_mb)})"
         yield Finding("warn", f"{text}, and is lost at the next checkpoint", "Let the pipeline run now")
     if server.senders_used >= server.senders:
         used = f"{server.senders_used} of {server.senders} in use"
         text = f"no WAL sender is free, {used}: large transactions cannot be streamed"
-        remedy = f"ALTER SYSTEM SET max_wal_senders = {server.senders + 5}; and restart the server"
+        remedy = f"ALTER SYSTEM SET max_wal_senders = {server.senders + 5}; -- and restart the server"
         yield Finding("warn", text, remedy)
 
 
@@ -143,7 +135,7 @@ def _timeouts(seen: Examined) -> Iterator[Finding]:
     threshold = seen.server.old_snapshot_threshold
     if threshold not in ("-1", "-1min"):
         text = f"old_snapshot_threshold is {threshold}: a snapshot of a large table that takes longer fails"
-        remedy = "ALTER SYSTEM SET old_snapshot_threshold = -1; and restart the server"
+        remedy = "ALTER SYSTEM SET old_snapshot_threshold = -1; -- and restart the server"
         yield Finding("warn", text, remedy)
 
 
@@ -191,7 +183,7 @@ def _no_publication(seen: Examined, lacking: Sequence[Any]) -> Iterator[Finding]
     why = f"does not own {listed(one.stream for one in foreign)}" if foreign else "may create nothing here"
     text = f"the publication {seen.publication_name} is missing, and the role {seen.server.role} {why}"
     statement = f"CREATE PUBLICATION {quoted(seen.publication_name)} FOR TABLE {tables}{by_root};"
-    yield Finding("fail", text, f"{statement} as the owner of the tables")
+    yield Finding("fail", text, f"{statement} -- as the owner of the tables")
 
 
 def _table(seen: Examined, table: Any, rows_only: bool) -> Iterator[Finding]:
@@ -229,7 +221,7 @@ def _identity(seen: Examined, table: Any, found: Any) -> Iterator[Finding]:
     what = "has REPLICA IDENTITY NOTHING" if table.identity == "n" else what
     text = f"{what}: once it is published, the server refuses every UPDATE and DELETE of it"
     whole = f"ALTER TABLE {table.name} REPLICA IDENTITY {'DEFAULT' if table.has_key else 'FULL'};"
-    remedy = whole if table.has_key else f"{whole} or give it a primary key, which upsert tables need"
+    remedy = whole if table.has_key else f"{whole} -- or give it a primary key, which upsert tables need"
     yield found("warn" if table.stream in seen.published else "fail", text, remedy)
 
 

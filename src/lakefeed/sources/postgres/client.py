@@ -92,10 +92,10 @@ class PostgresClient(SourceClient):
         with self._asking() as connection:
             return key_problem(connection, self._taken(connection, takes), keys)
 
-    def type_problem(self, takes: Callable[[str], bool]) -> str | None:
+    def type_problem(self, takes: Callable[[str], bool], table_of: Callable[[str], str | None]) -> str | None:
         """A column that has another type in each of two tables."""
         with self._asking() as connection:
-            return type_problem(connection, self._taken(connection, takes))
+            return type_problem(connection, self._taken(connection, takes), table_of)
 
     def _taken(self, connection: Connection, takes: Callable[[str], bool]) -> dict[str, TableInfo]:
         self._look(connection)

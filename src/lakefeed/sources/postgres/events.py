@@ -49,7 +49,7 @@ class PostgresEvents(Events):
         origins: Origins,
     ) -> None:
         self.columns, self.unfit, self.key_columns = columns, unfit, keys
-        self._origins = origins
+        self._origins, self.stream = origins, origins.stream
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """The table, the place in the transaction, the LSN or number of the row, and the time."""

@@ -155,19 +155,14 @@ class Decoder:
             moved[updated] = self._moved(view, relation, old, new, which_old, which_new)
             _fill(old, new, which_old, which_new)
             ops[moved] = INSERT
-        # Old rows that are changes themselves come before the new row of their message.
         told = (~has_new | moved)[has_old]
-        part = _joined(new, _where(old, told))
-        messages = np.concatenate([np.flatnonzero(has_new), np.flatnonzero(has_old)[told]])
-        is_old = np.concatenate([np.zeros(int(has_new.sum()), np.bool_), np.ones(int(told.sum()), np.bool_)])
-        order = np.lexsort((~is_old, messages))
-        messages, is_old = messages[order], is_old[order]
+        part, messages, is_old = _in_order(old, new, has_old, has_new, told)
         lsns, ordinals, times, xids = of.take(rows[messages])
         ordinals = ordinals + (~is_old & moved[messages])
         texts, unchanged = [], []
         for column in range(width):
-            kind = part.kinds[column][order]
-            texts.append(view.texts(part.starts[column][order], part.ends[column][order], kind))
+            kind = part.kinds[column]
+            texts.append(view.texts(part.starts[column], part.ends[column], kind))
             unchanged.append(kind == _UNCHANGED)
         whole = ~is_old | (letter[messages] == _OLD_ROW)
         found = np.where(is_old, DELETE, ops[messages])
@@ -271,8 +266,21 @@ def _fill(old: _Part, new: _Part, which_old: Mask, which_new: Mask) -> None:
             new.ends[column][to] = old.ends[column][of]
 
 
-def _where(part: _Part, mask: Mask) -> _Part:
-    return _Part(*([column[mask] for column in one] for one in (part.starts, part.ends, part.kinds)))
+def _in_order(
+    old: _Part, new: _Part, has_old: Mask, has_new: Mask, told: Mask
+) -> tuple[_Part, Numbers, Mask]:
+    """Rows that are changes, of which message each is, and which are old: those come before the new row."""
+    messages = np.flatnonzero(has_new)
+    if not told.any():
+        return new, messages, np.zeros(len(messages), np.bool_)
+    is_old = np.repeat([False, True], [len(messages), int(told.sum())])
+    messages = np.concatenate([messages, np.flatnonzero(has_old)[told]])
+    order = np.lexsort((~is_old, messages))
+    return _where(_joined(new, _where(old, told)), order), messages[order], is_old[order]
+
+
+def _where(part: _Part, which: Mask | Numbers) -> _Part:
+    return _Part(*([column[which] for column in one] for one in (part.starts, part.ends, part.kinds)))
 
 
 def _joined(first: _Part, second: _Part) -> _Part:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,9 +16,10 @@ from lakefeed.events import Events, OffsetRange
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
 from lakefeed.sources.postgres.pgoutput import OPS, TRUNCATE, Changes, Decoder, Mask, Relation
-from lakefeed.sources.postgres.place import is_rows, lsn_text, partition_name, stream_of
+from lakefeed.sources.postgres.place import is_rows, partition_name, stream_of
 from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.slot import slot_named
+from lakefeed.sources.postgres.slot_messages import messages
 from lakefeed.sources.postgres.snapshot.chunk import Chunk
 from lakefeed.sources.postgres.snapshot.orphans import completed
 from lakefeed.sources.postgres.snapshot.rows import Rows, no_events, read_rows, relation_of
@@ -29,15 +28,6 @@ from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
 if TYPE_CHECKING:
     from lakefeed.sources.postgres.source import PostgresSource
-
-_PEEK = """
-SELECT data FROM pg_catalog.pg_logical_slot_peek_binary_changes(
-    %s, %s, NULL, 'proto_version', '1', 'publication_names', %s)
-"""
-_FIRST_STEP, _LARGEST_STEP = 2_000, 20_000
-_STEP_BYTES = 16 * 2**20
-_PATIENCE = 120.0
-"""Seconds that a task waits for a slot which another one reads."""
 
 
 def read(source: PostgresSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
@@ -73,8 +63,8 @@ def _changes(
             if (shown := one.payload["shown"]) is not None:
                 stream = stream_of(one.partition)
                 yield no_events(tables, relation_of(catalog, stream, *shown), keys[stream])
-        for messages in _peeked(connection, first["slot"], first["publication"], end):
-            for changes in decoder.decode(messages):
+        for piece in messages(connection, first["slot"], first["publication"], end):
+            for changes in decoder.decode(piece):
                 span = spans.get(partition_name(changes.relation.stream))
                 if span is None:
                     continue
@@ -112,49 +102,6 @@ def _note_truncation(changes: Changes, within: Mask, emptied: dict[str, int]) ->
     if len(found):
         name = partition_name(changes.relation.stream)
         emptied[name] = max(int(found.max()), emptied.get(name, 0))
-
-
-def _peeked(connection: Connection, slot: str, publication: str, end: int) -> Iterator[list[bytes]]:
-    """The messages of the slot up to an LSN, some at a time; the slot stays where it is."""
-    given = [slot, lsn_text(end), _quoted(publication)]
-    step, until = _FIRST_STEP, time.monotonic() + _PATIENCE
-    while True:
-        try:
-            connection.execute("BEGIN")
-            cursor = connection.cursor("lakefeed", binary=True)
-            cursor.execute(_PEEK, given)
-            while rows := cursor.fetchmany(step):
-                messages = [row[0] for row in rows]
-                yield from _pieces(messages)
-                mean = max(1, sum(map(len, messages)) // len(messages))
-                # Small changes may have large ones behind them.
-                step = max(1, min(_LARGEST_STEP, _STEP_BYTES // mean, 2 * step))
-            connection.execute("ROLLBACK")
-            return
-        except psycopg.errors.ObjectInUse as error:
-            # Another task of this source, or the one that moves the slot on.
-            connection.execute("ROLLBACK")
-            if time.monotonic() > until:
-                raise SourceUnavailable(
-                    f"the replication slot {slot} is in use: {str(error).splitlines()[0]}.\n"
-                    "Only Lakefeed may read it; stop whoever else does."
-                ) from error
-            time.sleep(0.02)
-
-
-def _pieces(messages: list[bytes]) -> Iterator[list[bytes]]:
-    """The messages in lists of some bytes, each of at least one message."""
-    ends = np.cumsum([len(one) for one in messages])
-    first = 0
-    while first < len(messages):
-        before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + _STEP_BYTES, side="right")))
-        yield messages[first:last]
-        first = last
-
-
-def _quoted(publication: str) -> str:
-    return '"' + publication.replace('"', '""') + '"'
 
 
 def _events(tables: TableColumns, changes: Changes, kept: Mask, keys: tuple[str, ...]) -> PostgresEvents:

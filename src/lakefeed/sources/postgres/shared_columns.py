@@ -1,8 +1,8 @@
-"""What keeps tables of a database from going into one Delta table, or into the tables of one route."""
+"""What keeps tables of a database from going into one Delta table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -28,10 +28,18 @@ def key_problem(connection: Connection, tables: Mapping[str, TableInfo], keys: S
     return None
 
 
-def type_problem(connection: Connection, tables: Mapping[str, TableInfo]) -> str | None:
-    """A column that two tables have with types that no column holds both of."""
-    if len(tables) < 2:
-        return None
+def type_problem(
+    connection: Connection, tables: Mapping[str, TableInfo], table_of: Callable[[str], str | None]
+) -> str | None:
+    """A column that two tables have with types that no column holds both of, and that go into one table."""
+    together: dict[str | None, dict[str, TableInfo]] = {}
+    for stream, table in tables.items():
+        together.setdefault(table_of(stream), {})[stream] = table
+    found = (_problem_of_one(connection, one) for one in together.values() if len(one) > 1)
+    return next(filter(None, found), None)
+
+
+def _problem_of_one(connection: Connection, tables: Mapping[str, TableInfo]) -> str | None:
     casts = TableColumns(TypeCatalog(connection))
     seen: dict[str, tuple[str, pa.DataType]] = {}
     for stream, table in tables.items():
@@ -42,7 +50,8 @@ def type_problem(connection: Connection, tables: Mapping[str, TableInfo]) -> str
             if not column.type.equals(kind) and pa.types.is_string(widen(column.type, kind)):
                 return (
                     f"column {column.name} is {type_text(kind)} in {other} and {type_text(column.type)} in "
-                    f"{stream}, and one table, or all tables of a route, have one type for a name.\n"
+                    f"{stream}, and a table has one type for a name, as has a route with SQL or with other "
+                    "columns than `_stream`.\n"
                     f"Give {stream} a table of its own with `streams: {stream}`, and name in `streams` here "
                     "those that go together."
                 )

@@ -24,6 +24,8 @@ _SLOT = """
 SELECT confirmed_flush_lsn::text, restart_lsn::text, coalesce(wal_status, ''), plugin, database, safe_wal_size
 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
+_FAILOVER_SLOTS = 17_00_00
+"""The version of the server from which on slots may outlive it."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,12 @@ def make_slot(connection: Connection, name: str) -> Slot:
     known = slot_named(connection, name)
     if known is not None and known.status == "lost":
         connection.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [name])
+    # A standby that synchronises slots then has it as well. One that a standby makes is its own.
+    failover = ", failover => NOT pg_catalog.pg_is_in_recovery()"
+    given = failover if connection.info.server_version >= _FAILOVER_SLOTS else ""
+    make = f"SELECT pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput'{given})"
     with suppress(psycopg.errors.DuplicateObject):
-        connection.execute("SELECT pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+        connection.execute(make.encode(), [name])
     found = slot_named(connection, name)
     assert found is not None
     return found

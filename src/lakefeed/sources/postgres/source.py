@@ -29,6 +29,7 @@ class PostgresSource(Source):
     change once, and it stops where the slot no longer has what a table needs next.
     """
 
+    types_by_stream: ClassVar[bool] = True
     unbounded: ClassVar[bool] = True
     type: Literal["postgres"] = "postgres"
     format: FormatField | None = Field(
@@ -139,15 +140,20 @@ class PostgresSource(Source):
 
         return PostgresClient(self, pipeline, name)
 
-    def reading_anew(self, streams: Sequence[str], before: int) -> PostgresSource:
-        """The same source, where tables that have not read up to an LSN begin with a new snapshot."""
+    def reading_anew(self, streams: Sequence[str], now: int) -> PostgresSource:
+        """The same source, where tables that have read no further than an LSN begin with a new snapshot."""
         copy = self.model_copy()
-        copy._again = dict.fromkeys(streams, before)
+        copy._again = dict.fromkeys(streams, now)
         return copy
 
     def is_read_anew(self, stream: str, at: int) -> bool:
         """Whether a table at an LSN begins with a new snapshot."""
-        return at < self._again.get(stream, 0)
+        return at <= self._again.get(stream, -1)
+
+    @property
+    def anew_since(self) -> int:
+        """Where the WAL ended when new snapshots were asked for; they end behind it, so each comes once."""
+        return max(self._again.values(), default=0)
 
     def named(self, pipeline: str, name: str) -> tuple[str, str]:
         """The names of publication and slot."""

@@ -79,11 +79,11 @@ def kept(errors: Errors, where: Flags) -> Errors:
 def strict_errors(values: Sequence[Value], rows: int) -> Errors:
     """The errors of arguments that are evaluated one after the other until one is null."""
     errors: Errors = {}
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if not value.errors:
             continue
         found = value.errors
-        for earlier in values[:place]:
+        for earlier in values[:index]:
             found = kept(found, earlier.given(rows))
         errors = {**found, **errors}
     return errors

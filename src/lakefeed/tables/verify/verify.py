@@ -220,12 +220,12 @@ class _Walk:
 
     def _note_loss(self, partition: str, version: int, wanted: int, going_on: int) -> None:
         what = (
-            f"offsets {wanted} to {going_on - 1} were gone at the source"
+            f"offsets {wanted} to {going_on - 1} were gone at the source (`on_data_loss: skip`)"
             if going_on > wanted
             else f"the source started again from the beginning: the next expected offset was {wanted}, "
-            f"reading continued at {going_on}"
+            f"reading continued at {going_on} (`on_data_loss: skip`, or read anew by `lakefeed snapshot`)"
         )
-        self.verified.notes.append(f"version {version}: {partition}: {what} (`on_data_loss: skip`)")
+        self.verified.notes.append(f"version {version}: {partition}: {what}")
 
     def _check_counts(self, entry: Entry, state: Snapshot, commit_info: Mapping[str, Any], kind: str) -> None:
         removes = {file.path for file in entry.removes}

@@ -34,7 +34,7 @@ class _Node:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Area:
     """Where the box of a node is."""
 
     x: float
@@ -81,16 +81,16 @@ def _nodes(view: RunView) -> list[_Node]:
 
 def _untangled(nodes: list[_Node], fed: Mapping[str, list[Id]]) -> list[_Node]:
     """Nodes of a step in the order of what feeds them, so that few arrows cross."""
-    place: dict[Id, float] = {}
+    rank: dict[Id, float] = {}
     ordered: list[_Node] = []
 
     def height(one: _Node) -> float:
-        above = [place[each] for each in fed.get(one.id[1], ()) if each in place] if one.step else []
+        above = [rank[each] for each in fed.get(one.id[1], ()) if each in rank] if one.step else []
         return sum(above) / len(above) if above else 0.0
 
     for step in sorted({one.step for one in nodes}):
         here = sorted((one for one in nodes if one.step == step), key=height)
-        place.update((one.id, at / len(here)) for at, one in enumerate(here))
+        rank.update((one.id, at / len(here)) for at, one in enumerate(here))
         ordered += here
     return ordered
 
@@ -152,42 +152,42 @@ def _columns(view: RunView, nodes: list[_Node]) -> Drawing:
     heights = {one.id: _HEAD + _LINE * _lines(one, width) for one in nodes}
     columns = [[one for one in nodes if one.step == step] for step in range(steps)]
     room = max(sum(heights[one.id] + _GAP for one in column) for column in columns)
-    places: dict[Id, _Place] = {}
+    areas: dict[Id, _Area] = {}
     for step, column in enumerate(columns):
         free = (room - sum(heights[one.id] for one in column)) / max(1, len(column))
         at = free / 2
         for one in column:
-            places[one.id] = _Place(1 + step * (width + gap), at, width - 2, heights[one.id])
+            areas[one.id] = _Area(1 + step * (width + gap), at, width - 2, heights[one.id])
             at += heights[one.id] + free
-    letters = _Place(1 + (steps - 1) * (width + gap), room + 20, width - 2, _HEAD + _LINE)
-    edges = [_curve(places[start], places[end], cls) for start, end, cls in _arrows(view) if start in places]
-    edges += [_curve(places[one], letters, cls) for one, cls in _letter_arrows(view) if one in places]
+    letters = _Area(1 + (steps - 1) * (width + gap), room + 20, width - 2, _HEAD + _LINE)
+    edges = [_curve(areas[start], areas[end], cls) for start, end, cls in _arrows(view) if start in areas]
+    edges += [_curve(areas[one], letters, cls) for one, cls in _letter_arrows(view) if one in areas]
     rates = [
         Text(
             per_second(one.rate),
-            places["table", one.name].x - 10,
-            _middle(places["table", one.name]) - 7,
+            areas["table", one.name].x - 10,
+            _middle(areas["table", one.name]) - 7,
             "rate",
         )
         for one in view.tables
         if not one.stopped and not one.query
     ]
     total = steps * width + (steps - 1) * gap
-    return _drawing("wide", total, room + 74, view, nodes, places, letters, edges, rates)
+    return _drawing("wide", total, room + 74, view, nodes, areas, letters, edges, rates)
 
 
 def _list(view: RunView, nodes: list[_Node]) -> Drawing:
-    places: dict[Id, _Place] = {}
+    areas: dict[Id, _Area] = {}
     at = 2.0
     for one in nodes:
         x = 1 + _INDENT * one.step
         height = _HEAD + _LINE * _lines(one, _NARROW - x - 2)
-        places[one.id] = _Place(x, at, _NARROW - x - 2, height)
+        areas[one.id] = _Area(x, at, _NARROW - x - 2, height)
         at += height + 10
-    letters = _Place(1 + _INDENT, at + 8, _NARROW - _INDENT - 3, _HEAD + _LINE)
-    edges = [_elbow(places[start], places[end], cls) for start, end, cls in _arrows(view) if start in places]
-    edges += [_elbow(places[one], letters, cls) for one, cls in _letter_arrows(view) if one in places]
-    return _drawing("narrow", _NARROW, at + 60, view, nodes, places, letters, edges, [])
+    letters = _Area(1 + _INDENT, at + 8, _NARROW - _INDENT - 3, _HEAD + _LINE)
+    edges = [_elbow(areas[start], areas[end], cls) for start, end, cls in _arrows(view) if start in areas]
+    edges += [_elbow(areas[one], letters, cls) for one, cls in _letter_arrows(view) if one in areas]
+    return _drawing("narrow", _NARROW, at + 60, view, nodes, areas, letters, edges, [])
 
 
 def _drawing(
@@ -196,14 +196,14 @@ def _drawing(
     height: float,
     view: RunView,
     nodes: list[_Node],
-    places: Mapping[Id, _Place],
-    letters: _Place,
+    areas: Mapping[Id, _Area],
+    letters: _Area,
     edges: list[Edge],
     rates: list[Text],
 ) -> Drawing:
     sources = sum(one.id[0] == "source" for one in nodes)
     label = f"{counted(sources, 'source')} into {counted(len(nodes) - sources, 'table')}"
-    boxes = [_box(one, places[one.id]) for one in nodes]
+    boxes = [_box(one, areas[one.id]) for one in nodes]
     return Drawing(name, width, height, label, edges, [*boxes, _letters(view, letters)], rates)
 
 
@@ -219,21 +219,21 @@ def _wrapped(said: str, width: float) -> list[str]:
     return wrapped(said, int((width - 28) / _SAID_WIDTH))
 
 
-def _box(node: _Node, place: _Place) -> Box:
-    name = _name(node, place.width + 2)
-    texts = [Text(line, place.x + 30, place.y + 22 + _LINE * at, "name") for at, line in enumerate(name)]
-    below = [line for said in node.said for line in _wrapped(said, place.width + 2)]
-    first = place.y + 22 + _LINE * len(name)
-    texts += [Text(line, place.x + 13, first + _LINE * at, "said") for at, line in enumerate(below)]
-    dot = (place.x + 17, place.y + 17.5)
-    return Box(node.title, node.state, place.x, place.y, place.width, place.height, texts, dot=dot)
+def _box(node: _Node, area: _Area) -> Box:
+    name = _name(node, area.width + 2)
+    texts = [Text(line, area.x + 30, area.y + 22 + _LINE * at, "name") for at, line in enumerate(name)]
+    below = [line for said in node.said for line in _wrapped(said, area.width + 2)]
+    first = area.y + 22 + _LINE * len(name)
+    texts += [Text(line, area.x + 13, first + _LINE * at, "said") for at, line in enumerate(below)]
+    dot = (area.x + 17, area.y + 17.5)
+    return Box(node.title, node.state, area.x, area.y, area.width, area.height, texts, dot=dot)
 
 
-def _letters(view: RunView, place: _Place) -> Box:
+def _letters(view: RunView, area: _Area) -> Box:
     state, title = "letters" if view.dead_letters else "new", f"dead letters: {view.dead_letter_table.path}"
-    name = Text("dead letters", place.x + 13, place.y + 22, "name")
-    count = Text(f"{short(view.dead_letters)} new", place.x + 13, place.y + 22 + _LINE, "said")
-    return Box(title, state, place.x, place.y, place.width, place.height, [name, count])
+    name = Text("dead letters", area.x + 13, area.y + 22, "name")
+    count = Text(f"{short(view.dead_letters)} new", area.x + 13, area.y + 22 + _LINE, "said")
+    return Box(title, state, area.x, area.y, area.width, area.height, [name, count])
 
 
 def _arrows(view: RunView) -> Iterator[tuple[Id, Id, str]]:
@@ -256,11 +256,11 @@ def _letter_arrows(view: RunView) -> Iterator[tuple[Id, str]]:
             yield (kind, one.name), f"letters {'moving' if one.dead_letter_rate else 'still'}"
 
 
-def _middle(place: _Place) -> float:
-    return place.y + place.height / 2
+def _middle(area: _Area) -> float:
+    return area.y + area.height / 2
 
 
-def _curve(start: _Place, end: _Place, cls: str) -> Edge:
+def _curve(start: _Area, end: _Area, cls: str) -> Edge:
     """From the right side of a box to the left side of another."""
     left, right = start.x + start.width, end.x
     bend = max(30.0, (right - left) / 2)
@@ -269,7 +269,7 @@ def _curve(start: _Place, end: _Place, cls: str) -> Edge:
     return Edge(f"M{left:.0f} {first:.1f}C{control} {right:.0f} {last:.1f}", f"edge {cls}")
 
 
-def _elbow(start: _Place, end: _Place, cls: str) -> Edge:
+def _elbow(start: _Area, end: _Area, cls: str) -> Edge:
     """Down from the lower left corner of a box, and into the left side of another."""
     x = start.x + 8
     if end.x <= x:

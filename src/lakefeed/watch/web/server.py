@@ -22,11 +22,11 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.watch.health import concerns, reasons, remarks
 from lakefeed.watch.metrics import CONTENT_TYPE, Metrics
 from lakefeed.watch.state import RunState
-from lakefeed.watch.status import status_of
 from lakefeed.watch.view import DeadLetterView
 from lakefeed.watch.web.guard import Guard
 from lakefeed.watch.web.page import StatusPage
 from lakefeed.watch.web.ranges import span_of
+from lakefeed.watch.web.status import status_of
 
 _STOP_SECONDS = 5.0
 _log = logging.getLogger("lakefeed")

@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline, TableError
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.task import run_task
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.run_events import RunEvent, TableChanged
 from lakefeed.engine.spark import here
+from lakefeed.engine.task.task import run_task
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
 from lakefeed.testing import Sample

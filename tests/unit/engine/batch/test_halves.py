@@ -11,10 +11,10 @@ import pytest
 
 from lakefeed import Pipeline
 from lakefeed.columns.column_types import declared_schema
-from lakefeed.engine.batch.carried import KEPT, NOTE, PAYLOAD, PLACE, REASON
-from lakefeed.engine.batch.halves import read_half, write_half
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan, format_of
+from lakefeed.engine.task.carried import KEPT, NOTE, PAYLOAD, PLACE, REASON
+from lakefeed.engine.task.halves import read_half, write_half
 from lakefeed.errors import Defect
 from lakefeed.events import OffsetRange
 from lakefeed.files.names import Serial

@@ -61,7 +61,7 @@ def test_one_event_larger_than_a_batch_lands_by_itself(pipeline_file: PipelineFi
 def test_tables_of_a_route_share_one_limit(
     pipeline_file: PipelineFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakefeed.engine.batch.task.MOST_WAITING", 1)
+    monkeypatch.setattr("lakefeed.engine.task.task.MOST_WAITING", 1)
     file = pipeline_file(
         """
         name: shop

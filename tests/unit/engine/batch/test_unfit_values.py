@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefeed.columns.column_types import declared_schema
-from lakefeed.engine.batch.decoding import EventDecoder, payloads_of
+from lakefeed.engine.task.decoding import EventDecoder, payloads_of
 from lakefeed.events import Events, Refused, Unfit
 from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.json.format import JsonFormat

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lakefeed.engine.batch import task
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.spark import worker
 from lakefeed.engine.spark.source import Task, data_source
+from lakefeed.engine.task import task
 from lakefeed.events import OffsetRange
 from lakefeed.files.names import Serial
 

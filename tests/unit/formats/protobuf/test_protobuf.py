@@ -19,8 +19,8 @@ from lakefeed.columns.column_types import declared_schema, type_text
 from lakefeed.errors import PipelineFileError
 from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.protobuf.block import read_block
-from lakefeed.formats.protobuf.files import Files, read_files
 from lakefeed.formats.protobuf.format import ProtobufFormat
+from lakefeed.formats.protobuf.proto.files import Files, read_files
 from lakefeed.formats.protobuf.strict import StrictReader
 from lakefeed.formats.refusal import Misfit
 from lakefeed.pipeline.loading.load import load

@@ -9,8 +9,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakefeed.formats.protobuf.source import file_descriptor
-from lakefeed.formats.protobuf.tokens import ProtoSyntaxError
+from lakefeed.formats.protobuf.proto.source import file_descriptor
+from lakefeed.formats.protobuf.proto.tokens import ProtoSyntaxError
 
 ODD = """
 /* A comment

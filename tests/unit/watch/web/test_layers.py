@@ -13,10 +13,10 @@ from lakefeed.engine.run_events import (
 from lakefeed.watch.health import reasons
 from lakefeed.watch.metrics import Metrics
 from lakefeed.watch.state import RunState
-from lakefeed.watch.status import status_of
 from lakefeed.watch.web.drawing import drawings
 from lakefeed.watch.web.layers import feeders
 from lakefeed.watch.web.page import StatusPage
+from lakefeed.watch.web.status import status_of
 
 
 def medallion() -> Pipeline:

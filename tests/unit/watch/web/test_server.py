@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefeed import UsageError
-from lakefeed.engine.run_events import SourceSeen, SourceTrouble
+from lakefeed import Pipeline, UsageError
+from lakefeed.engine.run_events import SourceSeen, SourceTrouble, TableReached
 from lakefeed.events import Outstanding
 from lakefeed.reports.status import PipelineStatus, TableStatus, status
 from support.watched import Site, WatchedRun, served, shop
@@ -223,6 +223,24 @@ def test_files_that_wait_are_counted_beside_the_lag() -> None:
 
     assert "<small>events wait</small>" in before
     assert "<small>events wait, in 12 files</small>" in found
+
+
+def test_positions_of_a_database_are_told_as_the_database_writes_them() -> None:
+    db = {"type": "postgres", "connection": "postgresql://db/shop", "tables": "public.orders"}
+    tables = {"orders": {"path": "/lake/orders", "from": "db"}}
+    run = WatchedRun(
+        Pipeline.model_validate(
+            {"name": "shop", "sources": {"db": db}, "tables": tables, "http": {"listen": "127.0.0.1:0"}}
+        )
+    )
+    run.tell(SourceSeen("db", {"changes": 0x16B3800}))
+    run.tell(TableReached("orders", "db", {"changes": 0x16B3748}))
+
+    with served(run) as site:
+        page, told = site.get().text, site.get("api/status").json()
+
+    assert "<td>0/16B3748</td><td>0/16B3800</td>" in page
+    assert told["tables"][0]["offsets"]["db"]["changes"]["next_place"] == "0/16B3748"
 
 
 def test_freshness_is_that_of_tables_that_get_events() -> None:

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakefeed.columns.staged import DELETIONS
-from lakefeed.engine.batch.carried import (
+from lakefeed.engine.spark.shaping.attempt import Attempt, quoted
+from lakefeed.engine.task.carried import (
     KEPT,
     NOTE,
     OPS,
@@ -22,7 +23,6 @@ from lakefeed.engine.batch.carried import (
     event_columns,
     verdict,
 )
-from lakefeed.engine.spark.shaping.attempt import Attempt, quoted
 from lakefeed.sql.projection import BATCH_TIME, Projection
 from lakefeed.sql.spark_types import spark_schema
 

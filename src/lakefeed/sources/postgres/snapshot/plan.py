@@ -97,7 +97,7 @@ def plan_part(
     connection = under.connection if under else connect(source)
     try:
         exported, seen = (under.exported, under.seen) if under else _export(connection, tables.values())
-        end = _flushed_end(source, beyond) if follows else wal_end(connection)
+        end = _flushed_end(source, max(beyond, source.anew_since)) if follows else wal_end(connection)
         chunks: dict[str, Chunk] = {}
         left = most
         for partition in sorted(position, key=lambda one: estimated(tables[stream_of(one)])):

@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import psycopg
 import pyarrow as pa
-from psycopg import pq, sql
+from psycopg import sql
 from pyarrow import csv
 
-from lakefeed.errors import SourceError, SourceUnavailable
+from lakefeed.errors import SourceError
 from lakefeed.events import Events, OffsetRange
 from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
 from lakefeed.sources.postgres.pgoutput import Field, Numbers, Relation
 from lakefeed.sources.postgres.snapshot.chunk import place_of_key
@@ -162,47 +162,18 @@ def _copied(
     changed.
     """
     names = [str(at) for at in range(len(fields))]
-    pgconn = connection.pgconn
-    result = pgconn.exec_(statement)
-    if result.status != pq.ExecStatus.COPY_OUT:
-        raise psycopg.errors.error_from_result(result)
-    done, began = 0, time.monotonic()
+    copy, done, began = CopyOut(connection, statement), 0, time.monotonic()
     most_rows = max(1, rate // 4) if rate else sys.maxsize
-    count = 1
-    while count > 0:
-        waiting, count = _waiting(pgconn, most_rows)
-        if waiting:
-            prints = np.fromiter(map(zlib.crc32, waiting), np.int64, len(waiting)) >> 1
-            texts = _parsed(b"".join(waiting), names)
-            if any(len(one) != len(prints) for one in texts):
-                raise SourceError(f"{len(prints)} rows were copied, and {len(texts[0])} were found in them")
-            yield texts, prints
-            done += len(prints)
-            if rate:
-                # The server waits meanwhile: it sends no more than a buffer ahead.
-                time.sleep(max(0.0, began + done / rate - time.monotonic()))
-    # What ends a COPY says whether it came to its end.
-    while (end := pgconn.get_result()) is not None:
-        if end.status != pq.ExecStatus.COMMAND_OK:
-            raise psycopg.errors.error_from_result(end)
-    if pgconn.status != pq.ConnStatus.OK:
-        raise SourceUnavailable("the connection to Postgres broke while rows were copied")
-
-
-def _waiting(pgconn: pq.abc.PGconn, most_rows: int) -> tuple[list[Any], int]:
-    """The next rows of a COPY, and what it said last: 0 or less at its end. Nothing per row that can wait."""
-    get, left, count = pgconn.get_copy_data, _STEP_BYTES, 1
-    waiting: list[Any] = []
-    add = waiting.append
-    for _ in range(most_rows):
-        count, data = get(0)
-        if count <= 0:
-            break
-        add(data)
-        left -= count
-        if left <= 0:
-            break
-    return waiting, count
+    while waiting := copy.take(_STEP_BYTES, most_rows):
+        prints = np.fromiter(map(zlib.crc32, waiting), np.int64, len(waiting)) >> 1
+        texts = _parsed(b"".join(waiting), names)
+        if any(len(one) != len(prints) for one in texts):
+            raise SourceError(f"{len(prints)} rows were copied, and {len(texts[0])} were found in them")
+        yield texts, prints
+        done += len(prints)
+        if rate:
+            # The server waits meanwhile: it sends no more than a buffer ahead.
+            time.sleep(max(0.0, began + done / rate - time.monotonic()))
 
 
 def _parsed(text: bytes, names: list[str]) -> list[pa.Array]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.batch.decoding import EventDecoder
+from lakefeed.engine.task.decoding import EventDecoder
 from lakefeed.events import Events
 from lakefeed.formats import Decoded, Format, Rules
 from lakefeed.formats.csv.format import CONVERSIONS
@@ -39,8 +39,8 @@ class StreamColumnsDecoder(EventDecoder):
         decoded = self._without(names).decode(events)
         gone = {one.index for one in decoded.refused} | set(decoded.skipped)
         kept = np.setdiff1d(np.arange(len(events)), np.array(sorted(gone), np.int64))
-        places = streams.indices.take(pa.array(kept))
-        texts = [pa.array([one.get(name) for one in found], pa.string()).take(places) for name in names]
+        indexes = streams.indices.take(pa.array(kept))
+        texts = [pa.array([one.get(name) for one in found], pa.string()).take(indexes) for name in names]
         made = pa.StructArray.from_arrays(texts, names=list(names))
         return self._both(decoded, self._fitted(made, names), kept)
 

@@ -12,7 +12,7 @@ from typing import overload
 import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
-from lakefeed.engine.batch.decoding import payloads_of
+from lakefeed.engine.task.decoding import payloads_of
 from lakefeed.events import ORIGIN, Events
 from lakefeed.handles.table_plan import TablePlan
 from lakefeed.rows import Rows

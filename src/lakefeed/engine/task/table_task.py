@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.batch.dead_letter_writer import DeadLetterWriter, count, count_parts
-from lakefeed.engine.batch.decoding import key_column, key_decoder
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.routed_writers import RoutedWriters
-from lakefeed.engine.batch.steps import event_steps, steps_for
-from lakefeed.engine.batch.stream_columns import decoder_of
+from lakefeed.engine.task.dead_letter_writer import DeadLetterWriter, count, count_parts
+from lakefeed.engine.task.decoding import key_column, key_decoder
+from lakefeed.engine.task.routed_writers import RoutedWriters
+from lakefeed.engine.task.steps import event_steps, steps_for
+from lakefeed.engine.task.stream_columns import decoder_of
 from lakefeed.errors import TableError
 from lakefeed.events import Events, OffsetRange, Refused
 from lakefeed.files.names import Serial
@@ -65,6 +65,10 @@ class TableTask:
     def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
         """What rows pass on their way."""
         return steps_for(table, dropped, serial)
+
+    def taker(self, events: Events) -> TableTask:
+        """Who takes these events."""
+        return self
 
     def take(self, events: Events, decoded: Decoded) -> None:
         """Take events that were decoded for this table."""

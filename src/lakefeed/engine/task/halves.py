@@ -14,7 +14,10 @@ import orjson
 import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
-from lakefeed.engine.batch.carried import (
+from lakefeed.engine.batch.manifest import Manifest, merged
+from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.faultpoints import SHAPED_POINT, passing
+from lakefeed.engine.task.carried import (
     NOTE,
     OPS,
     UNCHANGED,
@@ -24,13 +27,10 @@ from lakefeed.engine.batch.carried import (
     event_columns,
     note,
 )
-from lakefeed.engine.batch.manifest import Manifest, merged
-from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.shaped_rows import BySpark, RefuseThrown
-from lakefeed.engine.batch.steps import event_steps, sql_steps, table_steps
-from lakefeed.engine.batch.table_task import TableTask
-from lakefeed.engine.batch.task import MOST_WAITING, taking, told
-from lakefeed.engine.faultpoints import SHAPED_POINT, passing
+from lakefeed.engine.task.shaped_rows import BySpark, RefuseThrown
+from lakefeed.engine.task.steps import event_steps, sql_steps, table_steps
+from lakefeed.engine.task.table_task import TableTask
+from lakefeed.engine.task.task import MOST_WAITING, taking, told
 from lakefeed.errors import TableError
 from lakefeed.events import Events, OffsetRange
 from lakefeed.files.names import Serial

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakefeed.columns.column_types import stored
-from lakefeed.engine.batch.python_step import python_step
+from lakefeed.engine.task.python_step import python_step
 from lakefeed.files.names import Serial
 from lakefeed.files.partitions import without_place
 from lakefeed.handles.table_plan import TablePlan

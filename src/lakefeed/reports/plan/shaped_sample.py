@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.engine.batch.manifest import added
-from lakefeed.engine.batch.steps import event_steps, sql_steps
+from lakefeed.engine.task.steps import event_steps, sql_steps
 from lakefeed.events import Events, Refused
 from lakefeed.formats import Decoded
 from lakefeed.handles.handle import TableHandle

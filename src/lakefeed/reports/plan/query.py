@@ -11,11 +11,11 @@ from lakefeed.handles.query.columns import lacking_columns, made_columns
 from lakefeed.handles.query.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
-from lakefeed.reports.column_words import added_columns, column_words
+from lakefeed.reports.plan.column_words import added_columns, column_words
 from lakefeed.text import counted, listed
 
 if TYPE_CHECKING:
-    from lakefeed.reports.plan import PlannedTable
+    from lakefeed.reports.plan.plan import PlannedTable
 
 
 def _plan_columns(tables: Tables, handle: TableHandle, plan: PlannedTable, names: list[str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.engine.batch.carried import KEPT, REASON, CarriedEvents, verdict
+from lakefeed.engine.task.carried import KEPT, REASON, CarriedEvents, verdict
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.conform import conformed
 from lakefeed.rows.evaluator import Thrown
@@ -36,10 +36,10 @@ class RefuseThrown:
         threw = rows.batch.column(KEPT).is_null()
         if not threw.true_count:
             return StepResult(made)
-        places = pc.indices_nonzero(threw).to_pylist()
-        reasons = rows.batch.column(REASON).take(pa.array(places, pa.int64())).to_pylist()
-        thrown = {at: self._words(text) for at, text in zip(places, reasons, strict=True)}
-        return StepResult(made.without(places), refused(rows, thrown))
+        indexes = pc.indices_nonzero(threw).to_pylist()
+        reasons = rows.batch.column(REASON).take(pa.array(indexes, pa.int64())).to_pylist()
+        thrown = {at: self._words(text) for at, text in zip(indexes, reasons, strict=True)}
+        return StepResult(made.without(indexes), refused(rows, thrown))
 
     def _words(self, text: str | None) -> tuple[str, str]:
         said = SparkWords(text or "")

@@ -37,24 +37,23 @@ class RoutedWriters:
         self._writers: dict[Key, TableWriter] = {}
         self._proposals: dict[TableId, pa.Schema] = {}
         self._events: dict[Key, list[int]] = {}
-        first = ranges[0]
-        self._done = {
-            key for key, one in table.routed.items() if one.rows_from[first.partition] > first.start
-        }
+        self._done = {key for key in table.routed if table.has_passed(key, ranges[0])}
         """Tables that have the events of this task already."""
 
     def write(self, rows: pa.RecordBatch, indexes: Sequence[int]) -> list[Refused]:
         """Take rows, made of the events at these indexes; returns those that belong to no table."""
         parts, unroutable = part(rows, self._route)
         refused = [replace(one, index=indexes[one.index]) for one in unroutable]
-        strangers = {key for key, _ in parts if key not in self._table.routed and self._is_closed(key)}
-        if strangers or self._table.tells_events:
+        closed = {key: why for key, _ in parts if (why := self._table.closed_to(key)) is not None}
+        if closed or self._table.tells_events:
             events = self._events_of(rows, indexes)
-            refused += self._turned_away(events, strangers)
-            for key in (events.keys() - strangers) if self._table.tells_events else ():
+            refused += [
+                Refused(index, "write", *why) for key, why in closed.items() for index in events.get(key, ())
+            ]
+            for key in (events.keys() - closed.keys()) if self._table.tells_events else ():
                 self._events.setdefault(key, []).extend(events[key])
         for key, own in parts:
-            if key not in self._done and key not in strangers:
+            if key not in self._done and key not in closed:
                 self._take(key, own)
         return sorted(refused, key=lambda one: one.index)
 
@@ -63,20 +62,6 @@ class RoutedWriters:
         numbered = rows.append_column("", pa.array(indexes, pa.int64()))
         parts, _ = part(numbered, self._route)
         return {key: own.column(own.num_columns - 1).to_pylist() for key, own in parts}
-
-    def _turned_away(self, events: Mapping[Key, list[int]], strangers: set[Key]) -> list[Refused]:
-        return [
-            Refused(index, "write", *self._reason(key)) for key in strangers for index in events.get(key, ())
-        ]
-
-    def _is_closed(self, key: Key) -> bool:
-        return self._table.full or key in self._table.reserved
-
-    def _reason(self, key: Key) -> tuple[str, str]:
-        if key in self._table.reserved:
-            return "bad_route", f"{self._route.path(key)} is the path of another table of the pipeline"
-        count = len(self._table.routed)
-        return "too_many_tables", f"no table for {', '.join(key)}: there are {count}, as `max_tables` allows"
 
     def _take(self, key: Key, rows: pa.RecordBatch) -> None:
         known = self._table.routed.get(key)

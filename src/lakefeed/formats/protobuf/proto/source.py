@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakefeed.formats.protobuf import message as pb
-from lakefeed.formats.protobuf.tokens import ProtoSyntaxError, Tokens
+from lakefeed.formats.protobuf.proto.tokens import ProtoSyntaxError, Tokens
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto

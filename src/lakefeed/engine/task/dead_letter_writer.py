@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakefeed.dead_letters.form import in_form, letters_target
-from lakefeed.engine.batch.decoding import payloads_of
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.run_events import DeadLetterSample
+from lakefeed.engine.task.decoding import origin_of, payloads_of
 from lakefeed.errors import TableError
 from lakefeed.events import Events, Refused
 from lakefeed.files.parquet import TableWriter
@@ -42,7 +42,7 @@ class DeadLetterWriter(TableWriter):
             self._stop_at_type_change(events, refused)
         indexes = [one.index for one in refused]
         count(result.dead_letters, events, indexes)
-        payloads, origin = payloads_of(events, indexes), events.origin(indexes)
+        payloads, origin = payloads_of(events, indexes), origin_of(events, indexes)
         count_parts(result.refused_parts, self._plan, origin)
         self._note(refused, origin, payloads, result)
         plan = self._plan

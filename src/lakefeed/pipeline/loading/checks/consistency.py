@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
+from lakefeed.pipeline.loading.checks.ingest import group_problems, ingest_problems
+from lakefeed.pipeline.loading.checks.kept import kept_problems
+from lakefeed.pipeline.loading.checks.keys import key_problems
+from lakefeed.pipeline.loading.checks.queries import query_problems
+from lakefeed.pipeline.loading.checks.streams import stream_problems
+from lakefeed.pipeline.loading.checks.upkeep import upkeep_problems
 from lakefeed.pipeline.loading.graph import circles
-from lakefeed.pipeline.loading.ingest_checks import group_problems, ingest_problems
-from lakefeed.pipeline.loading.kept_checks import kept_problems
-from lakefeed.pipeline.loading.key_checks import key_problems
 from lakefeed.pipeline.loading.outline import Outline, TableOutline
-from lakefeed.pipeline.loading.query_checks import query_problems
-from lakefeed.pipeline.loading.stream_checks import stream_problems
-from lakefeed.pipeline.loading.upkeep_checks import upkeep_problems
 from lakefeed.pipeline.options.changes import BROUGHT, CHANGING, KEYED, column_problems, option_problems
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.partition_by import partition_problems
@@ -29,6 +29,8 @@ from lakefeed.text import did_you_mean, listed, suggestion
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.secrets import Path
+
+    Problems = Iterator[tuple[Path, str]]
 
 
 @dataclass(frozen=True)
@@ -50,54 +52,60 @@ def dotted(path: Path) -> str:
 
 def consistency_problems(outline: Outline) -> Iterator[FieldProblem]:
     """Everything that does not fit together."""
+    for path, message in _problems(outline):
+        yield FieldProblem(path, message)
+
+
+def _problems(outline: Outline) -> Problems:
     yield from _unknown_sources(outline)
     yield from _misfit_inputs(outline)
     yield from _idle_sources(outline)
     yield from _shared_paths(outline)
     yield from _shared_folders(outline)
-    for at, message in (
-        *query_problems(outline),
-        *key_problems(outline),
-        *kept_problems(outline),
-        *group_problems(outline),
-    ):
-        yield FieldProblem(at, message)
+    yield from query_problems(outline)
+    yield from key_problems(outline)
+    yield from kept_problems(outline)
+    yield from group_problems(outline)
     for name, table in outline.tables.items():
-        yield from _path_or_route(name, table)
-        own = {source: outline.streams.get(source) for source in table.sources or ()}
-        for path, message in stream_problems(table.streams, own):
-            yield FieldProblem(("tables", name, *path), message)
-        yield from _misfit_route(name, table)
-        yield from _misfit_mode(name, table, outline)
-        yield from _misfit_changes(name, table, outline)
-        yield from _misfit_python(name, table)
-        yield from _idle_shuffle(name, table)
-        yield from _column_clashes(name, table)
-        yield from _name_clashes(name, table)
-        yield from _misfit_partitions(name, table)
+        for path, message in _table_problems(name, table, outline):
+            yield ("tables", name, *path), message
         yield from _misfit_upkeep(name, table)
-        for path, message in ingest_problems(outline, table):
-            yield FieldProblem(("tables", name, *path), message)
     yield from _strangers_in_tests(outline)
 
 
-def _shared_folders(outline: Outline) -> Iterator[FieldProblem]:
+def _table_problems(name: str, table: TableOutline, outline: Outline) -> Problems:
+    """What does not fit in one table, by its own keys."""
+    yield from _path_or_route(table)
+    own = {source: outline.streams.get(source) for source in table.sources or ()}
+    yield from stream_problems(table.streams, own)
+    yield from _misfit_route(table)
+    yield from _misfit_mode(name, table, outline)
+    yield from _misfit_changes(table, outline)
+    yield from _misfit_python(table)
+    yield from _idle_shuffle(table)
+    yield from _column_clashes(table)
+    yield from _name_clashes(table)
+    yield from _misfit_partitions(table)
+    yield from ingest_problems(outline, table)
+
+
+def _shared_folders(outline: Outline) -> Problems:
     """Files that one source takes away and another one reads; folders of files with tables in them do not."""
     for name in sorted(outline.removing):
         mine = outline.folders[name]
         for other, folder in outline.folders.items():
             if other != name and (is_inside(folder, mine) or is_inside(mine, folder)):
                 message = f"takes files away that source '{other}' reads too; set `after: keep`"
-                yield FieldProblem(("sources", name, "after"), message)
+                yield ("sources", name, "after"), message
 
 
-def _unknown_sources(outline: Outline) -> Iterator[FieldProblem]:
+def _unknown_sources(outline: Outline) -> Problems:
     if outline.sources is None:
         return
     for name, table in outline.tables.items():
         for source in table.sources or ():
             if source not in outline.sources and source not in outline.reads:
-                yield FieldProblem(("tables", name, "from"), _unknown_input(outline, name, source))
+                yield ("tables", name, "from"), _unknown_input(outline, name, source)
 
 
 def _unknown_input(outline: Outline, table: str, source: str) -> str:
@@ -109,19 +117,19 @@ def _unknown_input(outline: Outline, table: str, source: str) -> str:
     return f"unknown source '{source}'{did_you_mean(source, [*sources, *tables]) or known}"
 
 
-def _misfit_inputs(outline: Outline) -> Iterator[FieldProblem]:
+def _misfit_inputs(outline: Outline) -> Problems:
     """Tables that cannot feed others, or that feed themselves."""
     wanted = {name: table.sources or () for name, table in outline.tables.items()}
     for circle in circles(wanted, outline.reads):
         way = " from ".join(f"'{name}'" for name in (*circle, circle[0]))
         message = f"tables feed each other in a circle: {way}; one of them needs a source"
-        yield FieldProblem(("tables", circle[0], "from"), message)
+        yield ("tables", circle[0], "from"), message
     for name, names in wanted.items():
         for source in names:
             is_table = source in outline.reads and source not in (outline.sources or ())
             reason = _why_not_feeding(source, outline.tables[source]) if is_table else None
             if reason:
-                yield FieldProblem(("tables", name, "from"), reason)
+                yield ("tables", name, "from"), reason
 
 
 def _why_not_feeding(name: str, table: TableOutline) -> str | None:
@@ -141,19 +149,19 @@ def _why_not_feeding(name: str, table: TableOutline) -> str | None:
     return None
 
 
-def _strangers_in_tests(outline: Outline) -> Iterator[FieldProblem]:
+def _strangers_in_tests(outline: Outline) -> Problems:
     for name, (sources, tables) in outline.tests.items():
         for source in sources if outline.sources else ():
             if source not in (outline.sources or ()):
                 message = f"unknown source '{source}'{suggestion(source, outline.sources or ())}"
-                yield FieldProblem(("tests", name, "events", source), message)
+                yield ("tests", name, "events", source), message
         for table in tables if outline.tables else ():
             if table.partition("/")[0] not in outline.tables:
                 message = f"unknown table '{table}'{suggestion(table, outline.tables)}"
-                yield FieldProblem(("tests", name, "tables", table), message)
+                yield ("tests", name, "tables", table), message
 
 
-def _idle_sources(outline: Outline) -> Iterator[FieldProblem]:
+def _idle_sources(outline: Outline) -> Problems:
     wanted = [source for table in outline.tables.values() for source in table.sources or ()]
     unclear = any(table.sources is None and not table.query for table in outline.tables.values())
     # A misspelt `from` is reported already; that its source then feeds no table would be noise.
@@ -164,40 +172,38 @@ def _idle_sources(outline: Outline) -> Iterator[FieldProblem]:
     for source in outline.sources:
         if source not in wanted:
             message = f"feeds no table; add `from: {source}` to a table, or remove this source"
-            yield FieldProblem(("sources", source), message)
+            yield ("sources", source), message
 
 
-def _path_or_route(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _path_or_route(table: TableOutline) -> Problems:
     if "path" not in table.keys and "route" not in table.keys:
-        yield FieldProblem(("tables", name, "path"), "required, but missing")
+        yield ("path",), "required, but missing"
     if "path" in table.keys and "route" in table.keys:
-        yield FieldProblem(("tables", name, "route"), "the table has a `path` as well; remove one of them")
+        yield ("route",), "the table has a `path` as well; remove one of them"
     if "max_tables" in table.keys and "route" not in table.keys:
-        yield FieldProblem(
-            ("tables", name, "max_tables"), "has an effect only with `route`; add that, or remove this"
-        )
+        yield ("max_tables",), "has an effect only with `route`; add that, or remove this"
 
 
-def _misfit_route(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _misfit_route(table: TableOutline) -> Problems:
     if not table.route or not table.columns or table.reshapes:
         return
     for key in table.route.columns:
         declared = table.columns.get(key)
         if key not in table.columns:
             message = f"column '{key}' is not in `schema`{suggestion(key, table.columns)}"
-            yield FieldProblem(("tables", name, "route"), message)
+            yield ("route",), message
         elif declared and not can_route(declared.type):
             message = f"a column of type {type_text(declared.type)} cannot choose a table"
-            yield FieldProblem(("tables", name, "route"), message)
+            yield ("route",), message
 
 
-def _idle_shuffle(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _idle_shuffle(table: TableOutline) -> Problems:
     if "shuffle_by_partition" in table.keys and "partition_by" not in table.keys:
         message = "has an effect only with `partition_by`; add that, or remove this"
-        yield FieldProblem(("tables", name, "shuffle_by_partition"), message)
+        yield ("shuffle_by_partition",), message
 
 
-def _misfit_changes(name: str, table: TableOutline, outline: Outline) -> Iterator[FieldProblem]:
+def _misfit_changes(table: TableOutline, outline: Outline) -> Problems:
     """What does not go together with sources that bring changes."""
     if table.mode not in CHANGING or "delete_when" in table.keys or not table.sources:
         return
@@ -209,43 +215,43 @@ def _misfit_changes(name: str, table: TableOutline, outline: Outline) -> Iterato
             f"'{feeds[0]}' is a change feed, and '{others[0]}' is none; a table with `mode: {table.mode}` "
             "takes one kind. Give each its own table, or say with `delete_when` which events delete"
         )
-        yield FieldProblem(("tables", name, "from"), message)
+        yield ("from",), message
     sequence = table.keyed_by.get("sequence_by", ())
     if sequence and (sequence[0] != BROUGHT[0] or not set(sequence) <= set(BROUGHT)):
         message = (
             f"the change feed '{feeds[0]}' brings the order of its changes, and a deleted row has its old "
             "values; remove this, or use [__sequence, __timestamp]: the version, and when it was committed"
         )
-        yield FieldProblem(("tables", name, "sequence_by"), message)
+        yield ("sequence_by",), message
 
 
-def _misfit_mode(name: str, table: TableOutline, outline: Outline) -> Iterator[FieldProblem]:
+def _misfit_mode(name: str, table: TableOutline, outline: Outline) -> Problems:
     if table.mode == "overwrite" and table.route:
         message = (
             "`overwrite` replaces the rows of one table; with `route`, a table that a run has no event for "
             "would keep its old rows. Use `path`, or `mode: append`"
         )
-        yield FieldProblem(("tables", name, "mode"), message)
+        yield ("mode",), message
     for option, message in option_problems(table.mode, table.keys):
-        yield FieldProblem(("tables", name, option), message)
+        yield (option,), message
     brought = table.mode != "deduplicate" and outline.envelopes.issuperset(table.sources or ("",))
     feed = outline.feeds_table(name)
     keyed = brought and "delete_when" not in table.keys and (not feed or outline.row_keys(name))
     if table.mode in KEYED and "keys" not in table.keys and not keyed:
-        yield FieldProblem(("tables", name, "keys"), f"required with `mode: {table.mode}`, but missing")
+        yield ("keys",), f"required with `mode: {table.mode}`, but missing"
     if table.mode == "history" and "sequence_by" not in table.keys and not brought:
         message = "required with `mode: history`, but missing: intervals begin and end with it"
-        yield FieldProblem(("tables", name, "sequence_by"), message)
+        yield ("sequence_by",), message
     if table.columns and not table.reshapes and table.mode in KEYED:
         made = [*table.metadata.schema, *(pa.field(RESCUED, pa.string()) for _ in range(table.rescues))]
         columns = {**table.columns, **{field.name: field for field in made}}
         columns |= {field.name: None for field in table.partition_by if field and field.derived}
         columns |= dict.fromkeys(BROUGHT) if feed else {}
         for option, message in column_problems(table.keyed_by, columns):
-            yield FieldProblem(("tables", name, option), message)
+            yield (option,), message
 
 
-def _misfit_python(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _misfit_python(table: TableOutline) -> Problems:
     if "python" not in table.keys:
         return
     if table.route:
@@ -253,27 +259,27 @@ def _misfit_python(name: str, table: TableOutline) -> Iterator[FieldProblem]:
             "a table with a `route` has no `python`; give it to a table with a `path`, and let the one with "
             "the route take its rows with `from`"
         )
-        yield FieldProblem(("tables", name, "python"), message)
+        yield ("python",), message
     for key in table.columns or ():
         if key.casefold() == "_event":
             message = "is the name of the column that numbers the rows for `python`; choose another"
-            yield FieldProblem(("tables", name, "schema", key), message)
+            yield ("schema", key), message
 
 
-def _shared_paths(outline: Outline) -> Iterator[FieldProblem]:
+def _shared_paths(outline: Outline) -> Problems:
     paths = [(name, table.path) for name, table in outline.tables.items() if table.path is not None]
     for at, (name, path) in enumerate(paths):
         for other, taken in paths[:at]:
             if message := _overlap(path, taken, f"table '{other}'"):
-                yield FieldProblem(("tables", name, "path"), message)
+                yield ("tables", name, "path"), message
     for name, table in outline.tables.items():
         for other, taken in paths:
             if table.route and table.route.key_of(taken):
                 message = f"would put a table at '{taken}', the path of table '{other}'"
-                yield FieldProblem(("tables", name, "route"), message)
+                yield ("tables", name, "route"), message
     for name, path in paths:
         if outline.dead_letters and (message := _overlap(outline.dead_letters, path, f"table '{name}'")):
-            yield FieldProblem(("dead_letters", "path"), message)
+            yield ("dead_letters", "path"), message
 
 
 def _overlap(path: str, taken: str, owner: str) -> str | None:
@@ -286,7 +292,7 @@ def _overlap(path: str, taken: str, owner: str) -> str | None:
     return None
 
 
-def _column_clashes(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _column_clashes(table: TableOutline) -> Problems:
     seen: dict[str, str] = {}
     made = {column.casefold(): "metadata" for column in table.metadata.schema.names}
     made |= {RESCUED: "evolve"} if table.rescues else {}
@@ -294,34 +300,34 @@ def _column_clashes(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     for key in table.columns or ():
         if key.casefold() in seen:
             message = f"differs from '{seen[key.casefold()]}' only in case; engines treat both as one column"
-            yield FieldProblem(("tables", name, "schema", key), message)
+            yield ("schema", key), message
         if key.casefold() in made:
             maker = made[key.casefold()]
             message = f"`{maker}` adds a column '{key.lower()}' already; rename this one, or change `{maker}`"
-            yield FieldProblem(("tables", name, "schema", key), message)
+            yield ("schema", key), message
         seen.setdefault(key.casefold(), key)
 
 
-def _name_clashes(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _name_clashes(table: TableOutline) -> Problems:
     """Renames and drops that contradict each other or the schema."""
     seen: dict[str, str] = {}
     for old, new in table.rename.items():
-        path: Path = ("tables", name, "rename", old)
+        path: Path = ("rename", old)
         if old in table.drop:
-            yield FieldProblem(path, f"'{old}' is in `drop` as well; remove it from one of them")
+            yield path, f"'{old}' is in `drop` as well; remove it from one of them"
         if new.casefold() in seen:
-            yield FieldProblem(path, f"'{new}' is the new name of '{seen[new.casefold()]}' already")
+            yield path, f"'{new}' is the new name of '{seen[new.casefold()]}' already"
         seen.setdefault(new.casefold(), old)
     filled = set(table.rename.values())
     for key in table.columns or ():
         if key in table.rename and key not in filled:
             message = f"no event fills it, as `rename` calls '{key}' '{table.rename[key]}'; declare that"
-            yield FieldProblem(("tables", name, "schema", key), message)
+            yield ("schema", key), message
         if key in table.drop and key not in filled:
-            yield FieldProblem(("tables", name, "schema", key), "no event fills it, as it is in `drop`")
+            yield ("schema", key), "no event fills it, as it is in `drop`"
 
 
-def _misfit_partitions(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _misfit_partitions(table: TableOutline) -> Problems:
     if not table.columns or table.reshapes:
         return
     broken = {key for key, field in table.columns.items() if field is None}
@@ -331,10 +337,10 @@ def _misfit_partitions(name: str, table: TableOutline) -> Iterator[FieldProblem]
         (at, field) for at, field in enumerate(table.partition_by) if field and field.column not in broken
     ]
     for index, message in partition_problems([field for _, field in sound], schema):
-        yield FieldProblem(("tables", name, "partition_by", sound[index][0]), message)
+        yield ("partition_by", sound[index][0]), message
 
 
-def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[FieldProblem]:
+def _misfit_upkeep(name: str, table: TableOutline) -> Problems:
     # What `select` and `python` make is known when the table is opened.
     columns: dict[str, pa.Field | None] = dict((not table.reshapes and table.columns) or {})
     if columns and table.metadata:
@@ -342,5 +348,4 @@ def _misfit_upkeep(name: str, table: TableOutline) -> Iterator[FieldProblem]:
     laid_out = {field.name for field in table.partition_by if field}
     if columns:
         columns |= dict.fromkeys(laid_out - columns.keys())
-    for path, message in upkeep_problems(name, table.upkeep, table.path, columns, laid_out):
-        yield FieldProblem(path, message)
+    yield from upkeep_problems(name, table.upkeep, table.path, columns, laid_out)

@@ -44,7 +44,9 @@ def _shaped(table: TableView) -> Shaped | None:
 def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus:
     offsets: dict[str, dict[str, PartitionStatus]] = {}
     for one in table.partitions:
-        offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(one.next, one.end, one.lag)
+        offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(
+            one.next, one.end, one.lag, one.next_place, one.end_place
+        )
     return TableStatus(
         name=table.name,
         path=table.path,

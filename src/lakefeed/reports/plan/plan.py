@@ -24,18 +24,20 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
-from lakefeed.reports.column_words import added_columns, column_words
-from lakefeed.reports.planned_query import plan_query
-from lakefeed.reports.sample import (
+from lakefeed.reports.plan.column_words import added_columns, column_words
+from lakefeed.reports.plan.query import plan_query
+from lakefeed.reports.plan.sample import (
     SampleOutcome,
+    alike,
+    by_table,
     read_sample,
     sampled_expectations,
     sampled_projection,
     take_sample,
 )
-from lakefeed.reports.shaped_sample import shaping_lines, way
-from lakefeed.reports.warnings import Warnings
-from lakefeed.sources import SourceClient, source_of
+from lakefeed.reports.plan.shaped_sample import shaping_lines, way
+from lakefeed.reports.plan.warnings import Warnings
+from lakefeed.sources import Source, SourceClient, source_of
 from lakefeed.sources.held import held_positions
 from lakefeed.sources.taken import StreamsClient, refuse_streams
 from lakefeed.stores import UNSAFE, is_unsafe
@@ -46,6 +48,8 @@ from lakefeed.tables.positions import marks_of
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
 from lakefeed.text import counted
+
+ROUTE = "route"
 
 
 @dataclass
@@ -63,7 +67,10 @@ class PlannedPartition:
 
 @dataclass
 class PlannedTable:
-    """What a run would do with one table: create, alter, nothing, or stop with the reason in `refused`."""
+    """What a run would do with one table: create, alter, nothing, or stop with the reason in `refused`.
+
+    What stands for a route whose tables are known beforehand has the action `route`.
+    """
 
     name: str
     path: str
@@ -142,8 +149,8 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
             if name in queries:
                 plan_query(tables, handle, plan)
             else:
-                _plan_table(handle, plan, samples[name])
-        warnings.look_at_sample(handle, samples[name])
+                _plan_table(handle, plan, samples.get(name, []))
+        warnings.look_at_sample(handle, samples.get(name, []))
         plan.warnings = warnings.of(name)
         plan.lag = sum(at.lag for resumed in plan.resumes.values() for at in resumed.values())
     return PlannedRun(pipeline.name, list(plans.values()), asked.troubles)
@@ -175,7 +182,7 @@ def _ask(
     for name, handle in handles.items():
         if handle.spec and source in handle.spec.from_:
             with _refusing(plans[name]):
-                refuse_streams(client, name, handle.spec)
+                refuse_streams(client, tables.sources_of(handle.spec), name, handle.spec)
                 seen = StreamsClient(client, spec, handle.spec)
                 starts[name] = _start(seen, handle, pipeline, source, warnings)
                 if not _held(handle, pipeline, source):
@@ -184,46 +191,46 @@ def _ask(
         held = _held(handles[name], pipeline, source)
         lags = client.rows_between(start, ends)
         plans[name].resumes[source] = {
-            partition: PlannedPartition(
-                at,
-                ends.get(partition, at),
-                lags[partition],
-                partition not in held,
-                spec.place(at),
-                spec.place(ends.get(partition, at)),
-            )
+            partition: _planned(spec, at, ends.get(partition, at), lags[partition], partition not in held)
             for partition, at in sorted(start.items())
         }
     fed = {name: handles[name] for name in starts}
     warnings.look_at_findings(source, client.findings(), fed)
-    kept = client.retention()
-    _warn_of_retention(kept, source, fed, warnings)
-    for name, start in starts.items():
-        warnings.look_at_age(name, source, kept, client.age(start))
+    _warn_of_retention(client, source, starts, fed, warnings)
     # Which of its tables an event of a route belongs to is not known here.
-    for names in _alike({name: at for name, at in starts.items() if not handles[name].id.key}):
+    for names in alike({name: at for name, at in starts.items() if not handles[name].id.key}):
         payloads: list[Events] | None = None
         for name in names:
             with _refusing(plans[name]):
                 # The first that fails to read it tells why; where the source cannot go on, none can.
                 payloads = payloads or read_sample(spec, client, lowest(starts[one] for one in names), ends)
-                samples[name].append(take_sample(handles[name], spec, payloads))
+                parted = by_table(tables, handles[name], payloads)
+                if not parted:
+                    samples[name].append(take_sample(handles[name], spec, payloads))
+                for one, events in parted:
+                    plans[name].action = ROUTE
+                    handles.setdefault(one.name, one)
+                    with _refusing(plans.setdefault(one.name, PlannedTable(one.name, one.path))):
+                        samples.setdefault(one.name, []).append(take_sample(one, spec, events))
+
+
+def _planned(spec: Source, at: int, end: int, lag: int, begins: bool) -> PlannedPartition:
+    return PlannedPartition(at, end, lag, begins, spec.place(at), spec.place(end))
 
 
 def _warn_of_retention(
-    retention: dict[str, float], source: str, handles: dict[str, TableHandle], warnings: Warnings
+    client: SourceClient,
+    source: str,
+    starts: dict[str, Offsets],
+    handles: dict[str, TableHandle],
+    warnings: Warnings,
 ) -> None:
+    kept = client.retention()
     for name, handle in handles.items():
-        own = {one: kept for one, kept in retention.items() if handle.spec and handle.spec.takes(one)}
+        own = {one: seconds for one, seconds in kept.items() if handle.spec and handle.spec.takes(one)}
         warnings.look_at_retention(source, own, [name])
-
-
-def _alike(starts: dict[str, Offsets]) -> list[list[str]]:
-    """Tables that take the same partitions, and so the same sample."""
-    found: dict[frozenset[str], list[str]] = {}
     for name, start in starts.items():
-        found.setdefault(frozenset(start), []).append(name)
-    return list(found.values())
+        warnings.look_at_age(name, source, kept, client.age(start))
 
 
 def _held(handle: TableHandle, pipeline: Pipeline, source: str) -> Offsets:
@@ -252,6 +259,8 @@ def _start(
 def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOutcome]) -> None:
     """Whether the table is created, altered or left as it is, given what the sample shows."""
     assert handle.spec is not None
+    if plan.action == ROUTE:
+        return None
     plan.sampled = sum(one.events for one in samples)
     for one in samples:
         for code, count in one.dead_letters.items():

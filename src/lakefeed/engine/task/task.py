@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from lakefeed.engine.batch.manifest import Manifest, listed
 from lakefeed.engine.batch.plan import FlowPlan
-from lakefeed.engine.batch.table_task import TableTask
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.faultpoints import passing
+from lakefeed.engine.task.stream_tables import StreamTables
+from lakefeed.engine.task.table_task import TableTask
 from lakefeed.errors import LakefeedError
 from lakefeed.events import Events, OffsetRange
 from lakefeed.files.names import Serial
@@ -35,7 +36,8 @@ def run_task(
 
     Events that are `given` need not be read: dead letters have theirs with them.
     """
-    tables = [TableTask(plan, one, ranges, serial) for one in plan.tables if one.takes_rows(ranges[0])]
+    takers = [one for one in plan.tables if one.takes_rows(ranges[0])]
+    tables = [(StreamTables if one.own_types else TableTask)(plan, one, ranges, serial) for one in takers]
     passes = taking(plan, tables, ranges, given)
     while True:
         try:
@@ -47,7 +49,7 @@ def run_task(
 
 def taking(
     plan: FlowPlan,
-    tables: Sequence[TableTask],
+    tables: Sequence[TableTask | StreamTables],
     ranges: Sequence[OffsetRange],
     given: Iterable[Events] | None = None,
 ) -> Generator[None, None, Manifest]:
@@ -98,11 +100,11 @@ def told(error: BaseException, ranges: Sequence[OffsetRange]) -> LakefeedError:
     return defect_of(error, f"took {listed(ranges)}")
 
 
-def _take(tables: Sequence[TableTask], events: Events) -> None:
+def _take(tables: Sequence[TableTask | StreamTables], events: Events) -> None:
     """Decode once for all tables that want the same columns."""
     decoded: dict[tuple[pa.Schema, Rules, str | None], Decoded] = {}
     newest = events.newest()
-    for table in tables:
+    for table in (one.taker(events) for one in tables):
         if table.wants not in decoded:
             decoded[table.wants] = table.decoder.decode(events)
         table.take(events, decoded[table.wants])

@@ -63,12 +63,12 @@ class EventDecoder:
         misfits: Misfits = {}
         rescued: dict[int, Rescued] = {}
         for name, unfit in events.unfit.items():
-            place = self._columns.get_field_index(name)
-            known = place >= 0
+            index = self._columns.get_field_index(name)
+            known = index >= 0
             rule = self._rules.type_change if known else self._rules.new_column
             if name in self._rules.dropped or rule == "ignore":
                 continue
-            column = self._columns.field(place) if known else columns.field(name)
+            column = self._columns.field(index) if known else columns.field(name)
             for at in np.flatnonzero(unfit.where).tolist():
                 text = unfit.texts[at].as_py()
                 if rule == "rescue" and column.nullable:
@@ -125,6 +125,19 @@ def payloads_of(events: Events, indexes: Sequence[int]) -> list[bytes | None]:
     if events.unfit:
         texts = [_with_texts(events, index) or text for index, text in zip(indexes, texts, strict=True)]
     return [text.encode() for text in texts]
+
+
+def origin_of(events: Events, indexes: Sequence[int]) -> pa.RecordBatch:
+    """Where dead letters say that events came from; of a change of a row, with the row's key.
+
+    A replay has nothing else that tells by which columns the change names its row.
+    """
+    origin = events.origin(indexes)
+    if events.columns is None or not events.key_columns:
+        return origin
+    rows = events.columns.select(list(events.key_columns)).take(pa.array(indexes, pa.int64()))
+    keys = pa.array([text.encode() for text in json_texts(rows.to_struct_array())], pa.binary())
+    return origin.set_column(origin.schema.get_field_index("key"), origin.schema.field("key"), keys)
 
 
 def _with_texts(events: Events, index: int) -> str | None:

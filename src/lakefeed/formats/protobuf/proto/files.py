@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakefeed.formats.protobuf.message import Message, TooDeep, message_of
-from lakefeed.formats.protobuf.source import file_descriptor
-from lakefeed.formats.protobuf.tokens import ProtoSyntaxError
+from lakefeed.formats.protobuf.proto.source import file_descriptor
+from lakefeed.formats.protobuf.proto.tokens import ProtoSyntaxError
 from lakefeed.text import did_you_mean
 
 if TYPE_CHECKING:

@@ -10,19 +10,23 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.batch.decoding import EventDecoder, key_column, key_decoder
 from lakefeed.engine.batch.manifest import added
 from lakefeed.engine.batch.plan import format_of, spans
-from lakefeed.engine.batch.stream_columns import decoder_of
+from lakefeed.engine.task.decoding import EventDecoder, key_column, key_decoder
+from lakefeed.engine.task.stream_columns import decoder_of
 from lakefeed.errors import TableError
 from lakefeed.events import Events, Offsets, Refused
 from lakefeed.formats import Decoded, Rules
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
-from lakefeed.reports.shaped_sample import shape_sample
+from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.options.route import Key
+from lakefeed.reports.plan.shaped_sample import shape_sample
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
+from lakefeed.rows.route import key_of
 from lakefeed.sources import Allowance, Source, SourceClient
+from lakefeed.sources.taken import has_types_by_stream
 from lakefeed.sql.projection import Projection
 
 _MOST_EVENTS = 1_000
@@ -75,10 +79,23 @@ def _read(source: Source, client: SourceClient, start: Offsets, ends: Offsets) -
     if not some:
         return
     allowed = Allowance(max(1, _MOST_EVENTS // len(some)), _MOST_BYTES)
+    if source.types_by_stream:
+        yield from _read_streams(source, client, some, ends, allowed)
+        return
     # One by one, so that each has its share, however much waits in the others.
     end = {name: client.next_end({name: at}, ends, allowed)[name] for name, at in some.items()}
     for split in client.splits(spans(some, end), 1):
         yield from source.read(split)
+
+
+def _read_streams(
+    source: Source, client: SourceClient, start: Offsets, ends: Offsets, allowed: Allowance
+) -> Iterator[Events]:
+    """The same stream by stream, as the rows of one and its changes go together."""
+    for stream in dict.fromkeys(map(source.stream_of, start)):
+        own = {name: at for name, at in start.items() if source.stream_of(name) == stream}
+        for split in client.splits(spans(own, client.next_end(own, ends, allowed)), 1):
+            yield from source.read(split)
 
 
 def take_sample(handle: TableHandle, source: Source, sampled: list[Events]) -> SampleOutcome:
@@ -100,6 +117,31 @@ def take_sample(handle: TableHandle, source: Source, sampled: list[Events]) -> S
     if len(known):
         _take_again(handle, source, known, sampled, sample)
     return sample
+
+
+def alike(starts: dict[str, Offsets]) -> list[list[str]]:
+    """Tables that take the same partitions, and so the same sample."""
+    found: dict[frozenset[str], list[str]] = {}
+    for name, start in starts.items():
+        found.setdefault(frozenset(start), []).append(name)
+    return list(found.values())
+
+
+def by_table(
+    tables: Tables, front: TableHandle, sampled: list[Events]
+) -> list[tuple[TableHandle, list[Events]]]:
+    """The events of each table of a route that streams with types of their own make; none for others."""
+    spec = front.spec
+    if spec is None or spec.routed is None or front.id.key:
+        return []
+    if not has_types_by_stream(spec, tables.sources_of(spec)):
+        return []
+    found: dict[Key, list[Events]] = {}
+    for events in sampled:
+        key, _ = key_of([events.stream], spec.routed)
+        if key is not None and key not in tables.reserved(spec.routed):
+            found.setdefault(key, []).append(events)
+    return [(tables.routed_handle(front.name, key), own) for key, own in found.items()]
 
 
 def _decoder(handle: TableHandle, source: Source, columns: pa.Schema, rules: Rules) -> EventDecoder:

@@ -1,0 +1,159 @@
+"""The tables of a route in a task, where each is that of one stream and has the types of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lakefeed.columns.widening import merge_proposals
+from lakefeed.engine.batch.manifest import Manifest, TableManifest, merged
+from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.task.table_task import TableTask
+from lakefeed.errors import TableError
+from lakefeed.events import Events, OffsetRange
+from lakefeed.files.names import Serial
+from lakefeed.handles.table_plan import TableId, TablePlan
+from lakefeed.pipeline.options.route import Key
+from lakefeed.rows import Rows
+from lakefeed.rows.route import key_of
+
+_CLOSED_AT_ONCE = 8
+
+
+class StreamTables:
+    """Takes events for the tables of a route: those of each stream as a table of its own would.
+
+    When one of them is missing, or must change, nothing is written to any: events of a new table would be
+    behind the positions of the others. Dead letters are those of the route.
+    """
+
+    def __init__(
+        self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange], serial: Serial | None
+    ) -> None:
+        assert table.route is not None
+        self._plan, self._ranges, self._serial = plan, ranges, serial
+        self.table, self._route = table, table.route
+        self._tasks: dict[str, _StreamTask] = {}
+        streams = {plan.source.stream_of(span.partition) for span in ranges}
+        self._awaited = {one for one in streams if key_of([one], self._route)[0] not in table.routed}
+        """Streams whose table is not there: their columns are told before their first events."""
+
+    def taker(self, events: Events) -> TableTask:
+        """The task of the table that events belong to."""
+        assert events.stream is not None, "events of streams with types of their own say of which they are"
+        if events.stream not in self._tasks:
+            self._tasks[events.stream] = self._task(events.stream)
+        return self._tasks[events.stream]
+
+    def _task(self, stream: str) -> _StreamTask:
+        """Raises no error where there is no table for a stream: its task has it."""
+        key, error = key_of([stream], self._route)
+        closed = self.table.closed_to(key) if key else ("", error)
+        task = _StreamTask(self, self._own(key or ()), key or ())
+        if closed is not None:
+            # As dead letters, a whole table would wait for somebody to replay it; and no log would have its
+            # position.
+            task.stop(
+                f"table {self.table.name}: {stream} is read, and has no table: {closed[1]}.\n"
+                "Raise `max_tables`, or name with `streams` those that the route takes."
+            )
+        return task
+
+    def _front(self) -> TablePlan:
+        return replace(self.table, route=None)
+
+    def _own(self, key: Key) -> TablePlan:
+        """How one table takes its events; where it is not there, their columns are only looked at."""
+        known = self.table.routed.get(key)
+        if known is None:
+            return self._front()
+        assert known.plan is not None
+        front = self.table
+        return replace(
+            known.plan,
+            name=front.name,
+            path=known.path,
+            target=known.target,
+            storage=front.storage,
+            pending=front.pending,
+        )
+
+    @property
+    def given(self) -> tuple[FlowPlan, Sequence[OffsetRange], Serial | None]:
+        """What every task of a table is made of."""
+        return self._plan, self._ranges, self._serial
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a table must change before any of them takes rows."""
+        return any(task.proposes for task in self._tasks.values())
+
+    @property
+    def proposes(self) -> bool:
+        """Whether all that is to change is known: the columns of every table that is not there."""
+        proposing = {stream for stream, task in self._tasks.items() if task.proposes}
+        return bool(proposing) and self._awaited <= proposing
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What all tables together hold in memory."""
+        return sum(task.waiting_bytes for task in self._tasks.values())
+
+    def flush(self) -> None:
+        """Let every table write what it holds."""
+        for task in self._tasks.values():
+            task.flush()
+
+    def drop_files(self) -> None:
+        """Nothing of this task is wanted."""
+        for task in self._tasks.values():
+            task.drop_files()
+
+    def close(self) -> dict[TableId, TableManifest]:
+        """Finish the files; what was done for each table, and what was refused for the route."""
+        front = TableId(self.table.name)
+        # Side by side, as each waits for the disk.
+        with ThreadPoolExecutor(max_workers=_CLOSED_AT_ONCE) as pool:
+            closed = [one[front] for one in pool.map(TableTask.close, self._tasks.values())]
+        failed = next((one for one in closed if one.error), None)
+        if failed is not None:
+            self.drop_files()
+            return {front: failed}
+        told = [Manifest(tables={front: replace(one, files=[], proposal=None)}) for one in closed]
+        found = {front: merged(told).get(front, TableManifest(front))}
+        for task, one in zip(self._tasks.values(), closed, strict=True):
+            if task.key in self.table.routed or one.proposal is not None:
+                # Two streams may have one table, where their names make one path.
+                own = found.setdefault(task.id, TableManifest(task.id))
+                own.files += one.files
+                own.events += task.written
+                own.newest = one.newest if own.newest is None else max(own.newest, one.newest or 0.0)
+                if one.proposal is not None:
+                    own.proposal = merge_proposals(own.proposal or pa.schema([]), one.proposal)
+        return found
+
+
+class _StreamTask(TableTask):
+    """Takes the events of one stream for its table."""
+
+    def __init__(self, tables: StreamTables, table: TablePlan, key: Key) -> None:
+        plan, ranges, serial = tables.given
+        super().__init__(plan, table, ranges, serial)
+        self._tables, self.key = tables, key
+        self.id = TableId(table.name, key)
+        self.written: list[int] = []
+        """Where that is asked for: the indexes of the events that are rows."""
+
+    def stop(self, reason: str) -> None:
+        """Take nothing: the route cannot go on."""
+        self._fail(TableError(reason))
+
+    def _put(self, rows: Rows) -> None:
+        if self._tables.is_changing:
+            return
+        super()._put(rows)
+        if self._tables.table.tells_events:
+            self.written += [int(at) for at in rows.indexes]

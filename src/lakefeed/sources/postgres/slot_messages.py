@@ -1,0 +1,130 @@
+"""The messages that a slot has up to an LSN, some at a time. The slot stays where it is.
+
+The server decodes all that it is asked for before it gives the first message of it. So a long stretch is
+asked for in steps, out of a temporary copy of the slot which moves on with each: the server decodes a step
+while the one before is worked on. For each step it begins to read at the `restart_lsn`: of what an earlier
+step gave, that costs a tenth of decoding it, but all of it where a transaction is not committed yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+from psycopg import sql
+
+from lakefeed.errors import SourceUnavailable
+from lakefeed.sources.postgres.ahead import ReadingAhead
+from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.copy_out import CopyOut
+from lakefeed.sources.postgres.place import lsn_text
+from lakefeed.sources.postgres.slot import slot_named
+
+_COPY = """
+COPY (SELECT data FROM pg_catalog.{function}(
+    {slot}, {end}, NULL, 'proto_version', '1', 'publication_names', {publication})
+) TO STDOUT (FORMAT binary)
+"""
+_COPY_SLOT = """
+SELECT slot_name FROM pg_catalog.pg_copy_logical_replication_slot(
+    %s, ('lakefeed_' || pg_catalog.pg_backend_pid())::name, true)
+"""
+_SIGNATURE, _HEADER, _TRAILER = b"PGCOPY\n\xff\r\n\0", 19, b"\xff\xff"
+_BEFORE_DATA = 6
+"""Bytes of a row before the value of its only column: how many columns, and its length."""
+_PIECE_BYTES, _PIECE_MESSAGES = 8 * 2**20, 20_000
+_SHORTEST_STEP = 8 * 2**20
+"""Bytes of WAL."""
+_SHARE_OF_WAY = 3
+_PATIENCE = 120.0
+"""Seconds that a task waits for a slot which another one reads."""
+
+
+def messages(connection: Connection, slot: str, publication: str, end: int) -> Iterator[list[bytes]]:
+    """Yield lists of messages that fit into memory."""
+    known = slot_named(connection, slot)
+    copy = None
+    if known is not None and end - known.confirmed > 2 * _SHORTEST_STEP:
+        copy = _copied_slot(connection, slot)
+    if copy is None:
+        yield from _peeked(connection, slot, publication, end)
+        return
+    with closing(ReadingAhead(connection, _stepped(connection, copy, publication, end))) as ahead:
+        yield from ahead
+    connection.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [copy])
+
+
+def _copied_slot(connection: Connection, slot: str) -> str | None:
+    """The name of a copy that goes with the connection; None where the server makes none."""
+    try:
+        row = connection.execute(_COPY_SLOT, [slot]).fetchone()
+    except (
+        psycopg.errors.ConfigurationLimitExceeded,
+        psycopg.errors.DuplicateObject,
+        psycopg.errors.FeatureNotSupported,
+        psycopg.errors.ObjectNotInPrerequisiteState,
+    ):
+        # No slot is free, somebody else has that name, or the server is of a kind that copies none.
+        return None
+    assert row is not None
+    return str(row[0])
+
+
+def _stepped(connection: Connection, copy: str, publication: str, end: int) -> Iterator[list[bytes]]:
+    at, in_vain = 0, False
+    while at < end:
+        slot = slot_named(connection, copy)
+        if slot is None:
+            raise SourceUnavailable(f"the copy {copy} of the replication slot has gone while it was read")
+        at = end if in_vain else _next_step(max(at, slot.confirmed), slot.restart, end)
+        # A transaction that is longer than the step, or nothing of ours: the next would be in vain, too.
+        in_vain = True
+        for piece in _given(connection, "pg_logical_slot_get_binary_changes", copy, publication, at):
+            in_vain = False
+            yield piece
+
+
+def _next_step(at: int, restart: int, end: int) -> int:
+    """Where a step ends: the further it is from where the server begins to read, the longer it is."""
+    step = max(_SHORTEST_STEP, (at - restart) // _SHARE_OF_WAY)
+    return end if end - at < step + _SHORTEST_STEP else at + step
+
+
+def _peeked(connection: Connection, slot: str, publication: str, end: int) -> Iterator[list[bytes]]:
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            yield from _given(connection, "pg_logical_slot_peek_binary_changes", slot, publication, end)
+            return
+        except psycopg.errors.ObjectInUse as error:
+            # Another task of this source, or the one that moves the slot on.
+            if time.monotonic() > until:
+                raise SourceUnavailable(
+                    f"the replication slot {slot} is in use: {str(error).splitlines()[0]}.\n"
+                    "Only Lakefeed may read it; stop whoever else does."
+                ) from error
+            time.sleep(0.02)
+
+
+def _given(
+    connection: Connection, function: str, slot: str, publication: str, end: int
+) -> Iterator[list[bytes]]:
+    """The messages of one question, in pieces."""
+    named = '"' + publication.replace('"', '""') + '"'
+    statement = sql.SQL(_COPY).format(
+        function=sql.Identifier(function),
+        slot=sql.Literal(slot),
+        end=sql.Literal(lsn_text(end)),
+        publication=sql.Literal(named),
+    )
+    copied = CopyOut(connection, statement.as_bytes(connection))
+    while rows := copied.take(_PIECE_BYTES, _PIECE_MESSAGES):
+        if rows[0].startswith(_SIGNATURE):
+            rows[0] = rows[0][_HEADER:]
+        if rows[-1] == _TRAILER:
+            rows.pop()
+        piece = [row[_BEFORE_DATA:] for row in rows if row]
+        if piece:
+            yield piece
