@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ def measure(asked: Asked) -> Iterator[Figure]:
             if work.schema == NARROW:
                 yield _beside_kafka(ours, files * each)
     if asked.wants("listing"):
-        yield _listing(asked.of(LISTED))
+        yield from looks(asked.of(LISTED))
 
 
 def _figure(work: Work, ours: float, plain: float) -> Figure:
@@ -154,26 +153,6 @@ def _rate(command: list[str], table: Path, rows: int) -> float:
     return sum(counts[data[0] + 1 :]) / (log.seen[data[-1]] - log.seen[data[0]])
 
 
-def _listing(count: int) -> Figure:
-    """The seconds that a listing of so many known files takes."""
-    from lakefeed.sources.files.discovery import Known
-    from lakefeed.sources.files.finding.listing import listed
-    from lakefeed.sources.files.ledger import found
-    from lakefeed.sources.files.scope import Scope
-
-    with tempfile.TemporaryDirectory(prefix="lakefeed-bench-") as folder:
-        for number in range(count):
-            here = Path(folder, str(number // 10_000))
-            here.mkdir(exist_ok=True)
-            (here / f"{number}.json").write_text("{}")
-        known = Known(found(listed(Scope.of(folder), {}), 1))
-        began = time.monotonic()
-        news = known.compare(listed(Scope.of(folder), {}))
-        took = time.monotonic() - began
-        assert not news.new.num_rows
-    return Figure(f"listing of {count:,} known files", took, "s", goal="less than 10 s", reached=took < 10)
-
-
 def plain_pyspark(format: str, schema: str, together: int, folder: Path) -> None:
     """Spark's own file source into its Delta sink."""
     import plain
@@ -193,6 +172,7 @@ if __name__ == "__main__":
 else:
     from contender import Log, running
     from figure import Asked, Figure, say
+    from looking import looks
     from throughput import rate_of
     from workload import NARROW_TOPIC, PARTITIONS, WORKLOADS, produce
 

@@ -14,7 +14,8 @@ from lakefeed.text import suggestion
 
 SourceName = Annotated[str | None, typer.Option("--source", help="Only this source. Left out: all of files.")]
 Name = Annotated[
-    str | None, typer.Option("--name", help="Only files with this name or path; wild cards such as *.json.")
+    str | None,
+    typer.Option("--name", help="Only files of this name, or end of a path; wild cards such as *.json."),
 ]
 Since = Annotated[
     str | None,
@@ -22,7 +23,10 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option("--until", help="Only files found before: as for --since.")]
 Paths = Annotated[
-    list[str], typer.Argument(metavar="PATH...", help="Files by path or name; wild cards such as *.json.")
+    list[str],
+    typer.Argument(
+        metavar="PATH...", help="Files by name, or by the end of their path; wild cards such as *.json."
+    ),
 ]
 
 

@@ -6,8 +6,8 @@ import datetime as dt
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,9 +17,6 @@ from lakefeed.errors import (
     DataLoss,
     LakefeedError,
     SourceError,
-    SourceUnavailable,
-    StoreUnavailable,
-    TableError,
 )
 from lakefeed.events import OffsetRange, Offsets, Outstanding, PartRead, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
@@ -34,6 +31,7 @@ from lakefeed.sources.files.ledger import (
     WAITING,
     Ledger,
     LedgerPlace,
+    counting,
     found,
     with_state,
 )
@@ -42,7 +40,8 @@ from lakefeed.sources.files.place import MOST_NUMBERS, file_number, file_start, 
 from lakefeed.sources.files.reading.opening import FileOpener, codec_of
 from lakefeed.sources.files.reading.parquet import row_groups
 from lakefeed.sources.files.source import PARTITION, FilesSource
-from lakefeed.sources.files.waiting import FIRST_GUESS, WaitingFiles, rows_guessed
+from lakefeed.sources.files.waiting import FIRST_GUESS, WaitingFiles
+from lakefeed.sources.source_errors import source_errors
 from lakefeed.text import counted
 
 _log = logging.getLogger("lakefeed")
@@ -147,7 +146,7 @@ class FilesClient(SourceClient):
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """By the size of the files, and the size that records have had."""
         return {
-            name: rows_guessed(self._waiting.bytes_between(at, ends.get(name, at)), self._per_record)
+            name: self._waiting.rows_guessed(at, ends.get(name, at), self._per_record)
             for name, at in position.items()
         }
 
@@ -162,6 +161,10 @@ class FilesClient(SourceClient):
         if any(column.null_count for column in counts.values()):
             return None
         return {name: pc.sum(column).as_py() or 0 for name, column in counts.items()}
+
+    def rows_missed(self, position: Offsets, ends: Offsets, made: int) -> dict[str, int]:
+        """Those of files that `after` had taken away by then, or that had another content."""
+        return {name: self._waiting.missed(at, ends[name], made * 1000) for name, at in position.items()}
 
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Behind as many whole files as fit, and one at least."""
@@ -270,7 +273,7 @@ class FilesClient(SourceClient):
                 return False
             self._take(self._ledger.rows)
         else:
-            self._take(pa.concat_tables([self._rows, rows]))
+            self._take(counting(pa.concat_tables([self._rows, rows])))
         return True
 
     def _untouched(self, known: pa.Table) -> pa.ChunkedArray:
@@ -362,15 +365,8 @@ class FilesClient(SourceClient):
             return sum(row_groups(stream) or ())
         return 0
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """A store that cannot be looked at is a source that does not answer."""
-        try:
-            yield
-        except StoreUnavailable as error:
-            raise SourceUnavailable(f"{self._whose}: {error}") from error
-        except TableError as error:
-            raise SourceError(f"{self._whose}: {error}") from error
+    def _errors(self) -> AbstractContextManager[None]:
+        return source_errors(self._whose)
 
 
 def _expansion(paths: pa.ChunkedArray) -> pa.Array:

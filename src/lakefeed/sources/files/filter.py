@@ -53,4 +53,8 @@ def ledgers(pipeline: Pipeline, source: str | None) -> dict[str, FilesSource]:
 
 
 def _is_named(path: str, name: str) -> bool:
-    return path == name or fnmatch(path, name) or fnmatch(path.rpartition("/")[2], name)
+    """Whether a name means a path: the whole of it, or its end from some folder on."""
+    end = name.removeprefix("./")
+    if "/" not in end:
+        return fnmatch(path.rpartition("/")[2], end)
+    return path == name or fnmatch(path, name) or fnmatch(path, f"*/{end}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from urllib.parse import unquote
@@ -15,6 +14,7 @@ from lakefeed.pipeline.connectors import Connector, FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import Location, is_inside, sibling
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.section import UtcTime
 from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.files.place import file_number, place_text
 from lakefeed.sources.files.scope import Scope
@@ -29,7 +29,7 @@ PARTITION = "0"
 
 Move = Annotated[dict[Literal["move"], Location], Field(min_length=1)]
 _NULLS: dict[str, str | None] = {"__HIVE_DEFAULT_PARTITION__": None}
-Start = Literal["all", "new"] | dt.datetime
+Start = Literal["all", "new"] | UtcTime
 
 
 class FilesSource(Source):
@@ -134,13 +134,6 @@ class FilesSource(Source):
     _ledger_storage: dict[str, str] = PrivateAttr(default_factory=dict)
     _sync: bool = PrivateAttr(True)
 
-    @field_validator("start")
-    @classmethod
-    def _times_are_utc(cls, value: Start) -> Start:
-        if isinstance(value, dt.datetime) and value.tzinfo is None:
-            return value.replace(tzinfo=dt.UTC)
-        return value
-
     @field_validator("format")
     @classmethod
     def _format_of_files(cls, value: Connector) -> Connector:
@@ -221,6 +214,13 @@ class FilesSource(Source):
     def scope(self) -> Scope:
         """Which files are meant."""
         return Scope.of(self.path, self.pattern, recursive=self.recursive)
+
+    def missing(self) -> str | None:
+        """The folder, on a disk. One that is empty is there, and so is that of a glob without a match."""
+        from lakefeed.sources.files.finding.listing import missing_folder
+
+        folder = missing_folder(self.scope.base)
+        return folder and f"the folder {folder} does not exist.\nCreate it, or correct `path`."
 
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Look at the ledger and at the files, on the driver."""

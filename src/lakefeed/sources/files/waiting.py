@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lakefeed.events import OffsetRange, Split
 from lakefeed.sources import Allowance
-from lakefeed.sources.files.ledger import GONE, TAKEN_AWAY
+from lakefeed.sources.files.ledger import FORGOTTEN, GONE, TAKEN_AWAY
 from lakefeed.sources.files.piece import FoundFile, Work, shared_out, tasks_for
 from lakefeed.sources.files.place import file_number, file_start
 
@@ -32,7 +32,9 @@ class WaitingFiles:
         self._rows = rows
         self._numbers = rows["number"].to_numpy()
         gone, self._taken_away = _is_in(rows["state"], GONE), _is_in(rows["state"], TAKEN_AWAY)
-        self._counted = ~gone
+        # A file that was forgotten after it was read is in the tables of that time.
+        was_read = np.asarray(rows["read_at"].is_valid().to_numpy())
+        self._counted = ~gone | (_is_in(rows["state"], (FORGOTTEN,)) & was_read)
         weights = rows["size"].to_numpy() * np.asarray(expansion(rows["path"]))
         self._weights = np.where(gone | self._taken_away, 0, np.maximum(weights, 1)).astype(np.int64)
         self._until = np.concatenate([[0], np.cumsum(self._weights)])
@@ -46,6 +48,10 @@ class WaitingFiles:
         """How many files are to be read between two offsets."""
         first, last = self._places(start, end)
         return int(np.count_nonzero(self._weights[first:last]))
+
+    def rows_guessed(self, start: int, end: int, per_record: float) -> int:
+        """About how many records are to be read between two offsets; one of each file at least."""
+        return max(self.files_between(start, end), int(self.bytes_between(start, end) / per_record))
 
     def oldest(self, start: int, end: int) -> float | None:
         """When the first file between two offsets was found, in seconds since 1970."""
@@ -85,20 +91,10 @@ class WaitingFiles:
         first, last = self._places(start, end)
         part = self._rows.slice(first, last - first)
         part = part.filter(pa.array(self._weights[first:last] > 0))
-        part = part.filter(pc.invert(self._superseded(part)))
+        part = part.filter(pc.invert(_superseded(part, self._rows)))
         times = part["modified"].cast(pa.int64())
         columns = (part["number"], part["path"], part["size"], times, part["etag"])
         return [FoundFile(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
-
-    def _superseded(self, part: pa.Table) -> pa.ChunkedArray:
-        """Whether what a number stood for is gone: its path has another content, or was cleared."""
-        rows = self._rows.filter(pc.is_in(self._rows["path"], value_set=part["path"].combine_chunks()))
-        newest = rows.group_by("path").aggregate([("number", "max")])
-        last = newest["number_max"].take(pc.index_in(part["path"], value_set=newest["path"]))
-        now = rows.take(pc.index_in(last, value_set=rows["number"]))
-        same = pc.and_(pc.equal(now["size"], part["size"]), pc.equal(now["modified"], part["modified"]))
-        same = pc.and_(same, pc.fill_null(pc.equal(now["etag"], part["etag"]), True))
-        return pc.or_(pc.invert(same), pc.is_in(now["state"], value_set=pa.array(TAKEN_AWAY)))
 
     def taken_away(self, start: int, end: int) -> int:
         """How many files between two offsets were deleted or moved when every table of that time had them."""
@@ -110,6 +106,18 @@ class WaitingFiles:
         first, last = self._places(start, end)
         return self._rows["rows"].slice(first, last - first).filter(pa.array(self._counted[first:last]))
 
+    def missed(self, start: int, end: int, made: int) -> int:
+        """The records between that a table could not read as it was made after they were gone.
+
+        `made` is when, in microseconds since 1970.
+        """
+        first, last = self._places(start, end)
+        part = self._rows.slice(first, last - first).filter(pa.array(self._counted[first:last]))
+        part = part.filter(pc.less(part["read_at"].cast(pa.int64()), made))
+        then = self._rows.filter(pc.less(self._rows["discovered_at"].cast(pa.int64()), made))
+        gone = pc.or_(_superseded(part, then), pc.is_in(part["state"], value_set=pa.array(GONE)))
+        return pc.sum(part["rows"].filter(gone)).as_py() or 0
+
     def _places(self, start: int, end: int) -> tuple[int, int]:
         # A position within a file does not exist: a number counts from its first place on.
         numbers = [file_number(start + _ALL), file_number(end + _ALL)]
@@ -117,10 +125,16 @@ class WaitingFiles:
         return int(first), max(int(first), int(last))
 
 
+def _superseded(part: pa.Table, among: pa.Table) -> pa.ChunkedArray:
+    """Whether what a number stood for is gone: its path has another content, or was cleared."""
+    rows = among.filter(pc.is_in(among["path"], value_set=part["path"].combine_chunks()))
+    newest = rows.group_by("path").aggregate([("number", "max")])
+    last = newest["number_max"].take(pc.index_in(part["path"], value_set=newest["path"]))
+    now = rows.take(pc.index_in(last, value_set=rows["number"]))
+    same = pc.and_(pc.equal(now["size"], part["size"]), pc.equal(now["modified"], part["modified"]))
+    same = pc.and_(same, pc.fill_null(pc.equal(now["etag"], part["etag"]), True))
+    return pc.or_(pc.invert(same), pc.is_in(now["state"], value_set=pa.array(TAKEN_AWAY)))
+
+
 def _is_in(states: pa.ChunkedArray, some: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(pc.is_in(states, value_set=pa.array(some)).to_numpy(zero_copy_only=False), np.bool_)
-
-
-def rows_guessed(size: int, per_record: float) -> int:
-    """About how many records so many bytes are; one at least."""
-    return max(1, int(size / per_record)) if size else 0

@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 
 from lakefeed import DataLoss, Pipeline
 from lakefeed.errors import LakefeedError
-from lakefeed.events import Events, OffsetRange
+from lakefeed.events import Events, OffsetRange, Offsets
+from lakefeed.reports.verify import verify
 from lakefeed.reprocess.files import again
 from lakefeed.reprocess.rewind import rewind
 from lakefeed.sources.files.client import FilesClient
@@ -99,6 +100,12 @@ def test_table_added_later_goes_without_files_that_were_taken_away(
     assert (landing.rows("id"), later(landing)) == ([1, 2], [2])
     assert landing.letters() == []
     assert "1 file that `after` has deleted or moved cannot be read" in caplog.text
+    told = verify(Pipeline.from_file(landing.file))
+    assert told.sound
+    assert told.tables[1].notes == [
+        "drops/0: file 1 up to file 3: all 1 row that it could read; 1 row of drops had gone before the "
+        "table was made"
+    ]
 
 
 def test_table_added_later_reads_the_newest_content_of_a_reloaded_file(tmp_path: Path) -> None:
@@ -113,6 +120,50 @@ def test_table_added_later_reads_the_newest_content_of_a_reloaded_file(tmp_path:
 
     assert (landing.rows("id"), later(landing)) == ([1, 1, 2], [1, 2])
     assert landing.letters() == []
+    assert landing.is_sound
+
+
+def test_table_added_later_goes_without_what_a_forgotten_file_was(tmp_path: Path) -> None:
+    landing = Landing(tmp_path)
+    landing.put("a.json", line(1, 2), 1000)
+    landing.run()
+    landing.put("a.json", line(3), 2000)
+    again(Pipeline.from_file(landing.file), None, ["a.json"], forget=True, who="me")
+    landing.run()
+    with_second_table(landing)
+
+    landing.run()
+
+    assert (landing.rows("id"), later(landing)) == ([1, 2, 3], [3])
+    assert landing.is_sound
+
+
+@pytest.mark.parametrize("option", ["after: delete", "on_change: reload"])
+def test_verify_forgives_only_what_had_gone_before_the_table_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    landing = Landing(tmp_path, f"format: json, {option}")
+    landing.put("a.json", line(1), 1000)
+    landing.run()
+    landing.put("a.json", line(2, 3), 2000)
+    landing.run()
+    with_second_table(landing)
+    landing.put("b.json", line(4), 3000)
+    landing.run()
+    pipeline = Pipeline.from_file(landing.file)
+    counts = FilesClient.rows_read
+
+    def one_more(self: FilesClient, position: Offsets, ends: Offsets) -> dict[str, int] | None:
+        found = counts(self, position, ends)
+        return found and {name: rows + 1 for name, rows in found.items()}
+
+    sound = verify(pipeline)
+    monkeypatch.setattr(FilesClient, "rows_read", one_more)
+    lost = verify(pipeline)
+
+    assert [len(one.notes) for one in sound.tables] == [1, 1] and sound.sound
+    assert "had gone" not in sound.tables[0].notes[0] and "had gone" in sound.tables[1].notes[0]
+    assert [[finding.kind for finding in one.findings] for one in lost.tables] == [["count"], ["count"]]
 
 
 def test_ignored_change_is_a_dead_letter_of_the_table_that_is_behind(tmp_path: Path) -> None:

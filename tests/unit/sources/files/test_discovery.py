@@ -11,9 +11,10 @@ import pytest
 
 from lakefeed import Pipeline
 from lakefeed.errors import LakefeedError
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reprocess.files import again
+from lakefeed.sources.files.finding import listing
 from lakefeed.sources.files.scope import Scope
 from support.landing import Landing
 
@@ -64,6 +65,20 @@ def test_files_of_one_time_and_descending_names_are_each_read_once(tmp_path: Pat
 
     assert landing.rows("id") == [0, 1, 2, 3, 4, 5, 6]
     assert landing.is_sound
+
+
+@pytest.mark.parametrize("count", [4, 5, 6])
+def test_no_file_is_left_out_where_one_part_of_a_listing_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(listing, "_AT_A_TIME", 2)
+    landing = Landing(tmp_path, "format: json")
+    for number in range(count):
+        landing.put(f"{number}.json", line(number), 1000)
+
+    landing.run()
+
+    assert landing.rows("id") == list(range(count))
 
 
 def test_hidden_empty_and_unsettled_files_and_delta_tables_do_not_count(tmp_path: Path) -> None:
@@ -210,13 +225,14 @@ def test_missing_folder_is_told_with_what_to_do(tmp_path: Path) -> None:
 def test_those_who_only_look_write_nothing(tmp_path: Path) -> None:
     landing = Landing(tmp_path)
     landing.put("a.json", line(1) * 5)
+    landing.put("b.json", line(1))
     pipeline = Pipeline.from_file(landing.file)
 
     planned = plan_run(pipeline)
     told = status(pipeline)
 
-    assert planned.tables[0].lag >= 1 and planned.tables[0].columns == ["id long"]
-    assert told.tables[0].lag and told.tables[0].offsets["drops"]["0"].next_place == "file 1"
+    assert planned.tables[0].lag == 2 and planned.tables[0].columns == ["id long"]
+    assert told.tables[0].lag == 2 and told.tables[0].offsets["drops"]["0"].next_place == "file 1"
     assert not (tmp_path / "shop_drops_files").exists()
 
 
@@ -234,6 +250,7 @@ def test_retry_reads_a_file_again_and_forget_reads_what_lies_there_now(tmp_path:
     landing.run()
 
     assert landing.rows("id") == [1, 1, 2, 3]
+    assert landing.is_sound
     assert landing.states() == {
         "1 a.json": "read",
         "2 b.json": "forgotten",

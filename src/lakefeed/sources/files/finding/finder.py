@@ -100,9 +100,7 @@ class Finder:
             files = self._listing.everything()
         except FileNotFoundError as error:
             kind = SourceUnavailable if self.has_listed else SourceError
-            raise kind(
-                f"{self._whose}: the folder {error} does not exist.\nCreate it, or correct `path`."
-            ) from None
+            raise kind(f"{self._whose}: {self._source.missing() or error}") from None
         settle = self._source.settle
         self._found = settled(files, settle) if self.local and settle else files
         return self._found

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR
 
@@ -41,7 +42,7 @@ class Listing:
     def everything(self) -> pa.Table:
         """Every file that counts, but for empty ones."""
         scope = self._scope
-        if (missing := _missing(scope.base)) is not None:
+        if (missing := missing_folder(scope.base)) is not None:
             raise FileNotFoundError(missing)
         with store_errors(scope.base):
             store = open_store(scope.base, self._storage)
@@ -99,7 +100,7 @@ def _table_of(path: str) -> str:
     return path.split(f"{LOG}/")[0]
 
 
-def _missing(base: str) -> str | None:
+def missing_folder(base: str) -> str | None:
     """The folder on a disk that is not there."""
     folder = local_folder(open_store(base, {})) if "://" not in base else None
     return None if folder is None or folder.exists() else str(folder)
@@ -112,7 +113,7 @@ def is_local(scope: Scope, storage: Mapping[str, str]) -> bool:
 
 def _columns(found: Iterator[_Found], head: str) -> pa.Table:
     batches = []
-    while some := _next(found):
+    while some := list(islice(found, _AT_A_TIME)):
         paths, sizes, times, etags = zip(*some, strict=True)
         columns = [
             pa.array([head + path for path in paths], pa.string()),
@@ -122,10 +123,6 @@ def _columns(found: Iterator[_Found], head: str) -> pa.Table:
         ]
         batches.append(pa.RecordBatch.from_arrays(columns, schema=LISTED))
     return pa.Table.from_batches(batches, LISTED)
-
-
-def _next(found: Iterator[_Found]) -> list[_Found]:
-    return [one for one, _ in zip(found, range(_AT_A_TIME), strict=False)]
 
 
 def _on_disk(base: Path, scope: Scope) -> Iterator[_Found]:
