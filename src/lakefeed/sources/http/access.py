@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from lakefeed.pipeline.options.paths import LocalPath
-from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.section import Section, as_list
 
 TokenText = Annotated[str, StringConstraints(min_length=8)]
 SenderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-]{1,100}$")]
 Token = TokenText | dict[SenderName, TokenText]
 """One token, or several by the name of who has it."""
-
-
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
 
 
 def _one_or_two(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -25,7 +21,7 @@ def _one_or_two(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-Secrets = Annotated[tuple[TokenText, ...], BeforeValidator(_listed), AfterValidator(_one_or_two)]
+Secrets = Annotated[tuple[TokenText, ...], BeforeValidator(as_list), AfterValidator(_one_or_two)]
 """One secret, or two while the old one is replaced."""
 
 

@@ -20,7 +20,7 @@ from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.http import is_loopback, split_address
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import Location
-from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.section import Section, as_list
 from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.http.access import Hmac, Tls, Token
 from lakefeed.units import Duration, Size
@@ -28,10 +28,6 @@ from lakefeed.units import Duration, Size
 StreamName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}$")]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9\-_]{1,100}$", to_lower=True)]
 _NEVER_KEPT = re.compile(r"authorization|cookie|signature|token|secret|password|api-?key", re.I)
-
-
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
 
 
 def _address(text: str) -> str:
@@ -67,7 +63,7 @@ class HttpSource(Source):
         "`tls.client_ca`. With port 0 the system chooses a free port, and the log names it.",
         examples=["127.0.0.1:8090", "0.0.0.0:8090"],
     )
-    streams: Annotated[tuple[StreamName, ...], BeforeValidator(_listed)] = Field(
+    streams: Annotated[tuple[StreamName, ...], BeforeValidator(as_list)] = Field(
         min_length=1,
         description="What is accepted: `POST /orders` for the stream `orders`. Everything else is 404.",
         examples=[["orders", "clicks"]],

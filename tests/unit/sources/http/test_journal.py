@@ -27,6 +27,7 @@ from lakefeed.sources.http.journal.objects import ObjectSegments
 from lakefeed.sources.http.source import HttpSource
 from lakefeed.stores.objects import ObjectFiles
 from support.http_source import append, journal_of, shop
+from support.processes import wait_until
 
 
 def source_at(folder: Path, options: str = "") -> HttpSource:
@@ -214,6 +215,32 @@ def test_write_that_fails_takes_no_number_and_leaves_nothing(tmp_path: Path) -> 
     assert (refused.error, trouble) == ("No space left on device",) * 2
     assert (taken.first, journal.trouble) == (1, "")
     assert payloads(source_at(folder), "orders", 0, 2) == [b"0", b"1"]
+
+
+class Undeletable(DiskSegments):
+    """A disk that is so full that not even the keys of segments that go can be kept."""
+
+    is_full = True
+
+    def save_keys(self, data: bytes) -> None:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        super().save_keys(data)
+
+
+def test_segments_that_a_full_disk_kept_go_when_there_is_space_though_no_event_comes(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    with journal_of(folder, quota=4_000) as journal:
+        journal._segments = disk = Undeletable(str(folder))
+        append(journal, "orders", [b"x"], key="k", digest="d", rejected=[], bad=0)
+        for _ in range(30):
+            append(journal, "orders", [b"x" * 100])
+        journal.acknowledge({"orders": 31})
+        wait_until(lambda: journal._undeleted, 20, lambda: "it could delete")
+        before = len(segments(folder))
+        disk.is_full = False
+
+        wait_until(lambda: len(segments(folder)) == 1, 20, lambda: f"{len(segments(folder))} of {before}")
 
 
 def test_large_range_is_read_in_pieces_and_by_several_tasks(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from lakefeed.sources import source_of
 from lakefeed.sources.http.receiver.server import Received, receiving
 from support.http_source import journal_of, post
 from support.ledger import dead_letters, table_ids
+from support.processes import wait_until
 
 FILE = """\
 name: shop
@@ -43,6 +44,7 @@ tables:
   all: {{path: all, from: api, schema: {{event_id: long}}, evolve: {evolve}}}
 flush: {{interval: 50ms}}
 """
+FILLER = "x" * 1000
 TOKEN = {"Authorization": "Bearer secret-of-shop"}
 
 
@@ -119,6 +121,27 @@ def test_segments_are_forgotten_while_a_run_goes_on(tmp_path: Path) -> None:
 
     assert sorted(table_ids(tmp_path / "orders")) == list(range(60))
     assert sum(file.stat().st_size for file in (tmp_path / ".lakefeed/journal").glob("*.segment")) < 40_000
+
+
+def test_full_journal_of_which_tables_have_everything_takes_events_again_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    pipeline = pipeline_in(tmp_path, quota="40KB")
+    taken = 0
+    with receiving(pipeline, {}, listen=True) as received:
+        while post(received["api"], "/orders", {"event_id": taken, "filler": FILLER}, TOKEN)[0] != 503:
+            taken += 1
+    # Only a process that writes the journal forgets what is in it.
+    run_inline(pipeline)
+
+    with running(pipeline, tmp_path) as api:
+        body = {"event_id": taken, "filler": FILLER}
+        wait_until(
+            lambda: post(api, "/orders?wait=table", body, TOKEN)[0] == 201, 30, lambda: "it is still full"
+        )
+
+    assert taken > 20
+    assert sorted(table_ids(tmp_path / "orders")) == list(range(taken + 1))
 
 
 def test_run_goes_on_with_another_journal_only_when_asked(tmp_path: Path) -> None:

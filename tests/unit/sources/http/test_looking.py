@@ -20,7 +20,7 @@ from lakefeed.engine.run_events import SourceDescribed, SourceSeen
 from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import Fenced, UsageError
 from lakefeed.pipeline.secrets import masked
-from lakefeed.reports.plan import plan_run
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.sources.http.client import HttpClient
 from lakefeed.sources.http.findings import forgetful

@@ -67,6 +67,9 @@ class Journal:
         self._waiting: list[Append] = []
         self._positions: Offsets = {}
         self._forget_now = False
+        self._undeleted = False
+        """Whether segments that may go could not be deleted. Nobody may tell of positions again: a journal at
+        its quota takes no events, so tables get none."""
         self._keys_kept = -1
         """The last segment whose keys are kept elsewhere: it may go."""
         self._closing = False
@@ -149,7 +152,8 @@ class Journal:
         while True:
             with self._condition:
                 while not (self._waiting or self._forget_now or self._closing):
-                    if not self._condition.wait(_RETRY if self._trouble else None):
+                    if not self._condition.wait(_RETRY if self._trouble or self._undeleted else None):
+                        self._forget_now = self._undeleted
                         break
                 if self._waiting and not self._segments.grows and not self._closing:
                     self._condition.wait_for(lambda: self._closing, _LINGER)
@@ -252,6 +256,7 @@ class Journal:
                 break
             gone.append(segment.number)
         if not gone:
+            self._undeleted = False
             return
         try:
             if len(self.keys) and gone[-1] > self._keys_kept:
@@ -262,8 +267,11 @@ class Journal:
                 with self._condition:
                     self._size -= index.segments.pop(number).size
         except (OSError, LakefeedError) as error:
-            _log.warning("segments of the journal %s cannot be deleted: %s", self._segments, error)
+            if not self._undeleted:
+                _log.warning("segments of the journal %s cannot be deleted: %s", self._segments, error)
+            self._undeleted = True
             return
+        self._undeleted = False
         if len(gone) > _DELETED_AT_ONCE:
             with self._condition:
                 self._forget_now = True
