@@ -11,7 +11,6 @@ from lakefeed.errors import PipelineFileError, UsageError
 from lakefeed.pipeline.options.paths import is_inside, location, sibling
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline
 from lakefeed.pipeline.table import Table
-from lakefeed.sources.generate.source import GenerateSource
 from unit.pipeline.pipeline_connectors import LinesFormat, QueueSource
 
 EXPECTED = "expected a local path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
@@ -141,19 +140,6 @@ def test_a_pipeline_travels_to_other_processes() -> None:
     pipeline = _pipeline(flush={"interval": "1s"})
 
     assert pickle.loads(pickle.dumps(pipeline)) == pipeline
-
-
-def test_run_hands_over_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(
-        "lakefeed.background.run",
-        lambda pipeline, once, master, **_: calls.append((pipeline, once, master)),
-    )
-    pipeline = _pipeline(sources={"clicks": GenerateSource(rows=1)})
-
-    pipeline.run(once=True, master="local[1]")
-
-    assert calls == [(pipeline, True, "local[1]")]
 
 
 def test_relative_paths_are_relative_to_the_file(
