@@ -38,13 +38,13 @@ class Compact(Section):
         "more files, two are enough.",
     )
     max_deleted: float = Field(
-        default=0.1,
+        default=0.07,
         gt=0,
         le=1,
         description="A file is written again without its deleted rows when deletion vectors delete more than "
         "this share of them, as with `updates: merge_on_read`. Where that is so for the whole table, it is "
         "done at once.",
-        examples=[0.1],
+        examples=[0.2],
     )
     where: str | None = Field(
         default=None,
