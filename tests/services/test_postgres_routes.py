@@ -274,11 +274,55 @@ def test_what_has_one_type_for_a_name_is_refused_with_the_way_on(shop: PostgresS
     assert shop.table("orders", "id", "v") == [(1, 1), (2, None)]
 
 
-def test_tables_whose_names_make_one_path_are_one_table(shop: PostgresShop) -> None:
-    shop.execute('CREATE TABLE "a b" (id int PRIMARY KEY)', 'CREATE TABLE "a_b" (id uuid PRIMARY KEY)')
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (
+            ['"a b"', "a_b"],
+            r"public\.a b and public\.a_b are both public\.a_b in a path, and would be one table",
+        ),
+        ([f"{'x' * 60}.{'y' * 60}"], f"{'x' * 60}.{'y' * 60} has a name that is too long for a path"),
+    ],
+)
+def test_tables_that_have_no_path_of_their_own_are_refused(
+    shop: PostgresShop, names: list[str], told: str
+) -> None:
+    """Each would change and delete the rows of the other."""
+    shop.execute(f"CREATE SCHEMA {'x' * 60}", *(f"CREATE TABLE {one} (id int PRIMARY KEY)" for one in names))
 
-    with pytest.raises(LakefeedError, match=r"column id is int in public.a b and string in public.a_b"):
-        shop.run(ROUTE, EVERY)
+    every = f'tables: ["public.*", "{"x" * 60}.*"]'
+    with pytest.raises(LakefeedError, match=told):
+        shop.run(ROUTE, every)
+    assert [one.state for one in examine(Pipeline.from_file(shop.file)) if "path" in one.text] == ["fail"]
+
+
+@pytest.mark.parametrize("condition", ["where: v > 0", "expect: {positive: v > 0}"])
+def test_a_stream_of_which_no_row_is_taken_has_a_table_and_does_not_hold_the_slot(
+    condition: str, postgres: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    shop = PostgresShop(postgres, database, tmp_path)
+    for name, value in (("a", 1), ("b", -1)):
+        shop.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, v int)", f"INSERT INTO {name} VALUES (1, {value})"
+        )
+    route = f"  copies: {{route: 'lake/{{_stream}}', from: db, mode: append, {condition}}}"
+    shop.run(route, EVERY)
+    shop.execute("INSERT INTO a VALUES (2, 2)", "INSERT INTO b VALUES (2, -2)")
+    before = shop.query("SELECT pg_current_wal_lsn()")
+    shop.run(route, EVERY)
+    shop.run(route, EVERY)
+
+    behind = "SELECT confirmed_flush_lsn >= %s FROM pg_replication_slots WHERE database = current_database()"
+    assert shop.query(behind.replace("%s", f"'{before[0][0]}'")) == [(True,)]
+    assert (len(shop.rows("lake/public.a")), len(shop.rows("lake/public.b"))) == (2, 0)
+    assert sorted(types(shop, "lake/public.b")) == ["id", "v"]
+    assert len(letters(shop)) == (2 if "expect" in condition else 0)
+    assert verify(Pipeline.from_file(shop.file)).sound
+
+    shop.write(route.replace("v > 0", "v > -9"), EVERY)
+    if "expect" in condition:
+        (report,) = replay(Pipeline.from_file(shop.file), DeadLetterFilter())
+        assert report.rows == 2 and len(shop.rows("lake/public.b")) == 2
 
 
 def test_columns_that_the_file_declares_have_its_type_in_every_table(shop: PostgresShop) -> None:

@@ -121,3 +121,25 @@ def test_a_type_change_that_rewrites_values_is_told_with_the_command_that_reads_
     told = [one.getMessage() for one in caplog.records if "written anew" in one.getMessage()]
     assert len(told) == 1
     assert "lakefeed snapshot FILE --source db --stream public.orders" in told[0]
+
+
+def test_a_dead_letter_from_before_its_key_was_renamed_has_no_key_and_stops_nothing(
+    shop: PostgresShop,
+) -> None:
+    table = "  days: {path: days, from: db}"
+    shop.execute(
+        "CREATE TABLE days (id int PRIMARY KEY, day date)", "INSERT INTO days VALUES (1, '2026-01-01')"
+    )
+    shop.run(table, "tables: [public.days]")
+    shop.execute(
+        "INSERT INTO days VALUES (2, 'infinity')",
+        "ALTER TABLE days RENAME id TO number",
+        "INSERT INTO days VALUES (3, 'infinity'), (4, '2026-01-04')",
+    )
+    shop.run(table, "tables: [public.days]")
+
+    assert sorted(row["id"] or row["number"] for row in shop.rows("days")) == [1, 4]
+    assert sorted((row["key"] or b"").decode() for row in shop.rows("shop_dead_letters")) == [
+        "",
+        '{"number":3}',
+    ]

@@ -57,6 +57,27 @@ def slots(connection: Connection, name: str) -> list[tuple[object, ...]]:
     return connection.execute(query, [name]).fetchall()
 
 
+def test_changes_that_wait_for_a_standby_are_peeked(asked: list[str]) -> None:
+    """A copy is no failover slot, so the server would give out of it what a failover may lose."""
+    settings = {"synchronized_standby_slots": "standby"}
+    with (
+        PostgresServer(settings, version="17") as server,
+        server.database() as database,
+        with_slot(server, database, "plain") as connection,
+        server.connect(database) as reading,
+    ):
+        connection.execute("SELECT pg_create_physical_replication_slot('standby')")
+        connection.execute("SELECT pg_create_logical_replication_slot('slot', 'pgoutput', failover => true)")
+        connection.execute(ROWS.format(1, 1000).encode())
+        reading.execute("SET statement_timeout = '2s'")
+
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            list(messages(reading, "slot", "p", end_of(connection)))
+        reading.close()
+
+    assert asked == [PEEKED]
+
+
 def test_steps_give_what_one_peek_gives(postgres: PostgresServer, database: str, asked: list[str]) -> None:
     name = f"steps_{database}"
     with with_slot(postgres, database, name) as connection, postgres.connect(database) as long:

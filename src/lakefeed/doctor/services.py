@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from lakefeed.engine.spark.machines import refuse_unshared_disks
 from lakefeed.errors import DataLoss, LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.formats import Format
+from lakefeed.pipeline.connectors import Connector
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import Allowance, Source, SourceClient, source_of
@@ -41,7 +42,11 @@ def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
     if listen:
         yield port(str(listen))
     for name in pipeline.inputs:
-        yield from source(pipeline.name, name, source_of(pipeline, name), pipeline.tables_of(name))
+        fed = {
+            table: (spec, [pipeline.inputs[one] for one in spec.from_])
+            for table, spec in pipeline.tables_of(name).items()
+        }
+        yield from source(pipeline.name, name, source_of(pipeline, name), fed)
 
 
 def spark_master(host: str, number: int) -> CheckResult:
@@ -69,11 +74,14 @@ def port(listen: str) -> CheckResult:
 
 
 def source(
-    pipeline: str, name: str, spec: Source, tables: Mapping[str, Table] | None = None
+    pipeline: str,
+    name: str,
+    spec: Source,
+    tables: Mapping[str, tuple[Table, Sequence[Connector]]] | None = None,
 ) -> Iterator[CheckResult]:
     """Whether a source answers, has what the file names, and lets its events be read.
 
-    `tables` are those of the file that it feeds.
+    `tables` are those of the file that it feeds, with all that feeds them.
     """
     check = f"source {name}"
     is_told = False
@@ -83,7 +91,7 @@ def source(
             for one in client.findings():
                 is_told |= one.state == "fail"
                 yield CheckResult(check, one.state, one.text, one.remedy)
-            yield from _keys(client, spec, tables or {})
+            yield from _keys(client, tables or {})
             ends = client.latest()
             read = _newest(spec, client, ends)
         finally:
@@ -100,10 +108,12 @@ def source(
     yield from _format(name, spec)
 
 
-def _keys(client: SourceClient, spec: Source, tables: Mapping[str, Table]) -> Iterator[CheckResult]:
-    for name, table in tables.items():
+def _keys(
+    client: SourceClient, tables: Mapping[str, tuple[Table, Sequence[Connector]]]
+) -> Iterator[CheckResult]:
+    for name, (table, sources) in tables.items():
         try:
-            refuse_streams(client, [spec], name, table)
+            refuse_streams(client, sources, name, table)
         except TableError as error:
             yield CheckResult.of(f"table {name}", error)
 

@@ -143,7 +143,7 @@ class Resend:
         waiting: dict[tuple[str, ...], _Portion] = {}
         for batch in read_dead_letters(self._tables, self._wanted, version=self._version):
             groups = list(zip(*(batch.column(name).to_pylist() for name in self._apart), strict=True))
-            for group in sorted(set(groups)):
+            for group in sorted(set(groups), key=str):
                 rows = self._ready(group[0], batch.filter(pa.array([one == group for one in groups])))
                 portion = waiting.setdefault(group, _Portion())
                 if rows.num_rows and portion.is_full_with(rows):

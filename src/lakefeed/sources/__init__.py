@@ -200,6 +200,10 @@ class SourceClient(ABC):
         """
         return None
 
+    def streams(self) -> list[str]:
+        """The streams that there are, where two of them may have one name in a path; else none."""
+        return []
+
     def type_problem(self, takes: Callable[[str], bool], table_of: Callable[[str], str | None]) -> str | None:
         """Why one table cannot hold the columns of the streams that it takes; None if nobody knows of any.
 

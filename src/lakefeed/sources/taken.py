@@ -34,7 +34,8 @@ class StreamsClient(SourceClient):
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Positions in streams that the table does not take any more need not be served."""
-        return self._taken(self._client.check(self._taken(positions), marks))
+        own = taken_marks(self._source, self._table, marks)
+        return self._taken(self._client.check(self._taken(positions), own))
 
     def marks(self) -> dict[str, int]:
         """Those of the streams that the table takes."""
@@ -62,15 +63,18 @@ def has_types_by_stream(table: Table, sources: Iterable[Connector]) -> bool:
 
 
 def refuse_streams(client: SourceClient, sources: Iterable[Connector], name: str, table: Table) -> None:
-    """Raise TableError where the key of a table of changes is not one of its source, or types do not fit.
+    """Raise TableError where the names, the keys or the types of streams do not fit the table.
 
-    `sources` are all that feed it.
-    What SQL or a function makes of columns shows with the first events.
+    `sources` are all that feed it. A route would make one table of streams with one name in a path; the key
+    of a table of changes must be one of its source. What SQL or a function makes of columns shows with the
+    first events.
     """
-    if table.select or table.python:
-        return
     problem = None
-    if table.mode in ("upsert", "history"):
+    if table.routed is not None and table.routed.columns == (_STREAM,):
+        problem = _name_problem([one for one in client.streams() if table.takes(one)])
+    if problem is None and (table.select or table.python):
+        return
+    if problem is None and table.mode in ("upsert", "history"):
         renamed = {new: old for old, new in table.rename.items()}
         problem = client.key_problem([renamed.get(one, one) for one in table.keys], table.takes)
     if problem is None and not (table.columns or table.drop or table.rename):
@@ -78,6 +82,26 @@ def refuse_streams(client: SourceClient, sources: Iterable[Connector], name: str
         problem = client.type_problem(table.takes, safe_value if parted else lambda _: None)
     if problem is not None:
         raise TableError(f"table {name}: {problem}")
+
+
+def _name_problem(streams: Iterable[str]) -> str | None:
+    """Streams of a route whose names are one in a path: each would change and delete rows of the other."""
+    seen: dict[str, str] = {}
+    for stream in streams:
+        path = safe_value(stream)
+        other = None if path is None else seen.setdefault(path, stream)
+        if other == stream:
+            continue
+        text = (
+            f"{stream} has a name that is too long for a path"
+            if other is None
+            else f"{other} and {stream} are both {path} in a path, and would be one table"
+        )
+        return (
+            f"{text}.\nGive {stream} a table with a `path` and `streams: {stream}`, and name in `streams` "
+            "here those that the route takes."
+        )
+    return None
 
 
 def taken(source: Source, table: Table, offsets: Offsets) -> Offsets:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -147,13 +147,15 @@ class Scheduler:
     def _is_worn(self, job: UpkeepJob) -> bool:
         """Whether readers of the table read too many deleted rows, and a compaction can help.
 
-        The stream's own snapshot tells, so that no store is asked.
+        The stream's own snapshot tells, so that its store is asked only for what others have committed. A
+        log that cannot be read is told by the compaction, when it is due.
         """
         spec, handle = job.upkeep.compact, job.handle
         if not isinstance(spec, Compact) or handle.name in self._in_vain or not handle.exists:
             return False
-        with handle.lock:
+        with handle.lock, suppress(LakefeedError, OSError):
             return table_is_worn(handle.table, spec.max_deleted)
+        return False
 
     def _advance(self, job: UpkeepJob, operation: str, steps: Iterator[None]) -> bool:
         """Do one step; False when the operation is over, and its interval is counted anew."""

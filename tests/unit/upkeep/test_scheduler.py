@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 import signal
 import threading
 import time
@@ -406,6 +407,33 @@ def test_deleted_rows_that_compaction_cannot_remove_are_tried_once_in_an_interva
         time.sleep(1)
 
     assert (len(looked), kept.told.steps) == (1, [])
+
+
+def test_a_log_that_cannot_be_read_keeps_no_other_table_from_its_upkeep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_WORN_LOOK", 0.05)
+    for name in ("broken", "sound"):
+        (tmp_path / name).mkdir()
+    broken = Kept(tmp_path / "broken", "{compact: {every: 1h}, max_share: 1}")
+    broken.add(0, 2, rows=20)
+    allow(broken.path)
+    broken.handle.table.refresh()
+    sound = Kept(tmp_path / "sound", "{compact: {every: 1m}, max_share: 1}")
+    sound.add(0, 9)
+    shutil.rmtree(broken.path / "_delta_log")
+    schedule = sound.schedule
+    monkeypatch.setattr(
+        schedule, "seconds_until", lambda _, name, every: 0.0 if (name, every) == ("compact", 60) else 99.0
+    )
+    both = Scheduler([broken.job, sound.job], schedule, sound.told, threading.Event(), None)
+
+    with running(both, 10):
+        until = time.monotonic() + 30
+        while not sound.told.steps and time.monotonic() < until:
+            time.sleep(0.02)
+
+    assert {step.operation for step in sound.told.steps} == {"compact"}
 
 
 def test_stop_ends_a_rewrite_in_the_middle_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -130,10 +130,13 @@ def payloads_of(events: Events, indexes: Sequence[int]) -> list[bytes | None]:
 def origin_of(events: Events, indexes: Sequence[int]) -> pa.RecordBatch:
     """Where dead letters say that events came from; of a change of a row, with the row's key.
 
-    A replay has nothing else that tells by which columns the change names its row.
+    A replay has nothing else that tells by which columns the change names its row. An event from before a
+    column of the key was renamed, or one that was published without it, has no key.
     """
     origin = events.origin(indexes)
     if events.columns is None or not events.key_columns:
+        return origin
+    if not set(events.key_columns) <= set(events.columns.schema.names):
         return origin
     rows = events.columns.select(list(events.key_columns)).take(pa.array(indexes, pa.int64()))
     keys = pa.array([text.encode() for text in json_texts(rows.to_struct_array())], pa.binary())

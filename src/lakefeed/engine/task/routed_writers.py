@@ -16,7 +16,7 @@ from lakefeed.files.names import Serial
 from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.table_plan import RoutedTable, TableId, TablePlan
 from lakefeed.pipeline.options.route import Key
-from lakefeed.rows.route import cut, lacking, part
+from lakefeed.rows.route import cut, key_of, lacking, part
 from lakefeed.stores import open_store
 
 _CLOSED_AT_ONCE = 8
@@ -56,6 +56,17 @@ class RoutedWriters:
             if key not in self._done and key not in closed:
                 self._take(key, own)
         return sorted(refused, key=lambda one: one.index)
+
+    def expect(self, stream: str, columns: pa.Schema) -> None:
+        """Ask for the table of a stream, though `where` or a rule may leave no row of it.
+
+        Without a table, no log has the position of the stream: it would be read anew at every start.
+        """
+        key, _ = key_of([stream], self._route)
+        if key is None or key in self._table.routed or self._table.closed_to(key) is not None:
+            return
+        if TableId(self._table.name, key) not in self._proposals:
+            self._propose(TableId(self._table.name, key), columns)
 
     def _events_of(self, rows: pa.RecordBatch, indexes: Sequence[int]) -> dict[Key, list[int]]:
         """By table: the indexes of the events of its rows."""

@@ -40,6 +40,8 @@ class StreamTables:
         streams = {plan.source.stream_of(span.partition) for span in ranges}
         self._awaited = {one for one in streams if key_of([one], self._route)[0] not in table.routed}
         """Streams whose table is not there: their columns are told before their first events."""
+        self.done = {key for key in table.routed if table.has_passed(key, ranges[0])}
+        """Tables that have the events of this task already."""
 
     def taker(self, events: Events) -> TableTask:
         """The task of the table that events belong to."""
@@ -51,14 +53,19 @@ class StreamTables:
     def _task(self, stream: str) -> _StreamTask:
         """Raises no error where there is no table for a stream: its task has it."""
         key, error = key_of([stream], self._route)
-        closed = self.table.closed_to(key) if key else ("", error)
+        closed = self.table.closed_to(key) if key else None
         task = _StreamTask(self, self._own(key or ()), key or ())
+        # As dead letters, a whole table would wait for somebody to replay it; and no log would have its
+        # position.
         if closed is not None:
-            # As dead letters, a whole table would wait for somebody to replay it; and no log would have its
-            # position.
             task.stop(
                 f"table {self.table.name}: {stream} is read, and has no table: {closed[1]}.\n"
                 "Raise `max_tables`, or name with `streams` those that the route takes."
+            )
+        elif key is None:
+            task.stop(
+                f"table {self.table.name}: {stream} is read, and has no table: {error}.\n"
+                f"Give {stream} a table with a `path`, and name with `streams` those that the route takes."
             )
         return task
 
@@ -152,7 +159,7 @@ class _StreamTask(TableTask):
         self._fail(TableError(reason))
 
     def _put(self, rows: Rows) -> None:
-        if self._tables.is_changing:
+        if self._tables.is_changing or self.key in self._tables.done:
             return
         super()._put(rows)
         if self._tables.table.tells_events:

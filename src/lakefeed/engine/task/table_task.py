@@ -88,11 +88,23 @@ class TableTask:
                 self._result.without_columns += decoded.rows.num_rows
                 if self.table.decoded is not None and decoded.rows.num_rows:
                     self._look(Rows(decoded.rows, events, _kept(len(events), _gone(decoded) | before)))
-            elif self._result.proposal is None and decoded.rows.num_rows:
+                return
+            if self._result.proposal is None and self._routes and self.table.by_stream:
+                self._expect_table(self._routes, events, decoded.rows.schema)
+            if self._result.proposal is None and decoded.rows.num_rows:
                 indexes = _kept(len(events), _gone(decoded) | before)
                 self._shape(Rows(decoded.rows, events, indexes, decoded.rescued))
         except TableError as error:
             self._fail(error)
+
+    def _expect_table(self, routes: RoutedWriters, events: Events, columns: pa.Schema) -> None:
+        """Let the stream of these events have its table, with those columns that it has itself."""
+        if events.stream is None or events.columns is None:
+            # A replay: only a run makes tables.
+            return
+        own = {*events.columns.schema.names}
+        columns = pa.schema([field for field in columns if field.name in own])
+        routes.expect(events.stream, as_in_table(columns, self.table.rename))
 
     @property
     def proposes(self) -> bool:

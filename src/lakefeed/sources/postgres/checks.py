@@ -5,11 +5,13 @@ They only look, as the role that the pipeline connects as.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from psycopg import Connection
 
+from lakefeed.errors import SourceError
 from lakefeed.figures import readable_seconds, readable_size
 from lakefeed.sources import Finding
 from lakefeed.sources.postgres.examined import Examined, quoted
@@ -19,8 +21,20 @@ OLDEST, NEWEST = 13, 18
 """The versions of Postgres that are supported."""
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
+_log = logging.getLogger("lakefeed")
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 _ENOUGH_WAL = 1024**3
+
+
+def tell_findings(source: str, found: Sequence[Finding], takes: Callable[[str], bool]) -> None:
+    """Warn of what hurts tables that are taken; raises SourceError for what keeps any from being read."""
+    for one in found:
+        if one.state == "warn" and one.stream and takes(one.stream):
+            _log.warning("source %s: %s. %s", source, one.text, one.remedy)
+    wrong = [one for one in found if one.state == "fail"]
+    if wrong:
+        told = [f"{one.text}.\n{one.remedy}" if one.remedy else one.text for one in wrong[:3]]
+        raise SourceError(f"source {source}: " + "\n".join(told))
 
 
 def findings(

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
+from lakefeed.errors import DataLoss, SourceUnavailable
 from lakefeed.events import EPOCH, OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
-from lakefeed.sources.postgres.checks import findings
+from lakefeed.sources.postgres.checks import findings, tell_findings
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors, where
 from lakefeed.sources.postgres.lag import SeenEnds
 from lakefeed.sources.postgres.losses import loss, refuse_older_server, refuse_other_server
@@ -66,14 +66,7 @@ class PostgresClient(SourceClient):
         """Make the publication, which must be there before the slot; the slot is made when a table begins."""
         self._makes = True
         with self._asking() as connection:
-            found = self.findings()
-            for one in found:
-                if one.state == "warn" and one.stream and self.takes(one.stream):
-                    _log.warning("source %s: %s. %s", self._name, one.text, one.remedy)
-            wrong = [one for one in found if one.state == "fail"]
-            if wrong:
-                told = [f"{one.text}.\n{one.remedy}" if one.remedy else one.text for one in wrong[:3]]
-                raise SourceError(f"source {self._name}: " + "\n".join(told))
+            tell_findings(self._name, self.findings(), self.takes)
             if self._source.snapshot == "only" and self._source.tables:
                 # Nobody is sent changes.
                 return

@@ -46,7 +46,8 @@ def messages(connection: Connection, slot: str, publication: str, end: int) -> I
     """Yield lists of messages that fit into memory."""
     known = slot_named(connection, slot)
     copy = None
-    if known is not None and end - known.confirmed > 2 * _SHORTEST_STEP:
+    is_long = known is not None and end - known.confirmed > 2 * _SHORTEST_STEP
+    if is_long and not _waits_for_standbys(connection):
         copy = _copied_slot(connection, slot)
     if copy is None:
         yield from _peeked(connection, slot, publication, end)
@@ -54,6 +55,14 @@ def messages(connection: Connection, slot: str, publication: str, end: int) -> I
     with closing(ReadingAhead(connection, _stepped(connection, copy, publication, end))) as ahead:
         yield from ahead
     connection.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [copy])
+
+
+def _waits_for_standbys(connection: Connection) -> bool:
+    """Whether the server keeps changes of a slot back until standbys have them: not those of a copy."""
+    row = connection.execute(
+        "SELECT pg_catalog.current_setting('synchronized_standby_slots', true)"
+    ).fetchone()
+    return bool(row and row[0])
 
 
 def _copied_slot(connection: Connection, slot: str) -> str | None:

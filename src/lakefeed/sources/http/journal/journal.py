@@ -153,7 +153,7 @@ class Journal:
             with self._condition:
                 while not (self._waiting or self._forget_now or self._closing):
                     if not self._condition.wait(_RETRY if self._trouble or self._undeleted else None):
-                        self._forget_now = self._undeleted
+                        self._forget_now |= self._undeleted
                         break
                 if self._waiting and not self._segments.grows and not self._closing:
                     self._condition.wait_for(lambda: self._closing, _LINGER)
