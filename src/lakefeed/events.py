@@ -186,7 +186,7 @@ class Events(ABC):
         return {}
 
     def shown(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
-        """`ORIGIN` as metadata columns have it: with the places of a stream, where it has some of its own."""
+        """`ORIGIN` as metadata columns have it: with the stream's own offsets, where it has some."""
         return self.origin(rows)
 
     def newest(self) -> float | None:

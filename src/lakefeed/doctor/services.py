@@ -110,7 +110,7 @@ def _keys(client: SourceClient, spec: Source, tables: Mapping[str, Table]) -> It
 
 def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch | None:
     """Where the last event of a partition came from. To read one needs another right than to ask for ends."""
-    if any(spec.place(end) is not None for end in ends.values()):
+    if any(spec.describe_offset(end) is not None for end in ends.values()):
         return _first(spec, client, ends)
     filled = [(partition, end) for partition, end in ends.items() if end]
     # Retention may have emptied some of them; to ask about thousands would take long.

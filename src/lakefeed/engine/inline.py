@@ -53,7 +53,7 @@ class InlineFlowRun(FlowRun):
     """A run of a flow whose batches run as soon as the channel opens, in the thread that opens it."""
 
     def begin(self, spark: Any, checkpoint: Path) -> None:
-        """Take the place of Spark at the other end of the channel."""
+        """Stand for Spark at the other end of the channel."""
         self.channel.close()
         self.channel = _InlineChannel(self, spark)
 

@@ -151,8 +151,8 @@ def _table(
                 at,
                 end.get(partition),
                 lags[partition] if partition in end else None,
-                spec.place(at),
-                spec.place(end[partition]) if partition in end else None,
+                spec.describe_offset(at),
+                spec.describe_offset(end[partition]) if partition in end else None,
             )
             for partition, at in sorted(held.items())
         }

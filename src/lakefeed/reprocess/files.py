@@ -39,7 +39,7 @@ def again(
     plans = []
     chosen = {}
     for name, spec in ledgers(pipeline, source).items():
-        ledger = Ledger(spec.ledger_place(pipeline.name, name))
+        ledger = Ledger(spec.ledger_location(pipeline.name, name))
         rows = _newest(ledger.rows, paths)
         if rows.num_rows:
             chosen[name] = (ledger, rows)

@@ -71,7 +71,7 @@ class SourceClient(ABC):
         return ""
 
     def takes(self, stream: str | None) -> bool:
-        """Whether some table of the file takes a stream; a run puts what it knows in the place of this."""
+        """Whether some table of the file takes a stream; a run replaces this by what it knows."""
         return True
 
     def begin(self) -> None:  # noqa: B027
@@ -121,8 +121,7 @@ class SourceClient(ABC):
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
 
-        Has the partitions of `position`. An end is a place where a batch may end: between two events, and
-        not inside of a transaction.
+        Has the partitions of `position`. A batch may end between two events, and not inside of a transaction.
         """
         return dense.next_end(position, ends, allowed.rows)
 
@@ -350,7 +349,7 @@ class Source(Connector):
         """The part that an offset lies in, of a source that keeps account of parts."""
         raise NotImplementedError
 
-    def place(self, offset: int) -> str | None:
+    def describe_offset(self, offset: int) -> str | None:
         """An offset in words, where it is more than a number; None where it is none."""
         return None
 

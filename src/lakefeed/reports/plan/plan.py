@@ -215,7 +215,7 @@ def _ask(
 
 
 def _planned(spec: Source, at: int, end: int, lag: int, begins: bool) -> PlannedPartition:
-    return PlannedPartition(at, end, lag, begins, spec.place(at), spec.place(end))
+    return PlannedPartition(at, end, lag, begins, spec.describe_offset(at), spec.describe_offset(end))
 
 
 def _warn_of_retention(

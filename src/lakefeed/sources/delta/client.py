@@ -22,8 +22,8 @@ from lakefeed.sources import Allowance, SourceClient
 from lakefeed.sources.delta.beginning import Beginning
 from lakefeed.sources.delta.event_time import order_mark
 from lakefeed.sources.delta.history import Cleaned, History, News
+from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.piece import Piece, shared_out
-from lakefeed.sources.delta.place import BEGINNING, Place, version_start
 from lakefeed.sources.delta.source import PARTITION, DeltaSource
 from lakefeed.sources.delta.stops import refusal, stops
 from lakefeed.sources.delta.way import Way, way
@@ -45,7 +45,7 @@ class DeltaClient(SourceClient):
         self._start: Offsets | None = None
         self._ahead: int | None = None
         """The first version that nobody has looked into."""
-        self._passed: dict[tuple[int, Place], bool] = {}
+        self._passed: dict[tuple[int, DeltaOffset], bool] = {}
         with source_errors(self._whose):
             self._history = History(
                 open_store(source.path, source.storage),
@@ -60,7 +60,7 @@ class DeltaClient(SourceClient):
         if self._start is None:
             with source_errors(self._whose):
                 first = self._beginning.first()
-                self._start = {PARTITION: first.offset}
+                self._start = {PARTITION: first.number}
                 self._look_ahead(first.version if first.past else first.version + 1)
         return dict(self._start)
 
@@ -69,11 +69,11 @@ class DeltaClient(SourceClient):
         with source_errors(self._whose):
             self._history.look()
             self._look_ahead()
-        return {PARTITION: self._history.end.offset}
+        return {PARTITION: self._history.end.number}
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Refuse to go on in another table than before, or where versions or their files' list are gone."""
-        at = Place.of(positions.get(PARTITION, 0))
+        at = DeltaOffset.of(positions.get(PARTITION, 0))
         with source_errors(self._whose):
             if self._history.newest < 0 and at != BEGINNING:
                 raise DataLoss(
@@ -99,7 +99,7 @@ class DeltaClient(SourceClient):
                 )
             at = self._beginning.served(at)
             self._look_ahead(at.version if at.past else at.version + 1)
-        return {PARTITION: at.offset}
+        return {PARTITION: at.number}
 
     def retention(self) -> dict[str, float]:
         """How long the log has its entries, and the store the files that compaction has replaced."""
@@ -114,7 +114,7 @@ class DeltaClient(SourceClient):
 
     def age(self, position: Offsets) -> float | None:
         """Since the first version was committed that has something to read."""
-        start, end = Place.of(position.get(PARTITION, 0)), self._history.end
+        start, end = DeltaOffset.of(position.get(PARTITION, 0)), self._history.end
         with source_errors(self._whose):
             for number in self._way(start, end):
                 if self._version(number).rows:
@@ -132,12 +132,13 @@ class DeltaClient(SourceClient):
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """By the log; of versions that nobody has looked into yet, a guess."""
         return {
-            name: self._waiting(Place.of(at), Place.of(ends.get(name, at))) for name, at in position.items()
+            name: self._waiting(DeltaOffset.of(at), DeltaOffset.of(ends.get(name, at)))
+            for name, at in position.items()
         }
 
     def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding:
         """By the log; versions that nobody has looked into yet are left out."""
-        start, end = (Place.of(offsets.get(PARTITION, 0)) for offsets in (position, ends))
+        start, end = (DeltaOffset.of(offsets.get(PARTITION, 0)) for offsets in (position, ends))
         history = self._history
         known = [history.known(number) for number in self._way(start, end)] if start < end else []
         if start < end and not start.past:
@@ -150,7 +151,7 @@ class DeltaClient(SourceClient):
         found = {}
         try:
             for name, at in position.items():
-                pieces = list(self._pieces(Place.of(at), Place.of(ends[name])))
+                pieces = list(self._pieces(DeltaOffset.of(at), DeltaOffset.of(ends[name])))
                 if any(isinstance(piece, int) for piece in pieces):
                     return None
                 found[name] = sum(self._history.live(piece) for piece in pieces if isinstance(piece, Piece))
@@ -163,16 +164,16 @@ class DeltaClient(SourceClient):
 
         Raises SourceError at a version that deletes or changes rows.
         """
-        start, end = Place.of(position[PARTITION]), Place.of(ends[PARTITION])
+        start, end = DeltaOffset.of(position[PARTITION]), DeltaOffset.of(ends[PARTITION])
         # A snapshot has all versions up to its own: none of them comes behind it.
         end = max(end, version_start(start.version + 1)) if end.past > start.past else end
         with source_errors(self._whose):
             self._history.forget(start.version)
-            return {PARTITION: self._fitting_end(start, end, allowed).offset}
+            return {PARTITION: self._fitting_end(start, end, allowed).number}
 
     def pass_over(self, position: Offsets) -> Offsets:
         """Behind versions without rows, such as compactions: the log does not keep them for ever."""
-        at = Place.of(position[PARTITION])
+        at = DeltaOffset.of(position[PARTITION])
         try:
             self.latest()
             if self._history.newest < 0 or self._ahead is None:
@@ -184,20 +185,20 @@ class DeltaClient(SourceClient):
         except LakefeedError:
             return position
         if first is not None:
-            end = version_start(first) if isinstance(first, int) else replace(first.place, row=0)
-        return {PARTITION: max(at, end).offset}
+            end = version_start(first) if isinstance(first, int) else replace(first.start, row=0)
+        return {PARTITION: max(at, end).number}
 
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
         """Tasks of about equal rows; each knows its files, and the columns that the table had."""
         tasks: list[Split] = []
         with source_errors(self._whose):
             for span in ranges:
-                found = self._pieces(Place.of(span.start), Place.of(span.end))
+                found = self._pieces(DeltaOffset.of(span.start), DeltaOffset.of(span.end))
                 pieces = [piece for piece in found if isinstance(piece, Piece)]
                 rows = sum(piece.rows for piece in pieces)
                 count = max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
                 groups = list(shared_out(pieces, max(1, -(-rows // count))))
-                edges = [span.start, *(group[0].place.offset for group in groups[1:]), span.end]
+                edges = [span.start, *(group[0].start.number for group in groups[1:]), span.end]
                 for start, end, group in zip(edges, edges[1:], groups or [[]], strict=False):
                     tasks.append((OffsetRange(span.partition, start, end, self._payload(group)),))
         return tasks
@@ -227,11 +228,11 @@ class DeltaClient(SourceClient):
 
     def strand(self, position: Offsets) -> Hashable:
         """Those who read the same snapshot go together, and all who are past it."""
-        at = Place.of(position.get(PARTITION, 0))
+        at = DeltaOffset.of(position.get(PARTITION, 0))
         return None if at.past else at.version
 
-    def _way(self, start: Place, end: Place) -> Way:
-        """The versions to be read between two places."""
+    def _way(self, start: DeltaOffset, end: DeltaOffset) -> Way:
+        """The versions to be read between two offsets."""
         last = end.version if end.row else end.version - 1
         # A feed tells of a restore like of any other change.
         follows = self._source.ignore_changes or self._source.change_feed
@@ -243,8 +244,8 @@ class DeltaClient(SourceClient):
         back = version_start(restores[found.stopped_by] + 1)
         return way(back, last, restores) if self._has_only_passed(back, start) else found
 
-    def _has_only_passed(self, back: Place, at: Place) -> bool:
-        """Whether a reader has come from one place to another over versions without rows.
+    def _has_only_passed(self, back: DeltaOffset, at: DeltaOffset) -> bool:
+        """Whether a reader has come from one offset to another over versions without rows.
 
         Then nothing that it has read is taken back.
         """
@@ -257,7 +258,7 @@ class DeltaClient(SourceClient):
                 return False
         return self._passed[key]
 
-    def _waiting(self, start: Place, end: Place) -> int:
+    def _waiting(self, start: DeltaOffset, end: DeltaOffset) -> int:
         if end <= start:
             return 0
         found, history = self._way(start, end), self._history
@@ -277,7 +278,7 @@ class DeltaClient(SourceClient):
             rows += max(own, 1) if stops(self._source, news) else own
         return rows + unknown * (max(1, rows // known) if known else 1)
 
-    def _fitting_end(self, start: Place, end: Place, allowed: Allowance) -> Place:
+    def _fitting_end(self, start: DeltaOffset, end: DeltaOffset, allowed: Allowance) -> DeltaOffset:
         rows = size = files = 0
         at, stopped_by = start, None
         for piece in self._pieces(start, end):
@@ -288,13 +289,13 @@ class DeltaClient(SourceClient):
             if rows <= allowed.rows and size <= allowed.bytes and files <= self._source.max_files:
                 at = piece.end
                 continue
-            if self._source.change_feed and piece.place.past:
-                return self._whole_versions(start, piece.place.version, end)
+            if self._source.change_feed and piece.start.past:
+                return self._whole_versions(start, piece.start.version, end)
             if files > 1:
                 return self._rounded(at, end)
             by_size = piece.rows * allowed.bytes // max(1, piece.size)
             most = max(1, min(piece.rows, allowed.rows, by_size))
-            return self._rounded(replace(piece.place, row=piece.place.row + most), end)
+            return self._rounded(replace(piece.start, row=piece.start.row + most), end)
         if stopped_by is None:
             return end
         if not files:
@@ -302,18 +303,18 @@ class DeltaClient(SourceClient):
             raise refusal(self._source, self._name, stopped_by, news, back_to)
         return version_start(stopped_by)
 
-    def _whole_versions(self, start: Place, full: int, end: Place) -> Place:
+    def _whole_versions(self, start: DeltaOffset, full: int, end: DeltaOffset) -> DeltaOffset:
         """Before a version that does not fit, or behind it where it is the first: changes come together."""
         before = version_start(full)
         return before if before > start else min(end, version_start(full + 1))
 
-    def _rounded(self, at: Place, end: Place) -> Place:
+    def _rounded(self, at: DeltaOffset, end: DeltaOffset) -> DeltaOffset:
         """Behind the last row of a version is before the first of the next, which is told in one way."""
         news = self._version(at.version) if at.past else self._history.snapshot(at.version)
         return min(end, version_start(at.version + 1)) if at.row >= _total(news) else at
 
-    def _pieces(self, start: Place, end: Place) -> Iterator[Piece | int]:
-        """What lies between two places; a number in the end is a version that the reader cannot pass."""
+    def _pieces(self, start: DeltaOffset, end: DeltaOffset) -> Iterator[Piece | int]:
+        """What lies between two offsets; a number in the end is a version that the reader cannot pass."""
         found = self._way(start, end)
         if found.stopped_by is not None:
             yield found.stopped_by
@@ -331,8 +332,8 @@ class DeltaClient(SourceClient):
         """What a task needs: pieces, under the columns that the table had at their version."""
 
         def schema(piece: Piece) -> str:
-            place = piece.place
-            news = self._version(place.version) if place.past else self._history.snapshot(place.version)
+            start = piece.start
+            news = self._version(start.version) if start.past else self._history.snapshot(start.version)
             return news.schema
 
         return [
@@ -341,7 +342,7 @@ class DeltaClient(SourceClient):
         ]
 
 
-def _parts(news: News, start: Place, end: Place) -> Iterator[Piece]:
+def _parts(news: News, start: DeltaOffset, end: DeltaOffset) -> Iterator[Piece]:
     for piece in news.pieces:
         if (part := piece.cut(start, end)) is not None:
             yield part

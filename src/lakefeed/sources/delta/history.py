@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from lakefeed.errors import TableError
 from lakefeed.sources.delta.event_time import ordered
+from lakefeed.sources.delta.offset import BEGINNING, MOST_ROWS, MOST_VERSIONS, DeltaOffset, version_start
 from lakefeed.sources.delta.piece import Piece
-from lakefeed.sources.delta.place import BEGINNING, MOST_ROWS, MOST_VERSIONS, Place, version_start
 from lakefeed.sources.delta.readable import refuse_unreadable
 from lakefeed.stores import local_folder, located, store_errors, store_path
 from lakefeed.tables.log.change_feed import INSERT, ChangedFile, changed_files, committed, is_on
@@ -114,7 +114,7 @@ class History:
             raise TableError(f"{store_path(self.store)} has {self.newest:,} versions, more than can be read.")
 
     @property
-    def end(self) -> Place:
+    def end(self) -> DeltaOffset:
         """Behind the newest version; the beginning while there is no table."""
         return BEGINNING if self.newest < 0 else version_start(self.newest + 1)
 
@@ -177,7 +177,7 @@ class History:
             found = [ChangedFile(file, INSERT) for file in files]
             # A feed begins with all rows as if this version had inserted them.
             moment = committed(log.entry(version)) if self._change_feed and version in log.versions else 0
-            pieces = tuple(self._pieces(found, Place(False, version), moment))
+            pieces = tuple(self._pieces(found, DeltaOffset(False, version), moment))
             rows = sum(piece.live for piece in pieces)
             self._snapshots[version] = News(pieces, shape.schema, rows)
         return self._snapshots[version]
@@ -230,11 +230,11 @@ class History:
         rows = sum(piece.live for piece in pieces)
         return News(pieces, shape.schema, rows, committed=entry.timestamp)
 
-    def _pieces(self, files: Sequence[ChangedFile], at: Place, moment: int = 0) -> Iterator[Piece]:
+    def _pieces(self, files: Sequence[ChangedFile], at: DeltaOffset, moment: int = 0) -> Iterator[Piece]:
         row = 0
         for one in files:
             file = one.file
-            # Deleted rows keep their numbers, so that a vector that comes later moves no place.
+            # Deleted rows keep their numbers, so that a vector that comes later moves no offset.
             counted = file.rows is not None and one.only is None
             rows = (file.rows or 0) + file.deleted if counted else self._footer_rows(file)
             if row + rows >= MOST_ROWS:
@@ -242,10 +242,10 @@ class History:
                     f"{store_path(self.store)}: {at} has more than {MOST_ROWS:,} rows, too many to be "
                     "read.\nBegin with a later version: `start: {version: N}`."
                 )
-            # What is left out keeps its places, so that another pattern moves none.
+            # What is left out keeps its offsets, so that another pattern moves none.
             if rows and not (self._exclude and self._exclude.search(file.path)):
-                place = Place(at.past, at.version, row)
-                piece = Piece(place, file.path, rows, file.size, file.partition, file.modified, file.vector)
+                start = DeltaOffset(at.past, at.version, row)
+                piece = Piece(start, file.path, rows, file.size, file.partition, file.modified, file.vector)
                 if self._change_feed:
                     piece = replace(piece, modified=moment, change=one.kind, only=one.only)
                 yield piece

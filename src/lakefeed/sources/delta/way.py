@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lakefeed.sources.delta.place import Place, version_start
+from lakefeed.sources.delta.offset import DeltaOffset, version_start
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Way:
             yield from part
 
 
-def way(start: Place, last: int, restores: Mapping[int, int]) -> Way:
-    """The way from a place to a version, given the versions that restore others and which ones."""
+def way(start: DeltaOffset, last: int, restores: Mapping[int, int]) -> Way:
+    """The way from an offset to a version, given the versions that restore others and which ones."""
     first = start.version if start.past else start.version + 1
     for version in sorted(restores, reverse=True):
         if version > last:

@@ -30,13 +30,13 @@ from lakefeed.sources.files.ledger import (
     UNREADABLE,
     WAITING,
     Ledger,
-    LedgerPlace,
+    LedgerLocation,
     counting,
     found,
     with_state,
 )
+from lakefeed.sources.files.offset import MOST_NUMBERS, file_number, file_start, numbers_of
 from lakefeed.sources.files.piece import FoundFile, Work
-from lakefeed.sources.files.place import MOST_NUMBERS, file_number, file_start, numbers_of
 from lakefeed.sources.files.reading.opening import FileOpener, codec_of
 from lakefeed.sources.files.reading.parquet import row_groups
 from lakefeed.sources.files.source import PARTITION, FilesSource
@@ -56,7 +56,7 @@ _UNCOUNTED = PartRead()
 class FilesClient(SourceClient):
     """Finds files and plans batches of whole ones. Only a run writes to the ledger: see `begin`."""
 
-    def __init__(self, source: FilesSource, name: str, place: LedgerPlace) -> None:
+    def __init__(self, source: FilesSource, name: str, location: LedgerLocation) -> None:
         self._source, self._name = source, name
         self._whose = f"source {name}"
         self._scope = source.scope
@@ -76,7 +76,7 @@ class FilesClient(SourceClient):
         with self._errors():
             self._finder = Finder(source, self._whose)
             self._opener = FileOpener(self._scope.base, source.storage)
-            self._ledger = Ledger(place)
+            self._ledger = Ledger(location)
         self._acknowledged = 0
         self._after = self._made_after() if source.takes_away() else None
         self._take(self._ledger.rows)
@@ -127,8 +127,8 @@ class FilesClient(SourceClient):
             )
         if at > file_start(self._next_number):
             raise DataLoss(
-                f"{self._whose}: {self._source.place(at)} comes next, but the ledger {path} ends before "
-                f"file {self._next_number:,}: it was brought back to an older state.\n"
+                f"{self._whose}: {self._source.describe_offset(at)} comes next, but the ledger {path} ends "
+                f"before file {self._next_number:,}: it was brought back to an older state.\n"
                 "Restore its newest version: lakefeed table history and restore."
             )
         self._read_to, self._reached = min(self._read_to, at), max(self._reached, at)

@@ -15,7 +15,7 @@ from lakefeed.sources.files import discovery
 from lakefeed.sources.files.discovery import Known
 from lakefeed.sources.files.finding.listing import LISTED
 from lakefeed.sources.files.ledger import DELETED, FORGOTTEN, READ, found, with_state
-from lakefeed.sources.files.place import file_start
+from lakefeed.sources.files.offset import file_start
 from support.landing import Landing
 
 

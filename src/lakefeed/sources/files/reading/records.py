@@ -28,7 +28,7 @@ _LARGEST = 1 << 30
 
 
 def records(opener: FileOpener, source: FilesSource, piece: Piece) -> Iterator[Records]:
-    """The payloads of a piece, each with its place. Raises Unreadable or FileNotFoundError."""
+    """The payloads of a piece, each with its offset in the file. Raises Unreadable or FileNotFoundError."""
     kind, plain = source.format.type, codec_of(piece.file.path) is None
     if kind in source.line_formats and plain and source.encoding is None:
         with opener.open(piece.file.path) as raw:
@@ -55,10 +55,10 @@ def _plain_lines(stream: pa.NativeFile, piece: Piece, *, may_be_array: bool) -> 
         return
     stream.seek(0)
     try:
-        for payloads, places in elements(_whole(stream)):
-            first, last = np.searchsorted(places, (piece.first, end))
+        for payloads, offsets in elements(_whole(stream)):
+            first, last = np.searchsorted(offsets, (piece.first, end))
             if last > first:
-                yield payloads[first:last], places[first:last]
+                yield payloads[first:last], offsets[first:last]
     except Unreadable:
         # Told once, by who reads the beginning.
         if not piece.first:
