@@ -20,7 +20,7 @@ from lakefeed.formats import Format
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import Allowance, Source, SourceClient, source_of
-from lakefeed.sources.taken import refuse_streams
+from lakefeed.sources.subscription import refuse_streams
 from lakefeed.text import counted
 
 _TIMEOUT = 5.0

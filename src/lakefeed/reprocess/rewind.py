@@ -18,7 +18,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reprocess.downstream import notes_on_fed_tables
 from lakefeed.sources import Source, source_of
-from lakefeed.sources.taken import taken
+from lakefeed.sources.subscription import taken
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.operations.rewind import plan_rewind, restore
 from lakefeed.tables.positions import marks_of, replay_id

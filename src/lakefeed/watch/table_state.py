@@ -18,7 +18,7 @@ from lakefeed.engine.run_events import (
 )
 from lakefeed.events import Offsets, Outstanding
 from lakefeed.reports.outstanding import behind_words, copied_words
-from lakefeed.sources import dense
+from lakefeed.sources import dense_offsets
 from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.watch.series import Rate, Series
 from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
@@ -33,7 +33,7 @@ class SourceState(SourceFacts):
     rate: Rate
     dead_letter_rate: Rate
     ends: dict[str, int] = field(default_factory=dict)
-    rows_between: RowsBetween = dense.rows_between
+    rows_between: RowsBetween = dense_offsets.rows_between
     ask_outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     behind: int = 0
     describe: Callable[[], str] = lambda: ""

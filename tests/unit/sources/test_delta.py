@@ -24,7 +24,7 @@ from lakefeed.sources import Allowance
 from lakefeed.sources.delta.client import DeltaClient
 from lakefeed.sources.delta.offset import MOST_ROWS, MOST_VERSIONS, DeltaOffset, version_start
 from lakefeed.sources.delta.source import DeltaSource
-from lakefeed.sources.delta.way import way
+from lakefeed.sources.delta.versions import versions_to_read
 from support.delta_tables import clean_log
 from support.ledger import table_ids
 from support.vectors import allow, mark_everywhere
@@ -80,7 +80,7 @@ def test_an_offset_is_a_number_that_grows_with_versions_and_rows() -> None:
 
 def test_a_reader_goes_around_versions_that_a_restore_took_back() -> None:
     def versions(start: DeltaOffset, last: int, restores: dict[int, int]) -> list[int] | None:
-        found = way(start, last, restores)
+        found = versions_to_read(start, last, restores)
         return None if found.stopped_by is not None else list(found)
 
     assert versions(version_start(2), 5, {}) == [2, 3, 4, 5]

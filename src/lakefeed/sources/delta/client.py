@@ -21,12 +21,12 @@ from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, SourceClient
 from lakefeed.sources.delta.beginning import Beginning
 from lakefeed.sources.delta.event_time import order_mark
-from lakefeed.sources.delta.history import Cleaned, History, News
+from lakefeed.sources.delta.history import Cleaned, History, VersionRows
 from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.piece import Piece, shared_out
 from lakefeed.sources.delta.source import PARTITION, DeltaSource
 from lakefeed.sources.delta.stops import refusal, stops
-from lakefeed.sources.delta.way import Way, way
+from lakefeed.sources.delta.versions import VersionsToRead, versions_to_read
 from lakefeed.sources.source_errors import source_errors
 from lakefeed.stores import open_store
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
@@ -116,7 +116,7 @@ class DeltaClient(SourceClient):
         """Since the first version was committed that has something to read."""
         start, end = DeltaOffset.of(position.get(PARTITION, 0)), self._history.end
         with source_errors(self._whose):
-            for number in self._way(start, end):
+            for number in self._versions(start, end):
                 if self._version(number).rows:
                     return _age(self._version(number))
         return None
@@ -140,10 +140,10 @@ class DeltaClient(SourceClient):
         """By the log; versions that nobody has looked into yet are left out."""
         start, end = (DeltaOffset.of(offsets.get(PARTITION, 0)) for offsets in (position, ends))
         history = self._history
-        known = [history.known(number) for number in self._way(start, end)] if start < end else []
+        known = [history.known(number) for number in self._versions(start, end)] if start < end else []
         if start < end and not start.past:
             known.append(history.known_snapshot(start.version))
-        pieces = [piece for news in known if news for piece in _parts(news, start, end)]
+        pieces = [piece for added in known if added for piece in _parts(added, start, end)]
         return Outstanding(len(pieces), sum(piece.size for piece in pieces))
 
     def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
@@ -179,7 +179,7 @@ class DeltaClient(SourceClient):
             if self._history.newest < 0 or self._ahead is None:
                 return position
             end = min(self._history.end, version_start(self._ahead))
-            if end <= at or self._way(at, end).stopped_by is not None:
+            if end <= at or self._versions(at, end).stopped_by is not None:
                 return position
             first = next(self._pieces(at, end), None)
         except LakefeedError:
@@ -218,7 +218,7 @@ class DeltaClient(SourceClient):
                 self._version(number)
             self._ahead = number + 1
 
-    def _version(self, number: int) -> News:
+    def _version(self, number: int) -> VersionRows:
         try:
             return self._history.version(number)
         except Cleaned as error:
@@ -231,18 +231,18 @@ class DeltaClient(SourceClient):
         at = DeltaOffset.of(position.get(PARTITION, 0))
         return None if at.past else at.version
 
-    def _way(self, start: DeltaOffset, end: DeltaOffset) -> Way:
+    def _versions(self, start: DeltaOffset, end: DeltaOffset) -> VersionsToRead:
         """The versions to be read between two offsets."""
         last = end.version if end.row else end.version - 1
         # A feed tells of a restore like of any other change.
         follows = self._source.ignore_changes or self._source.change_feed
         restores = {} if follows else self._history.restores
         last = last if end.past else -1
-        found = way(start, last, restores)
+        found = versions_to_read(start, last, restores)
         if found.stopped_by is None:
             return found
         back = version_start(restores[found.stopped_by] + 1)
-        return way(back, last, restores) if self._has_only_passed(back, start) else found
+        return versions_to_read(back, last, restores) if self._has_only_passed(back, start) else found
 
     def _has_only_passed(self, back: DeltaOffset, at: DeltaOffset) -> bool:
         """Whether a reader has come from one offset to another over versions without rows.
@@ -261,7 +261,7 @@ class DeltaClient(SourceClient):
     def _waiting(self, start: DeltaOffset, end: DeltaOffset) -> int:
         if end <= start:
             return 0
-        found, history = self._way(start, end), self._history
+        found, history = self._versions(start, end), self._history
         if found.stopped_by is not None:
             return 1
         rows = unknown = known = 0
@@ -269,13 +269,13 @@ class DeltaClient(SourceClient):
             snapshot = history.known_snapshot(start.version)
             rows = sum(piece.live for piece in _parts(snapshot, start, end)) if snapshot else 1
         for number in found:
-            news = history.known(number)
-            if news is None:
+            added = history.known(number)
+            if added is None:
                 unknown += 1
                 continue
             known += 1
-            own = sum(piece.live for piece in _parts(news, start, end))
-            rows += max(own, 1) if stops(self._source, news) else own
+            own = sum(piece.live for piece in _parts(added, start, end))
+            rows += max(own, 1) if stops(self._source, added) else own
         return rows + unknown * (max(1, rows // known) if known else 1)
 
     def _fitting_end(self, start: DeltaOffset, end: DeltaOffset, allowed: Allowance) -> DeltaOffset:
@@ -299,8 +299,8 @@ class DeltaClient(SourceClient):
         if stopped_by is None:
             return end
         if not files:
-            news, back_to = self._version(stopped_by), self._history.restores.get(stopped_by)
-            raise refusal(self._source, self._name, stopped_by, news, back_to)
+            added, back_to = self._version(stopped_by), self._history.restores.get(stopped_by)
+            raise refusal(self._source, self._name, stopped_by, added, back_to)
         return version_start(stopped_by)
 
     def _whole_versions(self, start: DeltaOffset, full: int, end: DeltaOffset) -> DeltaOffset:
@@ -310,31 +310,31 @@ class DeltaClient(SourceClient):
 
     def _rounded(self, at: DeltaOffset, end: DeltaOffset) -> DeltaOffset:
         """Behind the last row of a version is before the first of the next, which is told in one way."""
-        news = self._version(at.version) if at.past else self._history.snapshot(at.version)
-        return min(end, version_start(at.version + 1)) if at.row >= _total(news) else at
+        added = self._version(at.version) if at.past else self._history.snapshot(at.version)
+        return min(end, version_start(at.version + 1)) if at.row >= _total(added) else at
 
     def _pieces(self, start: DeltaOffset, end: DeltaOffset) -> Iterator[Piece | int]:
         """What lies between two offsets; a number in the end is a version that the reader cannot pass."""
-        found = self._way(start, end)
+        found = self._versions(start, end)
         if found.stopped_by is not None:
             yield found.stopped_by
             return
         if not start.past:
             yield from _parts(self._history.snapshot(start.version), start, end)
         for number in found:
-            news = self._version(number)
-            if stops(self._source, news):
+            added = self._version(number)
+            if stops(self._source, added):
                 yield number
                 return
-            yield from _parts(news, start, end)
+            yield from _parts(added, start, end)
 
     def _payload(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         """What a task needs: pieces, under the columns that the table had at their version."""
 
         def schema(piece: Piece) -> str:
             start = piece.start
-            news = self._version(start.version) if start.past else self._history.snapshot(start.version)
-            return news.schema
+            added = self._version(start.version) if start.past else self._history.snapshot(start.version)
+            return added.schema
 
         return [
             {"schema": text, "pieces": [piece.payload() for piece in group]}
@@ -342,18 +342,18 @@ class DeltaClient(SourceClient):
         ]
 
 
-def _parts(news: News, start: DeltaOffset, end: DeltaOffset) -> Iterator[Piece]:
-    for piece in news.pieces:
+def _parts(added: VersionRows, start: DeltaOffset, end: DeltaOffset) -> Iterator[Piece]:
+    for piece in added.pieces:
         if (part := piece.cut(start, end)) is not None:
             yield part
 
 
-def _age(news: News) -> float:
-    return max(0.0, time.time() - news.committed / 1000)
+def _age(added: VersionRows) -> float:
+    return max(0.0, time.time() - added.committed / 1000)
 
 
-def _total(news: News) -> int:
-    return news.pieces[-1].end.row if news.pieces else 0
+def _total(added: VersionRows) -> int:
+    return added.pieces[-1].end.row if added.pieces else 0
 
 
 def _number(table_id: str) -> int:

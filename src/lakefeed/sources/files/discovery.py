@@ -21,7 +21,7 @@ _FEW = 4
 
 
 @dataclass(frozen=True)
-class News:
+class ListedFiles:
     """Files that are there: those that nobody knows, and those that are not as they were found."""
 
     new: pa.Table
@@ -42,13 +42,13 @@ class News:
         )
 
 
-class Known:
+class KnownFiles:
     """What a ledger knows by path, given its rows in the order of their numbers."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
 
-    def compare(self, listed: pa.Table) -> News:
+    def compare(self, listed: pa.Table) -> ListedFiles:
         """What is new or changed among files that are there."""
         rows = self._rows
         if listed.num_rows < rows.num_rows // _FEW:
@@ -64,7 +64,7 @@ class Known:
         same_etag = pc.fill_null(pc.equal(listed["etag"], known["etag"]), False)
         same = pc.and_(same_size, pc.if_else(both, same_etag, same_time))
         changed = pc.and_(matched, pc.invert(pc.fill_null(same, False)))
-        return News(
+        return ListedFiles(
             listed.filter(pc.invert(matched)),
             listed.filter(changed),
             rows.take(at.filter(changed.combine_chunks())),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakefeed.sources.files.offset import file_start, numbers_of
+from lakefeed.sources.files.offset import file_start
 
 _OPENING = 16 * 1024
 """What it costs to open a file, in bytes of a large one."""
@@ -56,11 +56,6 @@ class Piece:
     def of_payload(cls, given: Sequence[Any]) -> Piece:
         """From JSON."""
         return cls(FoundFile(*given[:6]), *given[6:])
-
-
-def end_of(file: FoundFile) -> int:
-    """The offset behind a file, where the next one begins."""
-    return file_start(file.number + numbers_of(file.size))
 
 
 @dataclass(frozen=True)

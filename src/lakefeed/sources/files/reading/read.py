@@ -32,15 +32,15 @@ _PAUSE = 0.2
 def read(source: FilesSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
     """Yield every record of the pieces that the ranges carry."""
     opener = FileOpener(source.scope.base, source.storage)
-    together = _Together()
+    buffer = _RecordBuffer()
     with _errors(source):
         for span in ranges:
             for given in span.payload or ():
-                yield from _piece(opener, source, Piece.of_payload(given), together)
-        yield from together.taken()
+                yield from _piece(opener, source, Piece.of_payload(given), buffer)
+        yield from buffer.taken()
 
 
-def _piece(opener: FileOpener, source: FilesSource, piece: Piece, together: _Together) -> Iterator[Events]:
+def _piece(opener: FileOpener, source: FilesSource, piece: Piece, buffer: _RecordBuffer) -> Iterator[Events]:
     """The records of one piece; for those that cannot be read, one refusal."""
     file, offset = piece.file, piece.first
     try:
@@ -48,20 +48,20 @@ def _piece(opener: FileOpener, source: FilesSource, piece: Piece, together: _Tog
             raise Unreadable("file_changed", "the file has changed since it was found, and is not read again")
         _settled(opener, piece)
         if source.has_columns:
-            yield from together.taken()
+            yield from buffer.taken()
             for events in _rows(opener, piece):
                 yield events
                 offset += len(events)
         else:
             for payloads, offsets in records(opener, source, piece):
-                yield from together.add(file, payloads, offsets)
+                yield from buffer.add(file, payloads, offsets)
                 offset = int(offsets[-1]) + 1 if len(offsets) else offset
     except PermissionError:
         raise SourceError(
             f"{file.path}: permission denied.\nGive the user that runs Lakefeed the right to read it."
         ) from None
     except (FileNotFoundError, Unreadable) as error:
-        yield from together.taken()
+        yield from buffer.taken()
         if isinstance(error, FileNotFoundError):
             opener.confirm_folder(file)
             error = Unreadable("file_gone", "the file was removed before it was read")
@@ -98,7 +98,7 @@ def _refusal(file: FoundFile, offset: int, error: Unreadable) -> FileEvents:
     return FileEvents([file], [1], np.array([offset], np.int64), refused=refused)
 
 
-class _Together:
+class _RecordBuffer:
     """Records of one file after the other, until they are enough to be decoded together."""
 
     def __init__(self) -> None:

@@ -68,12 +68,12 @@ def _plain_lines(stream: pa.NativeFile, piece: Piece, *, may_be_array: bool) -> 
 def _lines(stream: Stream, *, may_be_array: bool) -> Iterator[Records]:
     """All lines, or all elements of an array, by their number."""
     beginning = bytes(stream.read(_BEGINNING))
-    again = _Again(beginning, stream)
+    whole = _PushedBack(beginning, stream)
     if not (may_be_array and is_array(beginning)):
-        yield from numbered_lines(again)
+        yield from numbered_lines(whole)
         return
     number = 0
-    for payloads, _ in elements(_whole(again)):
+    for payloads, _ in elements(_whole(whole)):
         yield payloads, np.arange(number, number + len(payloads))
         number += len(payloads)
 
@@ -87,7 +87,7 @@ def _whole(stream: Stream) -> bytes:
     return content
 
 
-class _Again:
+class _PushedBack:
     """A stream, and what was read of it already."""
 
     def __init__(self, beginning: bytes, stream: Stream) -> None:
