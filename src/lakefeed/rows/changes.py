@@ -20,7 +20,6 @@ from lakefeed.errors import TableError
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.envelope import json_names, key_columns, opened, refuse_other_keys
-from lakefeed.sql.evaluation import evaluate_rows
 from lakefeed.sql.expression import Expression
 
 CODES = {
@@ -73,6 +72,9 @@ class FindDeletions:
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows, with their ops; those for which Spark would throw are refused."""
+        # On a worker only: whoever plans such a step does not need all functions of SQL.
+        from lakefeed.sql.evaluation import evaluate_rows
+
         if self._envelopes:
             rows = opened(rows, self._envelopes)
         arrays, errors = evaluate_rows([condition for condition, _ in self._conditions], rows.batch)
