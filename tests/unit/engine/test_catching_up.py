@@ -31,7 +31,7 @@ from lakefeed.engine.run_events import (
     TableStopped,
     unwatched,
 )
-from lakefeed.engine.spark import here
+from lakefeed.engine.spark import local_tasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task.task import run_task
 from lakefeed.errors import SourceError, StoreUnavailable
@@ -94,7 +94,7 @@ class ThreadedShop:
         monkeypatch.setattr(
             GenerateClient, "acknowledge", lambda client, at: self.ears.acknowledged.append(at)
         )
-        monkeypatch.setattr(here, "run_task", self._run_task)
+        monkeypatch.setattr(local_tasks, "run_task", self._run_task)
 
     def _run_task(self, plan: FlowPlan, ranges: Any, **more: Any) -> Manifest:
         if self.slow & {table.name for table in plan.tables}:
@@ -341,16 +341,16 @@ def test_store_that_is_away_for_one_table_does_not_hold_up_the_others(
 
     shop.start()
     shop.rows = 200
-    shop.has(here=200)
+    shop.has(local=200)
     shop.rows = 900
-    shop.has(here=900)
+    shop.has(local=900)
     shop.wait_for(lambda: bool(shop.ears.delays))
     behind = shop.count("there")
     back.set()
     shop.has(there=900)
     shop.together("here", "there")
     shop.rows = 1000
-    shop.has(here=1000, there=1000)
+    shop.has(local=1000, there=1000)
     shop.stop()
 
     assert shop.error is None
@@ -375,7 +375,7 @@ def test_table_whose_store_stays_away_stops_alone_and_holds_back_what_is_acknowl
     shop.wait_for(lambda: shop.ears.stops == ["table there"])
 
     shop.rows = 300
-    shop.has(here=300)
+    shop.has(local=300)
     shop.stop()
 
     assert isinstance(shop.error, GaveUp)
@@ -404,7 +404,7 @@ def test_table_without_rows_whose_store_stays_away_stops_too(
     monkeypatch.setattr("lakefeed.engine.flow_run._RECORD_EVERY", 120)
 
     shop.wait_for(lambda: shop.ears.stops == ["table there"])
-    shop.has(here=200)
+    shop.has(local=200)
     shop.stop()
 
     assert isinstance(shop.error, GaveUp)

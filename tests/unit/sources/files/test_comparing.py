@@ -9,7 +9,7 @@ import pytest
 
 from lakefeed import Pipeline
 from lakefeed.events import Outstanding
-from lakefeed.reprocess.files import again
+from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.sources import source_of
 from lakefeed.sources.files import discovery
 from lakefeed.sources.files.discovery import KnownFiles
@@ -80,7 +80,7 @@ def test_file_that_changed_before_it_was_read_waits_once_for_those_who_only_look
     landing.put("a.json", '{"id": 1}\n', 1000)
     landing.run()
     pipeline = Pipeline.from_file(landing.file)
-    again(pipeline, None, ["a.json"], forget=False, who="me")
+    retry_or_forget(pipeline, None, ["a.json"], forget=False, who="me")
     landing.put("a.json", '{"id": 2}\n' * 3, 2000)
     client = source_of(pipeline, "drops").client("shop", "drops")
 
