@@ -341,16 +341,16 @@ def test_store_that_is_away_for_one_table_does_not_hold_up_the_others(
 
     shop.start()
     shop.rows = 200
-    shop.has(local=200)
+    shop.has(here=200)
     shop.rows = 900
-    shop.has(local=900)
+    shop.has(here=900)
     shop.wait_for(lambda: bool(shop.ears.delays))
     behind = shop.count("there")
     back.set()
     shop.has(there=900)
     shop.together("here", "there")
     shop.rows = 1000
-    shop.has(local=1000, there=1000)
+    shop.has(here=1000, there=1000)
     shop.stop()
 
     assert shop.error is None
@@ -375,7 +375,7 @@ def test_table_whose_store_stays_away_stops_alone_and_holds_back_what_is_acknowl
     shop.wait_for(lambda: shop.ears.stops == ["table there"])
 
     shop.rows = 300
-    shop.has(local=300)
+    shop.has(here=300)
     shop.stop()
 
     assert isinstance(shop.error, GaveUp)
@@ -404,7 +404,7 @@ def test_table_without_rows_whose_store_stays_away_stops_too(
     monkeypatch.setattr("lakefeed.engine.flow_run._RECORD_EVERY", 120)
 
     shop.wait_for(lambda: shop.ears.stops == ["table there"])
-    shop.has(local=200)
+    shop.has(here=200)
     shop.stop()
 
     assert isinstance(shop.error, GaveUp)

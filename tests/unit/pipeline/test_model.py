@@ -149,7 +149,7 @@ def test_run_hands_over_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         "lakefeed.background.run",
         lambda pipeline, once, master, **_: calls.append((pipeline, once, master)),
     )
-    pipeline = _pipeline(sources={"clicks": GenerateSource(rows=1)})
+    pipeline = _pipeline(sources={"clicks": GenerateSource(rows=1, format=LinesFormat())})
 
     pipeline.run(once=True, master="local[1]")
 
