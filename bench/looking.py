@@ -76,13 +76,13 @@ def look(folder: str) -> dict[str, Any]:
     """
     import psutil
 
-    from lakefeed.sources.files.discovery import Known
+    from lakefeed.sources.files.discovery import KnownFiles
     from lakefeed.sources.files.finding.listing import listed
     from lakefeed.sources.files.ledger import found
     from lakefeed.sources.files.scope import Scope
 
     rows = found(listed(Scope.of(folder), {}), 1)
-    known = Known(rows)
+    known = KnownFiles(rows)
     seconds, compared, peaks = [], [], []
     for _ in range(LOOKS):
         _release()
@@ -90,10 +90,10 @@ def look(folder: str) -> dict[str, Any]:
         began = time.monotonic()
         files = listed(Scope.of(folder), {})
         listed_at = time.monotonic()
-        news = known.compare(files)
+        differing = known.compare(files)
         ended = time.monotonic()
-        assert not news.new.num_rows and not news.changed.num_rows
-        del files, news
+        assert not differing.new.num_rows and not differing.changed.num_rows
+        del files, differing
         seconds.append(ended - began)
         compared.append(ended - listed_at)
         peaks.append((_peak() - before) / MEGABYTE)

@@ -64,7 +64,7 @@ Split = tuple[OffsetRange, ...]
 
 
 @dataclass(frozen=True)
-class Copied:
+class SnapshotProgress:
     """How far a source is that is copied first, before what changes in it is read."""
 
     rows: int
@@ -85,7 +85,7 @@ class Outstanding:
     """Bytes that may come until it keeps them no longer."""
     seconds: float | None = None
     """For how long, at least, there has been something that the slowest table has not read."""
-    copied: Copied | None = None
+    copied: SnapshotProgress | None = None
 
 
 def lowest(positions: Iterable[Offsets]) -> Offsets:
@@ -186,7 +186,7 @@ class Events(ABC):
         return {}
 
     def shown(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
-        """`ORIGIN` as metadata columns have it: with the places of a stream, where it has some of its own."""
+        """`ORIGIN` as metadata columns have it: with the stream's own offsets, where it has some."""
         return self.origin(rows)
 
     def newest(self) -> float | None:

@@ -108,14 +108,16 @@ def _receiving(tables: Tables, *, listen: bool) -> Iterator[Mapping[str, Receive
     if not sources:
         yield {}
         return
-    from lakefeed.engine.batch.judge import Judge
+    from lakefeed.engine.batch.payload_validator import PayloadValidator
     from lakefeed.sources.http.receiver.server import receiving
 
-    judges = {
-        name: Judge(tables, name) for name, one in sources.items() if getattr(one, "on_bad", "") == "reject"
+    validators = {
+        name: PayloadValidator(tables, name)
+        for name, one in sources.items()
+        if getattr(one, "on_bad", "") == "reject"
     }
     confirm = partial(confirm_positions, tables)
-    with receiving(tables.pipeline, judges, listen=listen, confirm=confirm) as received:
+    with receiving(tables.pipeline, validators, listen=listen, confirm=confirm) as received:
         yield received
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lakefeed import Pipeline
-from lakefeed.engine.batch.judge import Judge
+from lakefeed.engine.batch.payload_validator import PayloadValidator
 from lakefeed.handles.tables import Tables
 from lakefeed.sources.http.journal.disk import DiskSegments
 from lakefeed.sources.http.journal.frame import Batch, Payloads
@@ -46,8 +46,8 @@ def pipeline_of(folder: Path) -> Pipeline:
 def received(folder: Path, options: str = "", table: str = "") -> Iterator[Received]:
     """The receiver of such a pipeline, as a run has it."""
     pipeline = Pipeline.from_file(shop(folder, options, table))
-    judges = {"api": Judge(Tables(pipeline), "api")} if "reject" in options else {}
-    with receiving(pipeline, judges, listen=True) as found:
+    validators = {"api": PayloadValidator(Tables(pipeline), "api")} if "reject" in options else {}
+    with receiving(pipeline, validators, listen=True) as found:
         yield found["api"]
 
 

@@ -21,7 +21,6 @@ from datetime import UTC, datetime, timedelta
 from http.server import ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 from urllib.request import urlopen
@@ -35,6 +34,7 @@ from support.azurite import ACCOUNT, KEY
 from support.door import Door, command_of, serve
 from support.object_server import ObjectServer
 from support.processes import free_port, spawn, tail, wait_until
+from support.servers import Server
 
 TOLD_SECONDS = 2
 """For how long credentials are said to be good."""
@@ -43,7 +43,7 @@ KEPT_SECONDS = 60
 STATE = "/-/state"
 
 
-class Machine:
+class Machine(Server):
     """The identity of one machine, and a store that only it may use."""
 
     def __init__(self, server: ObjectServer) -> None:
@@ -61,16 +61,6 @@ class Machine:
         with urlopen(self.address + STATE, timeout=10) as answer:
             found: dict[str, Any] = json.loads(answer.read())
             return found
-
-    def __enter__(self) -> Machine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._log.unlink()
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, tail(self._log)

@@ -17,7 +17,7 @@ from lakefeed.commands.ingest import ingest_pipeline
 from lakefeed.commands.ingest_arguments import IngestArguments
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.run_events import Watcher, unwatched
-from lakefeed.engine.spark.here import TasksHere
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
@@ -101,7 +101,7 @@ class Worker:
     def _run(self) -> None:
         tables = Tables(self.pipeline)
         state = Path(self.pipeline.state) / "checkpoints"
-        with TasksHere(lambda: None) as here:
+        with LocalTasks(lambda: None) as here:
             flows: list[Any] = [
                 InlineFlow(tables, name, state, self._watch, once=False, here=here)
                 for name in self.pipeline.inputs

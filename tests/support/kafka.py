@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -18,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from support.jars import BROKER, BROKER_LOG, fetch, java
 from support.processes import free_port, spawn, tail, wait_until
+from support.servers import RestartableServer
 
 START_SECONDS = 60
-STOP_SECONDS = 30
 ANSWER_SECONDS = 30
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
 
@@ -76,7 +75,7 @@ _ADVICE_OF_CLIENTS = {
 _FORMATTED = tempfile.TemporaryDirectory(prefix="lakefeed-kafka-formatted-")
 
 
-class Broker:
+class Broker(RestartableServer):
     """A broker whose data and port outlive `stop` and `kill`, until `close`.
 
     `start` returns when the broker answers. It dies with the test process, whatever ends that. One that is
@@ -88,7 +87,6 @@ class Broker:
         self.max_message_bytes = max_message_bytes
         self._lasting = lasting
         self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
         settings = _SETTINGS.format(
             port=self._port,
             controller_port=free_port(),
@@ -122,17 +120,7 @@ class Broker:
 
     def stop(self) -> None:
         """Shut down in order, as for an upgrade."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(
-                f"the broker did not stop within {STOP_SECONDS} s:\n{tail(self.log)}"
-            ) from None
-        self._process = None
+        self._end(signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL: what was acknowledged is kept, nothing is tidied up."""
@@ -155,19 +143,6 @@ class Broker:
         """Kill the broker and delete its data."""
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self) -> Broker:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic; it takes events when this returns."""

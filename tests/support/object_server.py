@@ -5,17 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
 from support.processes import free_port, spawn, tail, wait_until
+from support.servers import Server
 
 START_SECONDS = 60
 
 
-class ObjectServer:
+class ObjectServer(Server):
     """A program that keeps objects in memory.
 
     `storage` is what a pipeline file puts under `storage:` to reach it; `url` is where a table lies in it.
@@ -52,20 +51,6 @@ class ObjectServer:
     def url(self, bucket: str, key: str) -> str:
         """Where a table lies."""
         return f"{self.scheme}://{bucket}/{key}"
-
-    def close(self) -> None:
-        """End the server; its objects go with it."""
-        self._process.kill()
-        self._process.wait()
-        self._log.unlink(missing_ok=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _answers(self) -> bool:
         code = self._process.poll()

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, LiteralString, cast
 from uuid import uuid4
 
@@ -20,9 +19,9 @@ import psycopg
 
 from support.postgres_programs import postgres_programs, postgres_version
 from support.processes import free_port, spawn, tail, wait_until
+from support.servers import STOP_SECONDS, RestartableServer
 
 START_SECONDS = 60
-STOP_SECONDS = 30
 USER = "postgres"
 
 SETTINGS = {
@@ -38,7 +37,7 @@ SETTINGS = {
 }
 
 
-class PostgresServer:
+class PostgresServer(RestartableServer):
     """A server whose data and port outlive `stop` and `kill`, until `close`.
 
     It lets everybody in from this machine, as `postgres` (a superuser) or as a role that a test makes.
@@ -55,7 +54,6 @@ class PostgresServer:
         # Short: the path of a socket may have 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="lakefeed-pg-"))
         self.data = self.folder / "data"
-        self._process: subprocess.Popen[bytes] | None = None
         if self._user is not None:
             os.chown(self.folder, self._user, -1)
 
@@ -191,32 +189,6 @@ class PostgresServer:
         # At once, but by itself: it gives its shared memory back, which a killed one cannot.
         self._end(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> PostgresServer:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(number)
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(
-                f"Postgres did not stop within {STOP_SECONDS} s:\n{tail(self.log)}"
-            ) from None
-        self._process = None
 
     def _answers(self) -> bool:
         assert self._process is not None

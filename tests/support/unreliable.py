@@ -13,13 +13,13 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import unquote
 from urllib.request import Request, urlopen
 
 from support.door import Door, command_of, serve
 from support.object_server import ObjectServer
 from support.processes import free_port, spawn, tail, wait_until
+from support.servers import Server
 
 SLOW_SECONDS = 1.0
 LATENCY = float(os.environ.get("LAKEFEED_DOOR_LATENCY", "0"))
@@ -56,7 +56,7 @@ class Fault:
         )
 
 
-class UnreliableStore:
+class UnreliableStore(Server):
     """The same objects as the server's, through a door that jams. `storage` leads through it."""
 
     def __init__(self, server: ObjectServer) -> None:
@@ -84,16 +84,6 @@ class UnreliableStore:
     def heal(self) -> None:
         """From now on nothing happens."""
         self._ask("DELETE")
-
-    def __enter__(self) -> UnreliableStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._log.unlink()
 
     def _ask(self, method: str, body: bytes | None = None, path: str = CONTROL) -> bytes:
         with urlopen(Request(self._address + path, body, method=method), timeout=10) as answer:

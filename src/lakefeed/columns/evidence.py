@@ -32,7 +32,7 @@ _GROUPS = {
 
 @dataclass
 class Evidence:
-    """What was seen at one place of the events. Null, `[]`, `{}` and what holds nothing else do not count."""
+    """What was seen at one path of the events. Null, `[]`, `{}` and what holds nothing else do not count."""
 
     counts: dict[str, int] = field(default_factory=dict)
     """Values by kind; 0 where nothing of the kind counts."""

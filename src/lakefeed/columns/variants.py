@@ -15,7 +15,7 @@ _ESCAPED = re.compile(r"\\u(?!00[0-7])([0-9a-fA-F]{4})|\\.")
 
 
 def with_text_for_variants(schema: str) -> str:
-    """The columns of a table as its log has them, with texts in the place of variants."""
+    """The columns of a table as its log has them, with texts instead of variants."""
     if f'"{_VARIANT}"' not in schema:
         return schema
     return orjson.dumps(_replaced(orjson.loads(schema))).decode()

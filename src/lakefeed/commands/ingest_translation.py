@@ -197,7 +197,7 @@ def _scram(text: str, made: Ingest) -> dict[str, str]:
 
 
 def _variable(name: str, value: str, made: Ingest) -> str:
-    """A secret as a variable, which the pipeline file names in its place."""
+    """A secret as a variable, which the pipeline file names instead."""
     made.variables[name] = value
     return f"${{{name}}}"
 

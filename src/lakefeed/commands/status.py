@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -67,6 +66,8 @@ def _is_incomplete(found: PipelineStatus) -> bool:
 
 def _redraw(pipeline: Pipeline, redactor: Redactor) -> None:
     """Draw again in the same place, until Ctrl-C."""
+    from rich.live import Live
+
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             found = report.status(pipeline)

@@ -12,7 +12,7 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
-from lakefeed.sources.held import own_positions
+from lakefeed.sources.held_positions import own_positions
 from lakefeed.tables.positions import positions_of, replay_id
 
 _ATTEMPTS = 5

@@ -22,7 +22,7 @@ _THEIRS = ("base64_bytes", "json_string", "error", "timestamp")
 
 
 @dataclass(frozen=True)
-class LettersForm:
+class DeadLetterForm:
     """How letters are written to a table that is not Lakefeed's own. Picklable."""
 
     schema: pa.Schema
@@ -89,23 +89,23 @@ class LettersForm:
         return dict(zip(schema.names, decoded.rows.columns, strict=True))
 
 
-def form_of(tables: Tables) -> LettersForm | None:
+def form_of(tables: Tables) -> DeadLetterForm | None:
     """The form of a pipeline's letters; None for Lakefeed's own. Opens their table, or makes it."""
     asked = tables.pipeline.dead_letters
     if asked.form == "lakefeed":
         return None
     shape = tables.open_dead_letters().shape
-    return LettersForm(
+    return DeadLetterForm(
         shape.schema, tuple(shape.partition_columns), dict(shape.properties), tuple(asked.transform.items())
     )
 
 
-def letters_target(form: LettersForm | None, *, sync: bool) -> FileTarget:
+def dead_letter_target(form: DeadLetterForm | None, *, sync: bool) -> FileTarget:
     """How files of letters are written, in any form."""
     return FileTarget(DEAD_LETTER_SCHEMA, sync=sync) if form is None else form.target(sync=sync)
 
 
-def in_form(form: LettersForm | None, letters: pa.RecordBatch) -> pa.RecordBatch:
+def in_form(form: DeadLetterForm | None, letters: pa.RecordBatch) -> pa.RecordBatch:
     """Letters as their table has them, in any form."""
     return letters if form is None else form.of(letters)
 

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
-from lakefeed.dead_letters.form import form_of, in_form, letters_target
+from lakefeed.dead_letters.form import dead_letter_target, form_of, in_form
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.handle import TableHandle
@@ -186,7 +186,7 @@ def _return(
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
     there = {one for batch in _identified(tables, commit_info["table"], None) for one in identities(batch)}
     form = form_of(tables)
-    writer = TableWriter(tables.dead_letters.store, letters_target(form, sync=tables.dead_letters.sync))
+    writer = TableWriter(tables.dead_letters.store, dead_letter_target(form, sync=tables.dead_letters.sync))
     count = 0
     for part in order.get("letters", ()):
         wanted = set(members(from_commit_info(part["letters"]))) - there

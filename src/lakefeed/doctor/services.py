@@ -21,7 +21,7 @@ from lakefeed.pipeline.connectors import Connector
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import Allowance, Source, SourceClient, source_of
-from lakefeed.sources.taken import refuse_streams
+from lakefeed.sources.subscription import refuse_streams
 from lakefeed.text import counted
 
 _TIMEOUT = 5.0
@@ -120,7 +120,7 @@ def _keys(
 
 def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch | None:
     """Where the last event of a partition came from. To read one needs another right than to ask for ends."""
-    if any(spec.place(end) is not None for end in ends.values()):
+    if any(spec.describe_offset(end) is not None for end in ends.values()):
         return _first(spec, client, ends)
     filled = [(partition, end) for partition, end in ends.items() if end]
     # Retention may have emptied some of them; to ask about thousands would take long.

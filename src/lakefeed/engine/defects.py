@@ -28,11 +28,11 @@ def defect_of(error: BaseException, doing: str = "") -> Defect:
     if isinstance(error, Defect):
         return error
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     said = " ".join(traceback.format_exception_only(error)[-1].split())[:_LONGEST_TEXT]
     while_doing = f" while it {doing}" if doing else ""
     trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
-    return Defect(_plain(f"a defect in Lakefeed{while_doing}: {said}{place}"), _plain(trace))
+    return Defect(_plain(f"a defect in Lakefeed{while_doing}: {said}{line}"), _plain(trace))
 
 
 def kept(pipeline: Pipeline, source: str, found: Defect) -> Defect:

@@ -330,7 +330,7 @@ class Flow:
             tables=tuple(tables),
             dead_letters_path=self._tables.dead_letters.path,
             dead_letters_storage=self._tables.dead_letters.storage,
-            letters_form=form_of(self._tables),
+            dead_letter_form=form_of(self._tables),
             cores=self.cores,
             sync=pipeline.sync,
             # A version of a change feed cannot be cut: to stop in the middle is to read it forever.

@@ -21,7 +21,7 @@ from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import Starting, Watcher, unwatched
 from lakefeed.engine.spark.analyzer import analyze_here
-from lakefeed.engine.spark.here import TasksHere
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.spark.offset_channel import OffsetChannel, tasks_from_json, tasks_to_json
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task.shuffle import JoinTask, run_join
@@ -42,9 +42,9 @@ def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
     tables, told = Tables(pipeline, analyze_here), watch or unwatched
     tables.functions.check()
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
-    with TasksHere(lambda: told(Starting())) as here:
+    with LocalTasks(lambda: told(Starting())) as local:
         flows: list[Flow] = [
-            InlineFlow(tables, name, checkpoints, told, here=here) for name in pipeline.inputs
+            InlineFlow(tables, name, checkpoints, told, local=local) for name in pipeline.inputs
         ]
         Supervisor(pipeline, flows, told, threading.Event()).run()
 
@@ -53,7 +53,7 @@ class InlineFlowRun(FlowRun):
     """A run of a flow whose batches run as soon as the channel opens, in the thread that opens it."""
 
     def begin(self, spark: Any, checkpoint: Path) -> None:
-        """Take the place of Spark at the other end of the channel."""
+        """Stand for Spark at the other end of the channel."""
         self.channel.close()
         self.channel = _InlineChannel(self, spark)
 
@@ -78,9 +78,9 @@ class InlineFlow(Flow):
         *,
         once: bool = True,
         assignment: Assignment | None = None,
-        here: TasksHere | None = None,
+        local: LocalTasks | None = None,
     ) -> None:
-        tasks: Any = here or TasksHere()
+        tasks: Any = local or LocalTasks()
         super().__init__(tables, source, tasks, state, watch, once=once, assignment=assignment)
 
     @property
@@ -92,9 +92,9 @@ class InlineFlow(Flow):
         """There is no Spark that has more cores."""
 
     def _new_flow(self, assignment: Assignment) -> Flow:
-        here: Any = self._spark
+        local: Any = self._spark
         given = (self._tables, self.source, self._state, self._watch)
-        return type(self)(*given, once=self._once, assignment=assignment, here=here)
+        return type(self)(*given, once=self._once, assignment=assignment, local=local)
 
     @property
     def has_lost_spark(self) -> bool:
@@ -105,9 +105,9 @@ class InlineFlow(Flow):
 class _InlineChannel(OffsetChannel):
     """Runs the tasks of a batch when it is opened, instead of telling Spark that it may."""
 
-    def __init__(self, run: InlineFlowRun, here: TasksHere) -> None:
+    def __init__(self, run: InlineFlowRun, local: LocalTasks) -> None:
         self._run = run
-        self._here = here
+        self._local = local
         self._packed = pickle.dumps(run.plan)
 
     def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
@@ -116,7 +116,7 @@ class _InlineChannel(OffsetChannel):
         unpacked = tasks_from_json(tasks_to_json(tasks, time.time_ns() // 1000))
         batch = sum(self._run.position.values())
         rows = [
-            (self._here.run(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
+            (self._local.run(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
             for ranges, serial in unpacked
         ]
         frame: Any = _Collected(rows)

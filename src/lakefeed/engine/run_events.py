@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakefeed.events import Offsets, Outstanding
-from lakefeed.sources import dense
+from lakefeed.sources import dense_offsets
 
 _log = logging.getLogger("lakefeed")
 
@@ -37,7 +37,7 @@ class SourceSeen:
 
     source: str
     ends: Mapping[str, int]
-    rows_between: RowsBetween = dense.rows_between
+    rows_between: RowsBetween = dense_offsets.rows_between
     """How many events wait in each partition between positions and ends: only the source knows."""
     outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     """The files and bytes that wait between them, of a source of files."""

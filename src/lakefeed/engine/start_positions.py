@@ -21,8 +21,8 @@ from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import SourceClient, source_of
-from lakefeed.sources.held import held_positions, ingest_transactions, own_positions
-from lakefeed.sources.taken import StreamsClient, refuse_streams, taken, taken_marks
+from lakefeed.sources.held_positions import held_positions, ingest_transactions, own_positions
+from lakefeed.sources.subscription import StreamsClient, refuse_streams, taken, taken_marks
 from lakefeed.tables.positions import application_id, mark_id, marks_of, positions_of
 from lakefeed.tables.rewrite.stored_defaults import fill
 from lakefeed.tables.table import LakeTable

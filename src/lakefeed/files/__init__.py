@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A Parquet file in place but in no table yet. `path` is relative to the table and not URL-encoded."""
+    """A Parquet file that is in no table yet. `path` is relative to the table and not URL-encoded."""
 
     path: str
     size: int

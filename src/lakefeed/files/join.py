@@ -22,7 +22,7 @@ def join_files(
 ) -> list[WrittenFile]:
     """Write the rows of some files into new ones, as the target says; files of one partition come together.
 
-    The old files stay: whoever decides that the new ones take their place deletes them.
+    The old files stay: whoever commits the new ones deletes them.
     """
     writer = TableWriter(store, target, serial)
     try:

@@ -176,7 +176,7 @@ class TableWriter:
                 self._close_file(values)
 
     def _file(self, values: Values) -> _OpenFile:
-        """The open file of a partition, or a new one in place of the one that was used least recently."""
+        """The open file of a partition, or a new one instead of the one that was used least recently."""
         if values not in self._open:
             if len(self._open) >= _OPEN_FILES:
                 self._close_file(next(iter(self._open)))

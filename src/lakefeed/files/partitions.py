@@ -54,7 +54,7 @@ def directory(columns: Sequence[str], values: Values) -> str:
     return "".join(_directory_name(name, value) + "/" for name, value in zip(columns, values, strict=True))
 
 
-def without_place(rows: pa.RecordBatch, schema: pa.Schema, columns: Iterable[str]) -> dict[int, Refused]:
+def without_partition(rows: pa.RecordBatch, schema: pa.Schema, columns: Iterable[str]) -> dict[int, Refused]:
     """The rows that no partition can hold, by their index, and why.
 
     Delta has one word for the empty text and for null, so a column that is `not null` has no empty texts. A

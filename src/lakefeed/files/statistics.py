@@ -205,7 +205,7 @@ def _text_low(value: str) -> str:
 
 
 def _text_high(value: str) -> str | None:
-    """A cut text is smaller than the whole, so the largest character is put in place of what was cut off."""
+    """A cut text is smaller than the whole, so the largest character replaces what was cut off."""
     if len(value) <= _LONGEST_TEXT:
         return value
     return None if value[_LONGEST_TEXT] == _LARGEST_CHARACTER else value[:_LONGEST_TEXT] + _LARGEST_CHARACTER

@@ -99,7 +99,7 @@ def gunzip(payload: bytes, limit: int) -> bytes:
 
 
 def _member(payload: bytes, at: int, left: int, limit: int) -> tuple[bytes, int]:
-    """The content of the member that begins at a place, and where it ends."""
+    """The content of the member that begins at a byte, and where it ends."""
     member, parts = zlib.decompressobj(_GZIP), []
     # In pieces, as zlib copies all that follows a member: thousands of them would take for ever.
     while at < len(payload) and not member.eof:

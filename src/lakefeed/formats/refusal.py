@@ -183,7 +183,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def path_text(path: list[str | int]) -> str:
-    """A place in a payload, such as `meta.tags[1]`."""
+    """A path in a payload, such as `meta.tags[1]`."""
     text = ""
     for part in path:
         if isinstance(part, int):

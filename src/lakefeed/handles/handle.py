@@ -16,7 +16,6 @@ from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
 from lakefeed.files.parquet import FileTarget, staged_target
 from lakefeed.formats import Format
-from lakefeed.formats.key import KeyNames
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.shaping import CONDITIONS, Shaping
 from lakefeed.handles.table_columns import TableColumns
@@ -254,6 +253,8 @@ class TableHandle(TableColumns):
         """
         if self.spec is None or self.spec.mode not in KEYED:
             return None
+        from lakefeed.formats.key import KeyNames
+
         names = {field.name for field in self.partition_fields}
         # With `ignore_nulls`, a null says nothing: whether a row lacks something shows when it is complete.
         required = [field for field in columns or () if not field.nullable and not self.spec.ignore_nulls]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -12,16 +13,14 @@ from lakefeed.pipeline.pipeline import Table
 from lakefeed.tables.log.change_feed import TIMESTAMP, TYPE, VERSION
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.write.append import AppendMode
-from lakefeed.tables.write.deduplicate import DedupeRules, DeduplicateMode
-from lakefeed.tables.write.history import HistoryMode
-from lakefeed.tables.write.keyed import HistoryRules, KeyRules
-from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
-from lakefeed.tables.write.keyed.layout import Layout
-from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
 from lakefeed.tables.write.mode import WriteMode
 from lakefeed.tables.write.overwrite import OverwriteMode
 from lakefeed.tables.write.replace import ReplaceMode
-from lakefeed.tables.write.upsert import UpsertMode
+
+# Modes with keys are imported where a table has one: they are a tenth of what `lakefeed status` imports.
+if TYPE_CHECKING:
+    from lakefeed.tables.write.keyed import HistoryRules, KeyRules
+    from lakefeed.tables.write.keyed.layout import Layout
 
 _TOMBSTONES = 2 * 24 * 3600.0
 _RENAMED = {TYPE: "__op", VERSION: "__sequence", TIMESTAMP: "__timestamp"}
@@ -45,6 +44,8 @@ def with_feed(spec: Table, keys: tuple[str, ...]) -> Table:
 
 def key_rules(spec: Table) -> KeyRules:
     """What tells the rows of a table apart."""
+    from lakefeed.tables.write.keyed import KeyRules
+
     return KeyRules(spec.keys, spec.sequence_by, spec.ignore_nulls, _from_feed(spec))
 
 
@@ -54,6 +55,8 @@ def _from_feed(spec: Table) -> bool:
 
 def history_rules(spec: Table) -> HistoryRules:
     """The same of a table with the history of its rows."""
+    from lakefeed.tables.write.keyed import HistoryRules
+
     # Where an event came from is not what it says, and where a row lies neither.
     derived = (field.name for field in spec.partition_fields if field.derived)
     untracked = (
@@ -93,12 +96,18 @@ def mode_of(pipeline: str, spec: Table, targets: Callable[[Shape], FileTarget]) 
         case "overwrite":
             return OverwriteMode(pipeline)
         case "upsert":
+            from lakefeed.tables.write.upsert import UpsertMode
+
             age = spec.tombstones or _TOMBSTONES
             return UpsertMode(pipeline, key_rules(spec), targets, _layout(spec), age)
         case "history":
+            from lakefeed.tables.write.history import HistoryMode
+
             age = spec.tombstones or _TOMBSTONES
             return HistoryMode(pipeline, history_rules(spec), targets, _layout(spec), age)
         case "deduplicate":
+            from lakefeed.tables.write.deduplicate import DedupeRules, DeduplicateMode
+
             within = (spec.within.column, spec.within.age) if spec.within else ()
             return DeduplicateMode(DedupeRules(spec.keys, *within), targets)
         case _:
@@ -106,4 +115,7 @@ def mode_of(pipeline: str, spec: Table, targets: Callable[[Shape], FileTarget]) 
 
 
 def _layout(spec: Table) -> Layout:
+    from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
+    from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
+
     return MergeOnRead() if spec.updates == "merge_on_read" else CopyOnWrite()

@@ -19,7 +19,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows.conform import holds
-from lakefeed.sources.taken import has_types_by_stream, is_by_stream
+from lakefeed.sources.subscription import has_types_by_stream, is_by_stream
 from lakefeed.sql.projection import Projection
 from lakefeed.tables.shape import Shape
 

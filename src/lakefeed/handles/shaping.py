@@ -53,7 +53,7 @@ class Shaping:
     spec: Table
     analyze: Analyze = nobody
     located: Callable[[SqlError], SqlError] = lambda error: error
-    """The same error with the place in the pipeline file."""
+    """The same error with its line in the pipeline file."""
     _conditions: dict[tuple[str, pa.Schema], Expression | None] = field(default_factory=dict)
     _known: list[tuple[tuple[pa.Schema, pa.Schema | None], Projection | SqlError]] = field(
         default_factory=list
@@ -104,7 +104,7 @@ class Shaping:
     def projection(self, rows: pa.Schema | None, table: pa.Schema | None = None) -> Projection | None:
         """`select`, `where` and `expect` over rows with these declared columns; None without them.
 
-        `table` are the columns that the table has by now. Raises SqlError with the place in the file.
+        `table` are the columns that the table has by now. Raises SqlError with the line in the file.
         """
         if rows is None or not self.uses_sql:
             return None
@@ -130,7 +130,7 @@ class Shaping:
     def condition(self, option: str, rows: pa.Schema | None) -> Expression | None:
         """`delete_when` or `truncate_when` over rows with these declared columns; None without it.
 
-        Raises SqlError with the place in the file.
+        Raises SqlError with the line in the file.
         """
         text = getattr(self.spec, option)
         if text is None or rows is None:
@@ -248,7 +248,7 @@ class Shaping:
 
 
 def located(pipeline: Pipeline, table: str, error: SqlError) -> SqlError:
-    """The same error with its place: `shop.yaml:12: tables.clicks.select.1: ...`."""
+    """The same error with its line: `shop.yaml:12: tables.clicks.select.1: ...`."""
     found = SqlError(error.key, error.reason, error.others, lacks_column=error.lacks_column)
     found.args = (str(sql_problem(pipeline, table, error)),)
     return found

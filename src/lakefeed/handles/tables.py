@@ -22,7 +22,7 @@ from lakefeed.pipeline.options.route import Key, Route
 from lakefeed.pipeline.pipeline import Pipeline, Table
 from lakefeed.rows.dead_letter import stored_name
 from lakefeed.sources import source_of
-from lakefeed.sources.taken import is_by_stream
+from lakefeed.sources.subscription import is_by_stream
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.log.change_feed import FEED
 from lakefeed.tables.rewrite.conditions import quoted

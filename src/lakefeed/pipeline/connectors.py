@@ -185,7 +185,7 @@ class ConnectorOf:
         known = one_of(connector_types(self.room))
         missing = PydanticCustomError("connector", f"missing; the type of the {self.room}: {known}")
         problem = self._unknown(value["type"]) if "type" in value else missing
-        # Raised as a validation error of its own, so that its place in the file is the `type` key.
+        # Raised as a validation error of its own, so that its line in the file is that of the `type` key.
         details = InitErrorDetails(type=problem, loc=("type",), input=value.get("type"))
         raise ValidationError.from_exception_data(self.room, [details], hide_input=True)
 

@@ -236,7 +236,7 @@ class Pipeline(Section):
     ) -> RunResult:
         """Run until interrupted, or with `once` until everything is read that is there now.
 
-        Starts Spark in this process; `master` takes the place of the file's. `on_commit` is called for each
+        Starts Spark in this process; `master` replaces the file's. `on_commit` is called for each
         commit, from several threads. Raises the LakefeedError that ended the run; an interrupt (Ctrl-C) lets
         the running batch end first.
         """
@@ -340,7 +340,7 @@ class Pipeline(Section):
         return own or self.flush
 
     def upkeep_for(self, table: str) -> Upkeep | None:
-        """The upkeep of a table: the pipeline's, with its own keys in place; None where it is off.
+        """The upkeep of a table: the pipeline's, with its own keys instead; None where it is off.
 
         Which rows a query makes is for the query to say: `delete_after` is not for its table.
         """

@@ -370,7 +370,7 @@ class Table(OneStream):
 
     @property
     def neighbour(self) -> str:
-        """A place that others may lie beside: the path, or that of any table of the route."""
+        """A path that others may lie beside: the path, or that of any table of the route."""
         return f"{Route(self.route).base}/any" if self.route else self.path
 
     @property

@@ -162,7 +162,7 @@ S = TypeVar("S", bound=Section)
 
 
 def merged(general: S, own: S) -> S:
-    """The section `general` with every key that `own` gives in its place, at any depth."""
+    """The section `general` with every key that `own` gives replaced, at any depth."""
     given: dict[str, Any] = {}
     for name in own.model_fields_set:
         value, other = getattr(own, name), getattr(general, name)
@@ -172,7 +172,7 @@ def merged(general: S, own: S) -> S:
 
 
 def resolved(pipeline: Upkeep | Off, own: Upkeep | Off | None) -> Upkeep | None:
-    """The upkeep of one table: the pipeline's, with the table's own keys in place; None where it is off."""
+    """The upkeep of one table: the pipeline's, with the table's own keys instead; None where it is off."""
     if own is None:
         return None if pipeline == "off" else pipeline
     if own == "off":

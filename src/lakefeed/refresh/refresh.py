@@ -18,7 +18,7 @@ from lakefeed.errors import LakefeedError
 from lakefeed.files import WrittenFile
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.query.columns import conform
-from lakefeed.handles.query.inputs import Input, Inputs, Standing
+from lakefeed.handles.query.inputs import Input, Inputs, QueryFreshness
 from lakefeed.handles.tables import Tables
 from lakefeed.refresh.write import WritePlan
 from lakefeed.tables.log.data_file import small_below
@@ -70,7 +70,7 @@ class Refresh:
         """Let the query be read. Raises TableError for one that can never run."""
         self._inputs = Inputs(self._tables, self.name, self.query.reads())
 
-    def look(self) -> Standing:
+    def look(self) -> QueryFreshness:
         """Whether the tables that it reads have changed since the rows were made."""
         assert self._inputs is not None
         with self.handle.lock:
@@ -80,7 +80,7 @@ class Refresh:
             transactions = dict(table.transactions) if table else {}
         return self._inputs.stand(transactions)
 
-    def run(self, standing: Standing) -> None:
+    def run(self, freshness: QueryFreshness) -> None:
         """Run the query over the versions that were seen, and replace the rows. Raises LakefeedError."""
         assert self._inputs is not None
         began = time.monotonic()
@@ -89,8 +89,8 @@ class Refresh:
             # Looked at before the query runs: what another instance writes meanwhile is noticed then.
             table = self.handle.open(self._pipeline)
             held = dict(table.transactions) if table else {}
-        transactions = self._transactions(standing, held)
-        made = self.query.over(self._inputs.inputs, standing.versions)
+        transactions = self._transactions(freshness, held)
+        made = self.query.over(self._inputs.inputs, freshness.versions)
         plan, shape = self._plan(made)
         files = self.query.write(plan)
         passing("refresh_written")
@@ -98,17 +98,17 @@ class Refresh:
             "pipeline": self._pipeline,
             "kind": "refresh",
             "rows": sum(file.rows for file in files),
-            "inputs": standing.versions,
+            "inputs": freshness.versions,
         }
         expected = {name: held.get(name) for name in transactions}
-        self._commit(Change(files, transactions, expected, commit_info, shape), standing, began)
+        self._commit(Change(files, transactions, expected, commit_info, shape), freshness, began)
 
-    def _transactions(self, standing: Standing, held: Mapping[str, int]) -> dict[str, int]:
+    def _transactions(self, freshness: QueryFreshness, held: Mapping[str, int]) -> dict[str, int]:
         """What the log must hold afterwards; tables that the query no longer reads are forgotten."""
         assert self._inputs is not None
         before = read_by_query(held, self._pipeline)
-        gone = {query_id(self._pipeline, name): -1 for name in before if name not in standing.seen}
-        return {**gone, **self._inputs.transactions(standing.seen)}
+        gone = {query_id(self._pipeline, name): -1 for name in before if name not in freshness.seen}
+        return {**gone, **self._inputs.transactions(freshness.seen)}
 
     def _plan(self, made: pa.Schema) -> tuple[WritePlan, Shape]:
         """Give the table the columns of the query; how its files are written."""
@@ -121,7 +121,7 @@ class Refresh:
         plan = WritePlan(handle.path, handle.storage, handle.target(shape), handle.partition_fields)
         return plan, shape
 
-    def _commit(self, change: Change, standing: Standing, began: float) -> None:
+    def _commit(self, change: Change, freshness: QueryFreshness, began: float) -> None:
         handle, committing = self.handle, time.monotonic()
         retried: list[int] = []
         assert handle.spec is not None
@@ -141,11 +141,13 @@ class Refresh:
             raise
         passing("refresh_committed")
         now = time.monotonic()
-        self._tell(landed, change, standing, now - committing, len(retried))
+        self._tell(landed, change, freshness, now - committing, len(retried))
         rows = sum(file.rows for file in change.files)
-        self._watch(Refreshed(self.name, landed.version, rows, now - began, standing.versions))
+        self._watch(Refreshed(self.name, landed.version, rows, now - began, freshness.versions))
 
-    def _tell(self, landed: Landed, change: Change, standing: Standing, seconds: float, retries: int) -> None:
+    def _tell(
+        self, landed: Landed, change: Change, freshness: QueryFreshness, seconds: float, retries: int
+    ) -> None:
         assert self.handle.spec is not None
         small = small_below(self.handle.spec.target_file_size)
         self._watch(
@@ -161,6 +163,6 @@ class Refresh:
                 retries=retries,
                 small_files=sum(file.size < small for file in change.files),
                 replaces=True,
-                inputs=standing.versions,
+                inputs=freshness.versions,
             )
         )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from lakefeed.engine.run_events import InputsSeen, RefreshFailed, TableStopped, Watcher
 from lakefeed.errors import Fenced, LakefeedError, TableError
-from lakefeed.handles.query.inputs import Standing
+from lakefeed.handles.query.inputs import QueryFreshness
 from lakefeed.handles.tables import Tables
 from lakefeed.refresh.refresh import Query, Refresh
 from lakefeed.text import listed
@@ -72,13 +72,13 @@ class Refresher:
     def _attempt(self) -> bool:
         """Refresh if something is new; whether the query was run, or failed."""
         try:
-            standing = self.refresh.look()
-            self._tell(standing)
-            if not standing.is_due:
+            freshness = self.refresh.look()
+            self._tell(freshness)
+            if not freshness.is_due:
                 # What failed with rows that are gone by now is no failure any more.
-                self._recover(standing)
+                self._recover(freshness)
                 return False
-            self.refresh.run(standing)
+            self.refresh.run(freshness)
             self.error, self._failing = None, False
             self._tell(self.refresh.look())
         except Fenced:
@@ -97,8 +97,8 @@ class Refresher:
         _log.debug("a refresh failed", exc_info=error)
         self._watch(RefreshFailed(self.name, str(known)))
 
-    def _recover(self, standing: Standing) -> None:
-        if self._failing and standing.behind == 0:
+    def _recover(self, freshness: QueryFreshness) -> None:
+        if self._failing and freshness.behind == 0:
             self.error, self._failing = None, False
             self._watch(RefreshFailed(self.name, ""))
 
@@ -107,11 +107,11 @@ class Refresher:
         error.reported = True
         self._watch(TableStopped(self.name, str(error)))
 
-    def _tell(self, standing: Standing) -> None:
-        behind = {name: len(one.changed) for name, one in standing.seen.items()}
-        recorded = standing.recorded
+    def _tell(self, freshness: QueryFreshness) -> None:
+        behind = {name: len(one.changed) for name, one in freshness.seen.items()}
+        recorded = freshness.recorded
         told = InputsSeen(
-            self.name, dict(recorded or {}), {} if recorded is None else behind, standing.missing
+            self.name, dict(recorded or {}), {} if recorded is None else behind, freshness.missing
         )
         if told != self._told:
             self._told = told

@@ -19,7 +19,7 @@ Feeder = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Copied:
+class ReadTwice:
     """Offsets of one partition that two feeders have both read, from `start` up to and without `end`."""
 
     feeders: tuple[Feeder, Feeder]
@@ -48,7 +48,7 @@ def pipelines_of(proof: VerifiedLog) -> list[str]:
     return sorted({pipeline for pipeline, _ in feeders_of(proof.snapshot.transactions)})
 
 
-def copied(pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog) -> list[Copied]:
+def copied(pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog) -> list[ReadTwice]:
     """What two pipelines have both read, or a source under its old and its new name.
 
     Two sources that the file itself lets feed the table are meant to. Topics that only share their name have
@@ -78,12 +78,12 @@ def copied(pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog) -> list[
             start = max(each[partition].first for each in chains)
             end = min(each[partition].next for each in chains)
             if start < end and all(others.get(name, marks[name]) == marks[name] for name in names):
-                found.append(Copied(pair, partition, start, end, topic))
+                found.append(ReadTwice(pair, partition, start, end, topic))
     return found
 
 
 def told_of_copies(
-    handle: TableHandle, version: int, copies: list[Copied]
+    handle: TableHandle, version: int, copies: list[ReadTwice]
 ) -> tuple[list[Finding], list[str]]:
     """The findings, or the notes where the file says that the table may be shared."""
     assert handle.spec is not None

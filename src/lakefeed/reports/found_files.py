@@ -13,7 +13,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources.files.filter import FileFilter, ledgers
 from lakefeed.sources.files.ledger import READ, WAITING, Ledger
-from lakefeed.sources.files.place import file_number
+from lakefeed.sources.files.offset import file_number
 from lakefeed.sources.files.source import PARTITION
 from lakefeed.tables.positions import positions_of
 from lakefeed.tables.table import LakeTable
@@ -33,7 +33,7 @@ class LedgerReport:
 def found_files(pipeline: Pipeline, source: str | None, wanted: FileFilter) -> Iterator[LedgerReport]:
     """What each ledger has, in the states that the positions of the tables prove."""
     for name, spec in ledgers(pipeline, source).items():
-        ledger = Ledger(spec.ledger_place(pipeline.name, name))
+        ledger = Ledger(spec.ledger_location(pipeline.name, name))
         rows = _with_positions(ledger.rows, _passed(pipeline, name))
         assert spec.ledger is not None
         yield LedgerReport(name, spec.ledger, wanted.chosen(rows), rows.num_rows)

@@ -32,7 +32,7 @@ def compare_with_sources(
 ) -> tuple[list[Finding], list[str]]:
     """Findings where the numbers differ, and notes on where they were compared or could not be.
 
-    Only a source that knows its rows to the row has something to compare. Writes the places of offsets into
+    Only a source that knows its rows to the row has something to compare. Writes offsets in words into
     the partitions.
     """
     findings: list[Finding] = []
@@ -43,7 +43,7 @@ def compare_with_sources(
         if not known:
             continue
         spec = source_of(pipeline, source)
-        one.first_place, one.next_place = spec.place(one.first), spec.place(one.next)
+        one.first_place, one.next_place = spec.describe_offset(one.first), spec.describe_offset(one.next)
         if one.first_place is None or one.next <= one.first:
             continue
         try:

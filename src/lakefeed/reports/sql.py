@@ -16,7 +16,7 @@ from lakefeed.sql.analysis import check_syntax
 
 
 def check_sql(pipeline: Pipeline) -> list[str]:
-    """Check every text of Spark SQL in the tables; answers what could not be checked, and why.
+    """Check every text of Spark SQL in the tables; returns what could not be checked, and why.
 
     Names and types are checked where the file says which columns the texts read, by `schema` or by a table
     that feeds the table; the syntax everywhere. Raises PipelineFileError with all problems.

@@ -13,8 +13,8 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
 from lakefeed.sources import SourceClient, source_of
-from lakefeed.sources.held import held_positions
-from lakefeed.sources.taken import StreamsClient
+from lakefeed.sources.held_positions import held_positions
+from lakefeed.sources.subscription import StreamsClient
 from lakefeed.tables.detail.contents import contents_of
 from lakefeed.tables.detail.shaped import Shaped, shaped_by
 from lakefeed.tables.log.log import Log
@@ -151,8 +151,8 @@ def _table(
                 at,
                 end.get(partition),
                 lags[partition] if partition in end else None,
-                spec.place(at),
-                spec.place(end[partition]) if partition in end else None,
+                spec.describe_offset(at),
+                spec.describe_offset(end[partition]) if partition in end else None,
             )
             for partition, at in sorted(held.items())
         }

@@ -12,7 +12,7 @@ from lakefeed.handles.modes import history_rules
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.changes import KEYED
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.reports.feeders import Copied, copied, pipelines_of, told_of_copies
+from lakefeed.reports.feeders import ReadTwice, copied, pipelines_of, told_of_copies
 from lakefeed.reports.source_rows import compare_with_sources
 from lakefeed.sources import source_of
 from lakefeed.tables.log.log import Log
@@ -219,7 +219,7 @@ def _look_deep(
     handle: TableHandle,
     proof: VerifiedLog,
     verified: VerifiedTable,
-    copies: list[Copied],
+    copies: list[ReadTwice],
 ) -> None:
     verified.findings += _keys_once(handle, proof)
     found = scan(handle.store, proof.present, OF_ROWS)

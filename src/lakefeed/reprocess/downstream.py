@@ -9,7 +9,7 @@ from lakefeed.dead_letters.find import DeadLetterFilter, read_dead_letters
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import Source, source_of
-from lakefeed.sources.delta.place import Place, version_start
+from lakefeed.sources.delta.offset import DeltaOffset, version_start
 from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.tables.log.checkpoint import read_transactions
 from lakefeed.tables.log.log import Log
@@ -48,7 +48,11 @@ def _note(pipeline: Pipeline, names: tuple[str, str], source: str, log: Log, to_
     partition = _partition(source_of(pipeline, source))
     position = application_id(pipeline.name, source, partition)
     now = read_transactions(log.store, log.newest).get(position)
-    if now is None or _before(Place.of(now + 1), limit) or _has_only_passed(pipeline, source, limit, now + 1):
+    if (
+        now is None
+        or _before(DeltaOffset.of(now + 1), limit)
+        or _has_only_passed(pipeline, source, limit, now + 1)
+    ):
         return f"table {fed} is fed from {table}; it has read nothing of what goes, and continues behind it"
     target = _newest_before(log, position, limit)
     head = f"table {fed} is fed from {table} and has read rows that go; it stops until it is taken back too: "
@@ -57,21 +61,21 @@ def _note(pipeline: Pipeline, names: tuple[str, str], source: str, log: Log, to_
     return f"{head}lakefeed rewind {pipeline.file_argument} --table {fed} --to-version {target} --yes"
 
 
-def _has_only_passed(pipeline: Pipeline, source: str, limit: Place, position: int) -> bool:
+def _has_only_passed(pipeline: Pipeline, source: str, limit: DeltaOffset, position: int) -> bool:
     """Whether a reader has come from the limit to its position over versions without rows."""
-    if not Place.of(position).past:
+    if not DeltaOffset.of(position).past:
         return False
     spec = source_of(pipeline, source)
     with closing(spec.client(pipeline.name, source)) as client:
         partition = _partition(spec)
-        return client.rows_read({partition: limit.offset}, {partition: position}) == {partition: 0}
+        return client.rows_read({partition: limit.number}, {partition: position}) == {partition: 0}
 
 
 def _note_on_letters(tables: Tables, source: str, fed: str, to_version: int) -> Iterator[str]:
     """Dead letters of rows that go: the events come again, in versions of their own."""
     wanted = DeadLetterFilter(table=fed, source=source)
     found = sum(
-        Place.of(offset).version > to_version
+        DeltaOffset.of(offset).version > to_version
         for batch in read_dead_letters(tables, wanted, ["offset"])
         for offset in batch.column(0).to_pylist()
     )
@@ -82,18 +86,18 @@ def _note_on_letters(tables: Tables, source: str, fed: str, to_version: int) -> 
         )
 
 
-def _newest_before(log: Log, position: str, limit: Place) -> int | None:
-    """The newest version of a table that has read nothing behind a place of what feeds it."""
+def _newest_before(log: Log, position: str, limit: DeltaOffset) -> int | None:
+    """The newest version of a table that has read nothing behind an offset of what feeds it."""
     newest = log.newest
     for version in reversed(log.versions):
         at = log.entry(version).transactions.get(position)
-        if at is not None and _before(Place.of(at + 1), limit):
+        if at is not None and _before(DeltaOffset.of(at + 1), limit):
             return newest
         if at is not None:
             newest = version - 1
     return None
 
 
-def _before(at: Place, limit: Place) -> bool:
-    """Whether a reader at a place has read nothing from the limit on, which its snapshot may hold too."""
+def _before(at: DeltaOffset, limit: DeltaOffset) -> bool:
+    """Whether a reader at an offset has read nothing from the limit on, which its snapshot may hold too."""
     return at <= limit if at.past else at.version < limit.version

@@ -16,7 +16,7 @@ from lakefeed.text import listed
 
 
 @dataclass
-class AgainPlan:
+class FilesPlan:
     """Files of one source that a command is about."""
 
     source: str
@@ -25,7 +25,7 @@ class AgainPlan:
     """Tables in which the rows of a file would be a second time."""
 
 
-def again(
+def retry_or_forget(
     pipeline: Pipeline,
     source: str | None,
     paths: Sequence[str],
@@ -34,17 +34,17 @@ def again(
     who: str,
     reason: str = "",
     dry_run: bool = False,
-) -> list[AgainPlan]:
+) -> list[FilesPlan]:
     """Give files a new number, so that they are read again, or forget them. Raises UsageError for others."""
     plans = []
     chosen = {}
     for name, spec in ledgers(pipeline, source).items():
-        ledger = Ledger(spec.ledger_place(pipeline.name, name))
+        ledger = Ledger(spec.ledger_location(pipeline.name, name))
         rows = _newest(ledger.rows, paths)
         if rows.num_rows:
             chosen[name] = (ledger, rows)
             tables = [each for each, table in pipeline.tables_of(name).items() if table.mode == "append"]
-            plans.append(AgainPlan(name, rows["path"].to_pylist(), tables))
+            plans.append(FilesPlan(name, rows["path"].to_pylist(), tables))
     if not plans:
         raise UsageError(f"no file in the ledger is named {listed(paths)}; see: lakefeed files list")
     for ledger, rows in {} if dry_run else chosen.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.spark.analyzer import analyze_here
-from lakefeed.engine.spark.here import TasksHere
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reprocess.resend import Resend, TableReplay
@@ -23,7 +23,7 @@ def replay(
     if tables.dead_letters.look() is None:
         return []
     found = []
-    with TasksHere() as here:
+    with LocalTasks() as here:
         for handle in list(tables.handles.values()):
             if wanted.table in (None, handle.name):
                 table = handle.look() if dry_run else handle.open(pipeline.name)

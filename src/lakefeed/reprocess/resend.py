@@ -27,7 +27,7 @@ from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.not_met import not_met
 from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.spark.here import TasksHere
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files import WrittenFile
@@ -98,7 +98,7 @@ class Resend:
         wanted: DeadLetterFilter,
         who: str,
         dry_run: bool,
-        here: TasksHere,
+        here: LocalTasks,
     ) -> None:
         self._here = here
         self._tables = tables
@@ -262,7 +262,7 @@ class Resend:
     ) -> None:
         self._count(refused)
         result = results[self._handle.id]
-        good = rows.filter(pa.array(taken_letters(rows, refused), pa.bool_()))
+        good = rows.filter(pa.array(taken_dead_letters(rows, refused), pa.bool_()))
         self._report.rows += result.rows
         if not self._handle.python:
             # A function may make any number of rows of an event.
@@ -344,7 +344,7 @@ class _Portion:
         return table.to_batches()[0]
 
 
-def taken_letters(rows: pa.RecordBatch, refused: list[dict[str, Any]]) -> list[bool]:
+def taken_dead_letters(rows: pa.RecordBatch, refused: list[dict[str, Any]]) -> list[bool]:
     """Which letters have not failed again."""
     gone = {one["event"] for one in refused}
     return [event not in gone for event in _events(rows)]

@@ -24,9 +24,9 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.table_plan import RoutedTable, TableId, TablePlan
 from lakefeed.pipeline.options.route import Key
-from lakefeed.reprocess.resend import Resend, taken_letters
+from lakefeed.reprocess.resend import Resend, taken_dead_letters
 from lakefeed.rows.route import key_of
-from lakefeed.sources.held import own_positions
+from lakefeed.sources.held_positions import own_positions
 from lakefeed.tables.schema import missing_columns
 from lakefeed.tables.shape import Shape
 
@@ -167,7 +167,7 @@ class ResendRoute(Resend):
 
     def _land(self, rows: pa.RecordBatch, refused: list[dict[str, Any]], results: Results) -> None:
         self._count(refused)
-        good = {at for at, taken in enumerate(taken_letters(rows, refused)) if taken}
+        good = {at for at, taken in enumerate(taken_dead_letters(rows, refused)) if taken}
         found = {table: one for table, one in sorted(results.items()) if table.key and one.files}
         # An event may be changes in two tables: its letter goes when the last of them has got its own.
         last = {event: table for table, one in found.items() for event in one.events if event in good}

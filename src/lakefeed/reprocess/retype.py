@@ -145,7 +145,7 @@ class _Retyper:
         self._texts = Fitter(pa.schema([nullable]), _RULES, TEXT_CONVERSIONS)
 
     def take(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
-        """The values in the new type, null where they do not fit, and the places where that is."""
+        """The values in the new type, null where they do not fit, and the indexes of these."""
         fitter = self._texts if is_text(values.type) else self._values
         made = pa.StructArray.from_arrays([values], fields=[pa.field(self.name, values.type)])
         found = fitter.fit(made)

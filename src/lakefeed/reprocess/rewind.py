@@ -18,7 +18,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reprocess.downstream import notes_on_fed_tables
 from lakefeed.sources import Source, source_of
-from lakefeed.sources.taken import taken
+from lakefeed.sources.subscription import taken
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.operations.rewind import plan_rewind, restore
 from lakefeed.tables.positions import marks_of, replay_id
@@ -262,11 +262,12 @@ class _Rewinding:
         if pipeline != self._pipeline.name or source not in self._pipeline.inputs:
             return PartitionRewind(partition, now, then, max(0, now - then))
         spec = source_of(self._pipeline, source)
-        if spec.place(now) is None:
+        if spec.describe_offset(now) is None:
             return PartitionRewind(partition, now, then, max(0, now - then))
         with closing(spec.client(pipeline, source)) as client:
             read = client.rows_read({own: then}, {own: now}) or client.rows_between({own: then}, {own: now})
-        return PartitionRewind(partition, now, then, read[own], spec.place(now), spec.place(then))
+        words = spec.describe_offset(now), spec.describe_offset(then)
+        return PartitionRewind(partition, now, then, read[own], *words)
 
     def _letters_kept(self) -> int:
         columns = ["source", "topic", "partition", "offset"]

@@ -20,7 +20,6 @@ from lakefeed.errors import TableError
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.envelope import json_names, key_columns, opened, refuse_other_keys
-from lakefeed.sql.evaluation import evaluate_rows
 from lakefeed.sql.expression import Expression
 
 CODES = {
@@ -73,6 +72,9 @@ class FindDeletions:
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows, with their ops; those for which Spark would throw are refused."""
+        # On a worker only: whoever plans such a step does not need all functions of SQL.
+        from lakefeed.sql.evaluation import evaluate_rows
+
         if self._envelopes:
             rows = opened(rows, self._envelopes)
         arrays, errors = evaluate_rows([condition for condition, _ in self._conditions], rows.batch)
@@ -143,23 +145,23 @@ class MakeChanges:
     def _staged(self, rows: Rows, ops: npt.NDArray[np.int8], keys: Sequence[str]) -> pa.RecordBatch:
         origin, plan = rows.origin(), self._plan
         stream = origin.column("stream").fill_null("")
-        place = pc.binary_join_element_wise(stream, origin.column("partition").cast(pa.string()), "-")
+        partition = pc.binary_join_element_wise(stream, origin.column("partition").cast(pa.string()), "-")
         unchanged = rows.unchanged
         if unchanged is None:
             unchanged = pa.nulls(len(ops), pa.list_(pa.string()))
         names = pa.nulls(len(ops), pa.list_(pa.string()))
         if not plan.keys and keys:
             names = pa.repeat(pa.scalar(list(keys), pa.list_(pa.string())), len(ops))
-        own = [pa.array(ops, pa.int8()), place, origin.column("offset"), unchanged, names]
-        own += [origin.column("timestamp"), _clocks(rows, place)]
+        own = [pa.array(ops, pa.int8()), partition, origin.column("offset"), unchanged, names]
+        own += [origin.column("timestamp"), _clocks(rows, partition)]
         schema = pa.schema([*rows.batch.schema, *STAGED])
         return pa.RecordBatch.from_arrays([*rows.batch.columns, *own], schema=schema)
 
 
-def _clocks(rows: Rows, place: pa.Array) -> pa.Array:
+def _clocks(rows: Rows, partition: pa.Array) -> pa.Array:
     """The partition of each row. Events that are all of one may be numbered in it by something else."""
     names = list(rows.events.counts())
-    return pa.repeat(pa.scalar(names[0], pa.string()), len(place)) if len(names) == 1 else place
+    return pa.repeat(pa.scalar(names[0], pa.string()), len(partition)) if len(names) == 1 else partition
 
 
 def _silent(rows: Rows, name: str) -> Mask:

@@ -1,7 +1,7 @@
 """Change events of a database or a table: what they do, their key, and what they say nothing about.
 
 Debezium sends the columns of the primary key as the key of an event. A large value that a change has not
-touched is not in Postgres's log, and a placeholder is sent in its place.
+touched is not in Postgres's log, and a placeholder is sent instead.
 """
 
 from __future__ import annotations

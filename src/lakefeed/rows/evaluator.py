@@ -13,7 +13,7 @@ from lakefeed.sql.expression import Expression
 from lakefeed.sql.projection import BATCH_TIME
 
 Thrown = dict[int, tuple[str, str]]
-"""Code and message of the rows for which an expression throws, by their place."""
+"""Code and message of the rows for which an expression throws, by their index."""
 
 Evaluate = Callable[[Sequence[Expression], Rows], tuple[list[pa.Array], Thrown]]
 """The values of expressions for each row, and the rows for which one of them throws."""

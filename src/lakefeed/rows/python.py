@@ -31,7 +31,7 @@ _LONGEST = 1000
 
 
 class Fitted(Protocol):
-    """Rows that meet the columns of a table, and why the others do not, by their place."""
+    """Rows that meet the columns of a table, and why the others do not, by their index."""
 
     @property
     def rows(self) -> pa.RecordBatch: ...  # noqa: D102
@@ -88,7 +88,7 @@ class RunPython:
     def _words(self, error: BaseException) -> str:
         text = str(error) or type(error).__name__
         cut = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
-        return f"{cut}{self._function.place(error)}"
+        return f"{cut}{self._function.line_of(error)}"
 
 
 def _numbered(batch: pa.RecordBatch) -> pa.RecordBatch:

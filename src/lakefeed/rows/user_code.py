@@ -84,7 +84,7 @@ class UserFunction:
                     del _functions[next(iter(_functions))]
         return kept
 
-    def place(self, error: BaseException) -> str:
+    def line_of(self, error: BaseException) -> str:
         """` (clean.py, line 7)`: the last line of the user's that an error came through; empty if none."""
         own = {one.file for one in self.code.modules}
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -160,7 +160,7 @@ _functions: dict[tuple[str, str], Function] = {}
 
 
 class _Finder(MetaPathFinder, InspectLoader):
-    """Imports modules from their texts. One is in place at a time."""
+    """Imports modules from their texts. One is installed at a time."""
 
     def __init__(self, code: UserCode) -> None:
         self.digest = code.digest
@@ -199,15 +199,15 @@ class _Finder(MetaPathFinder, InspectLoader):
         return compile(module.text, module.file, "exec", dont_inherit=True)
 
 
-_in_place: _Finder | None = None
+_installed: _Finder | None = None
 
 
 def _imported(module: str, code: UserCode) -> ModuleType:
     """The module, from its text if it travels, else as it is installed."""
     top = module.partition(".")[0]
     if code.modules:
-        _put_in_place(code)
-    elif _in_place is not None and top in _in_place.tops:
+        _install(code)
+    elif _installed is not None and top in _installed.tops:
         _forget()
     try:
         return import_module(module)
@@ -226,31 +226,31 @@ def _why_not(module: str, code: UserCode, error: Exception) -> str:
             f"there is no module '{module}'{did_you_mean(module, names)}; put {_file_of(module)} beside the "
             "pipeline file, or install it"
         )
-    place = UserFunction(f"{module}:", code).place(error)
-    return f"module '{module}' cannot be imported: {type(error).__name__}: {error}{place}"
+    line = UserFunction(f"{module}:", code).line_of(error)
+    return f"module '{module}' cannot be imported: {type(error).__name__}: {error}{line}"
 
 
 def _file_of(module: str) -> str:
     return module.replace(".", "/") + ".py"
 
 
-def _put_in_place(code: UserCode) -> None:
+def _install(code: UserCode) -> None:
     """Let these modules be imported from now on, and not what was imported under their names before."""
-    global _in_place
-    if _in_place is not None and _in_place.digest == code.digest:
+    global _installed
+    if _installed is not None and _installed.digest == code.digest:
         return
     _forget()
-    _in_place = _Finder(code)
-    _remove(_in_place.tops)
-    sys.meta_path.insert(0, _in_place)
+    _installed = _Finder(code)
+    _remove(_installed.tops)
+    sys.meta_path.insert(0, _installed)
 
 
 def _forget() -> None:
-    global _in_place
-    if _in_place is not None:
-        sys.meta_path.remove(_in_place)
-        _remove(_in_place.tops)
-        _in_place = None
+    global _installed
+    if _installed is not None:
+        sys.meta_path.remove(_installed)
+        _remove(_installed.tops)
+        _installed = None
 
 
 def _remove(tops: set[str]) -> None:

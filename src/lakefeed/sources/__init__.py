@@ -23,7 +23,7 @@ from lakefeed.events import Events, OffsetRange, Offsets, Outstanding, PartRead,
 from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import dense
+from lakefeed.sources import dense_offsets
 
 if TYPE_CHECKING:
     from lakefeed.sources.delta.source import DeltaSource as DeltaSource
@@ -71,7 +71,7 @@ class SourceClient(ABC):
         return ""
 
     def takes(self, stream: str | None) -> bool:
-        """Whether some table of the file takes a stream; a run puts what it knows in the place of this."""
+        """Whether some table of the file takes a stream; a run replaces this by what it knows."""
         return True
 
     def begin(self) -> None:  # noqa: B027
@@ -101,7 +101,7 @@ class SourceClient(ABC):
 
         More than 0 wherever there is something to read. Asks nobody: called several times a second.
         """
-        return dense.rows_between(position, ends)
+        return dense_offsets.rows_between(position, ends)
 
     def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding | None:
         """The files and bytes that wait before `ends`, of a source of files. Asks nobody."""
@@ -121,10 +121,9 @@ class SourceClient(ABC):
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
 
-        Has the partitions of `position`. An end is a place where a batch may end: between two events, and
-        not inside of a transaction.
+        Has the partitions of `position`. A batch may end between two events, and not inside of a transaction.
         """
-        return dense.next_end(position, ends, allowed.rows)
+        return dense_offsets.next_end(position, ends, allowed.rows)
 
     def pass_over(self, position: Offsets) -> Offsets:
         """The furthest position with no event between; the same one where a source need not move on.
@@ -139,7 +138,7 @@ class SourceClient(ABC):
         Together they are the ranges, each event in one task. Few events are one task, so that they become
         one file.
         """
-        return dense.splits(ranges, cores)
+        return dense_offsets.splits(ranges, cores)
 
     def strand(self, position: Offsets) -> Hashable:
         """On which strand of the source a position lies: tables on different ones are never read together.
@@ -354,7 +353,7 @@ class Source(Connector):
         """The part that an offset lies in, of a source that keeps account of parts."""
         raise NotImplementedError
 
-    def place(self, offset: int) -> str | None:
+    def describe_offset(self, offset: int) -> str | None:
         """An offset in words, where it is more than a number; None where it is none."""
         return None
 

@@ -1,4 +1,4 @@
-"""Samples: events that are given beforehand, in the place of a real source; for tests of a pipeline."""
+"""Samples: events that are given beforehand, instead of a real source; for tests of a pipeline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakefeed.sources import Source, SourceClient
 
 @dataclass(frozen=True)
 class SampleEvent:
-    """One given event at its place in the source."""
+    """One given event with its partition and offset."""
 
     stream: str | None
     number: int
@@ -34,7 +34,7 @@ class SampleEvent:
 class SampleSource(Source):
     """Given events under the name of a real source, whose format and names of partitions they keep.
 
-    No pipeline file can name it; it is put in the place of the source that a test has events for.
+    No pipeline file can name it; it stands for the source that a test has events for.
     """
 
     type: Literal["samples"] = "samples"
@@ -52,19 +52,19 @@ class SampleSource(Source):
         events = []
         for sample in samples:
             stream = sample.topic or _first_stream(original, name)
-            place = (stream, sample.partition)
+            partition = (stream, sample.partition)
             events.append(
                 SampleEvent(
                     stream,
                     sample.partition,
-                    counted[place],
+                    counted[partition],
                     sample.timestamp,
                     sample.key,
                     None if sample.headers is None else tuple(sample.headers.items()),
                     sample.payload,
                 )
             )
-            counted[place] += 1
+            counted[partition] += 1
         return cls(original=original, events=tuple(events), format=original.payload_format)
 
     def client(self, pipeline: str, name: str) -> SourceClient:

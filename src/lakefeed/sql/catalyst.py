@@ -101,7 +101,7 @@ class Catalyst:
         return analyzed
 
     def replacement(self, expression: Any) -> Any | None:
-        """What Spark puts in the place of an expression before it runs; None where it runs it as it is."""
+        """What Spark runs instead of an expression; None where it runs it as it is."""
         return expression.replacement() if self._replaceable.isInstance(expression) else None
 
     def functions(self) -> list[str]:

@@ -25,7 +25,7 @@ def unsupported(expression: Expression) -> str | None:
 
 
 def _unsupported_part(expression: Expression, written: str) -> str | None:
-    """`written` is the function that the text has, where Spark runs others in its place."""
+    """`written` is the function that the text has, where Spark runs others instead."""
     if isinstance(expression, Call) and expression.option(REPLACED):
         written = written or expression.name
     elif isinstance(expression, Call):

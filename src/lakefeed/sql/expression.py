@@ -50,7 +50,7 @@ class Call(Expression):
     """A function or operator of Spark's on other expressions.
 
     `function` is the name of its class in Spark, such as `Add` or `Cast`, `name` what people write, such as
-    `+` or `cast`. `options` are its other parameters, such as the place of the field that `GetStructField`
+    `+` or `cast`. `options` are its other parameters, such as the ordinal of the field that `GetStructField`
     takes.
     """
 

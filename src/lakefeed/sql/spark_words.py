@@ -13,14 +13,14 @@ _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 
 
 class SparkWords:
-    """What an exception of Spark's says: its error class, its sentence and the place in the text."""
+    """What an exception of Spark's says: its error class, its sentence and the position in the text."""
 
     def __init__(self, message: str) -> None:
         text = message.strip()
         found = _CLASS.match(text)
-        place = _POSITION.search(text)
+        position = _POSITION.search(text)
         self.code = found[1] if found else ""
-        self.line, self.column = (int(place[1]), int(place[2]) + 1) if place else (0, 0)
+        self.line, self.column = (int(position[1]), int(position[2]) + 1) if position else (0, 0)
         without = _CLASS.sub("", text)
         # The sentence may quote a value of any kind: what ends it is the last state, else a blank line.
         ends = [at.start() for at in _STATE.finditer(without)][-1:]
@@ -30,9 +30,9 @@ class SparkWords:
             self.code = "ARITHMETIC_OVERFLOW"
 
     def __str__(self) -> str:
-        place = f" at character {self.column}" if self.column else ""
-        place += f" of line {self.line}" if self.line > 1 else ""
-        hint = ", ".join(each for each in (self.code, place.strip()) if each)
+        position = f" at character {self.column}" if self.column else ""
+        position += f" of line {self.line}" if self.line > 1 else ""
+        hint = ", ".join(each for each in (self.code, position.strip()) if each)
         sentence = " ".join(self.sentence.split())
         return f"{sentence} ({hint})" if hint else sentence
 

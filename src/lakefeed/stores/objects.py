@@ -59,7 +59,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
             self.objects = _client(uri, storage)
 
     def beside(self, uri: str) -> ObjectFiles:
-        """Another place, with the options of this one."""
+        """Another location, with the options of this one."""
         return self if uri == self.uri else ObjectFiles(uri, self._storage)
 
     def get_type_name(self) -> str:

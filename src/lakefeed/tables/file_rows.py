@@ -53,17 +53,17 @@ def read_file(
         without, only = (read_vector(store, one) if one else None for one in (wanted.without, wanted.only))
         at = wanted.first
         for batch in _read(store, wanted, stream):
-            places = np.arange(at, at + batch.num_rows)
+            indexes = np.arange(at, at + batch.num_rows)
             at += batch.num_rows
-            kept = np.ones(len(places), np.bool_)
+            kept = np.ones(len(indexes), np.bool_)
             if without is not None:
-                kept &= ~np.isin(places, without)
+                kept &= ~np.isin(indexes, without)
             if only is not None:
-                kept &= np.isin(places, only)
+                kept &= np.isin(indexes, only)
             if not kept.all():
-                batch, places = without_views(batch).filter(pa.array(kept)), places[kept]
-            if len(places):
-                yield conformed(batch, schema, dict(wanted.partition)), places
+                batch, indexes = without_views(batch).filter(pa.array(kept)), indexes[kept]
+            if len(indexes):
+                yield conformed(batch, schema, dict(wanted.partition)), indexes
 
 
 def _read(store: pafs.FileSystem, wanted: FileRows, stream: pa.NativeFile) -> Iterator[pa.RecordBatch]:

@@ -34,7 +34,7 @@ StepT = TypeVar("StepT", bound=Step)
 
 @dataclass(frozen=True)
 class FileChange:
-    """What a step took away, and what stands in its place."""
+    """What a step took away, and what it put there."""
 
     files_before: int = 0
     files_after: int = 0

@@ -14,7 +14,7 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class _Stderr(logging.Handler):
-    """Writes to what stderr is at that moment: a live table puts itself in its place, and lines above it."""
+    """Writes to what stderr is at that moment: a live table replaces it, and puts lines above itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line."""

@@ -82,7 +82,7 @@ class RunState:
             is_table=is_table,
             rate=rate,
             dead_letter_rate=dead_letter_rate,
-            place=source_of(self._pipeline, name).place,
+            describe_offset=source_of(self._pipeline, name).describe_offset,
         )
 
     def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableState:

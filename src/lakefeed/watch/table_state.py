@@ -18,7 +18,7 @@ from lakefeed.engine.run_events import (
 )
 from lakefeed.events import Offsets, Outstanding
 from lakefeed.reports.outstanding import behind_words, copied_words
-from lakefeed.sources import dense
+from lakefeed.sources import dense_offsets
 from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.watch.series import Rate, Series
 from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
@@ -33,11 +33,11 @@ class SourceState(SourceFacts):
     rate: Rate
     dead_letter_rate: Rate
     ends: dict[str, int] = field(default_factory=dict)
-    rows_between: RowsBetween = dense.rows_between
+    rows_between: RowsBetween = dense_offsets.rows_between
     ask_outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     behind: int = 0
     describe: Callable[[], str] = lambda: ""
-    place: Callable[[int], str | None] = lambda offset: None
+    describe_offset: Callable[[int], str | None] = lambda offset: None
     refuses: Callable[[], str] = lambda: ""
     lag: Series = field(default_factory=lambda: Series(level=True))
 
@@ -122,7 +122,7 @@ class TableState(TableFacts):
         self.refresh_seconds, self.last_refresh = event.seconds, now
 
     def count(self, event: FilesCounted) -> None:
-        """Take what was counted in place of what was added up."""
+        """Take what was counted instead of what was added up."""
         if self.version is not None and event.version < self.version:
             return
         self.version, self.rows, self.files = event.version, event.rows, event.files
@@ -165,11 +165,11 @@ def _partitions(name: str, positions: dict[str, int], source: SourceState | None
     known = {partition: at for partition, at in positions.items() if partition in ends}
     lags = source.rows_between(known, ends) if source else {}
 
-    def place(at: int | None) -> str | None:
-        return source.place(at) if source and at is not None else None
+    def described(at: int | None) -> str | None:
+        return source.describe_offset(at) if source and at is not None else None
 
     return [
-        PartitionView(name, partition, at, end, lags.get(partition), place(at), place(end))
+        PartitionView(name, partition, at, end, lags.get(partition), described(at), described(end))
         for partition, at in sorted(positions.items())
         for end in (ends.get(partition),)
     ]

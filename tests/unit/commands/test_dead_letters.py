@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed.commands.dead_letters.letter import letter_lines
-from lakefeed.commands.dead_letters.letters_command import topic_and_number
+from lakefeed.commands.dead_letters.dead_letter import dead_letter_lines
+from lakefeed.commands.dead_letters.dead_letters_command import topic_and_number
 from lakefeed.commands.output import printable
 from lakefeed.errors import UsageError
 from support.command_line import Lakefeed
@@ -95,7 +95,7 @@ def test_payload_is_shown_readably_and_cannot_drive_the_terminal(
 ) -> None:
     import pyarrow as pa
 
-    from lakefeed.commands.dead_letters.letter import letter_records
+    from lakefeed.commands.dead_letters.dead_letter import dead_letter_records
     from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 
     row = {field.name: None for field in DEAD_LETTER_SCHEMA} | {
@@ -112,9 +112,9 @@ def test_payload_is_shown_readably_and_cannot_drive_the_terminal(
         "headers": [{"key": "h", "value": b"\xff"}],
         "payload": payload,
     }
-    (record,) = letter_records(pa.Table.from_pylist([row], schema=DEAD_LETTER_SCHEMA))
+    (record,) = dead_letter_records(pa.Table.from_pylist([row], schema=DEAD_LETTER_SCHEMA))
 
-    told = letter_lines(record)
+    told = dead_letter_lines(record)
 
     assert told[:4] == [
         "events <- clicks clicks-0 at offset 5, dead since 1970-01-01T00:00:00Z",

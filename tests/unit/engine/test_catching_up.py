@@ -31,7 +31,7 @@ from lakefeed.engine.run_events import (
     TableStopped,
     unwatched,
 )
-from lakefeed.engine.spark import here
+from lakefeed.engine.spark import local_tasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task.task import run_task
 from lakefeed.errors import SourceError, StoreUnavailable
@@ -94,7 +94,7 @@ class ThreadedShop:
         monkeypatch.setattr(
             GenerateClient, "acknowledge", lambda client, at: self.ears.acknowledged.append(at)
         )
-        monkeypatch.setattr(here, "run_task", self._run_task)
+        monkeypatch.setattr(local_tasks, "run_task", self._run_task)
 
     def _run_task(self, plan: FlowPlan, ranges: Any, **more: Any) -> Manifest:
         if self.slow & {table.name for table in plan.tables}:

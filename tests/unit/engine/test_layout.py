@@ -46,7 +46,7 @@ def test_a_run_writes_sorted_files_with_the_names_that_were_asked_for(tmp_path: 
 def four_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are cut into four tasks, as on four cores."""
     monkeypatch.setattr(InlineFlow, "cores", 4)
-    monkeypatch.setattr("lakefeed.sources.dense._ROWS_WORTH_A_TASK", 100)
+    monkeypatch.setattr("lakefeed.sources.dense_offsets._ROWS_WORTH_A_TASK", 100)
 
 
 def test_rows_of_one_partition_value_meet_in_one_file(tmp_path: Path, four_tasks: None) -> None:

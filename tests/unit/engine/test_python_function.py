@@ -101,15 +101,6 @@ flush: {rows: 300}
     assert [report.findings for report in verify(pipeline).tables] == [[]]
 
 
-RAISING = """
-    def enrich(batch):
-        for value in batch["price"].to_pylist():
-            if value is not None and value < 0:
-                raise ValueError(f"a price of {value}")
-        return batch
-"""
-
-
 def test_an_event_that_makes_it_raise_is_a_dead_letter_with_the_line_and_can_be_replayed(
     tmp_path: Path,
 ) -> None:

@@ -12,7 +12,7 @@ from lakefeed import Pipeline, PipelineFileError
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.inline import run_inline
-from lakefeed.engine.spark import here
+from lakefeed.engine.spark import local_tasks
 from lakefeed.engine.task.task import run_task
 from lakefeed.events import EPOCH, Split
 from lakefeed.pipeline.test_file import Sample
@@ -98,7 +98,7 @@ def test_events_are_read_once_for_all_tables(shop: Shop, monkeypatch: pytest.Mon
                 read[partition] = read.get(partition, 0) + count
         return manifest
 
-    monkeypatch.setattr(here, "run_task", counting)
+    monkeypatch.setattr(local_tasks, "run_task", counting)
     shop.run()
 
     assert read == {"orders-0": 2, "clicks-0": 3}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakefeed.errors import TableError
-from lakefeed.files.partitions import directory, split_by_partition, without_place
+from lakefeed.files.partitions import directory, split_by_partition, without_partition
 
 TOO_LONG = "expected a text that fits the name of a directory, 255 bytes with that of the column"
 
@@ -89,7 +89,7 @@ def test_rows_that_no_partition_can_hold_are_named() -> None:
         {"c": ["", "x", "世" * 90, "y"], "d": ["", None, "x", "ü" * 150], "id": [1, 2, 3, 4]}, schema=schema
     )
 
-    found = without_place(rows, schema, ["c", "d"])
+    found = without_partition(rows, schema, ["c", "d"])
 
     assert {at: (why.code, why.error) for at, why in found.items()} == {
         0: (

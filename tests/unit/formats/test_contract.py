@@ -133,7 +133,6 @@ MANGLED = [
     b'{"timestamp": "yesterday"}',
     b'{"stream": "a", "stream": "b"}',
 ]
-ANYTHING = st.none() | st.binary(max_size=20) | st.sampled_from(MANGLED)
 
 
 def format_of(name: str, **more: str) -> Format:

@@ -22,9 +22,9 @@ from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.sources import Allowance
 from lakefeed.sources.delta.client import DeltaClient
-from lakefeed.sources.delta.place import MOST_ROWS, MOST_VERSIONS, Place, version_start
+from lakefeed.sources.delta.offset import MOST_ROWS, MOST_VERSIONS, DeltaOffset, version_start
 from lakefeed.sources.delta.source import DeltaSource
-from lakefeed.sources.delta.way import way
+from lakefeed.sources.delta.versions import versions_to_read
 from support.delta_tables import clean_log
 from support.ledger import table_ids
 from support.vectors import allow, mark_everywhere
@@ -61,35 +61,35 @@ def orders(tmp_path: Path) -> Path:
     return tmp_path / "orders"
 
 
-def test_a_place_is_a_number_that_grows_with_versions_and_rows() -> None:
-    places = [
-        Place(False, 0),
-        Place(False, 7, 3),
-        Place(False, 8),
+def test_an_offset_is_a_number_that_grows_with_versions_and_rows() -> None:
+    given = [
+        DeltaOffset(False, 0),
+        DeltaOffset(False, 7, 3),
+        DeltaOffset(False, 8),
         version_start(0),
-        Place(True, 5, MOST_ROWS - 1),
+        DeltaOffset(True, 5, MOST_ROWS - 1),
         version_start(6),
-        Place(True, MOST_VERSIONS - 1, MOST_ROWS - 1),
+        DeltaOffset(True, MOST_VERSIONS - 1, MOST_ROWS - 1),
     ]
 
-    offsets = [place.offset for place in places]
+    offsets = [each.number for each in given]
 
     assert offsets == sorted(offsets) and offsets[-1] == 2**63 - 1
-    assert [Place.of(offset) for offset in offsets] == places
+    assert [DeltaOffset.of(offset) for offset in offsets] == given
 
 
 def test_a_reader_goes_around_versions_that_a_restore_took_back() -> None:
-    def versions(start: Place, last: int, restores: dict[int, int]) -> list[int] | None:
-        found = way(start, last, restores)
+    def versions(start: DeltaOffset, last: int, restores: dict[int, int]) -> list[int] | None:
+        found = versions_to_read(start, last, restores)
         return None if found.stopped_by is not None else list(found)
 
     assert versions(version_start(2), 5, {}) == [2, 3, 4, 5]
     assert versions(version_start(2), 9, {7: 3}) == [2, 3, 8, 9]
     assert versions(version_start(4), 9, {7: 3}) == [8, 9]
-    assert versions(Place(True, 4, 1), 9, {7: 3}) is None
+    assert versions(DeltaOffset(True, 4, 1), 9, {7: 3}) is None
     assert versions(version_start(5), 9, {7: 3}) is None
-    assert versions(Place(False, 3, 5), 9, {7: 3}) == [8, 9]
-    assert versions(Place(False, 4, 5), 9, {7: 3}) is None
+    assert versions(DeltaOffset(False, 3, 5), 9, {7: 3}) == [8, 9]
+    assert versions(DeltaOffset(False, 4, 5), 9, {7: 3}) is None
     assert versions(version_start(8), 9, {7: 3}) == [8, 9]
     assert versions(version_start(4), 9, {6: 3, 9: 4}) == [4]
     assert versions(version_start(7), 9, {6: 3, 9: 4}) is None
@@ -327,14 +327,14 @@ def test_a_position_stays_before_the_first_version_that_has_rows_or_stops(orders
     DeltaTable(orders).delete("event_id = 5")
     client = DeltaClient(DeltaSource(path=str(orders)), "orders")
 
-    def passed(at: Place) -> str:
-        return str(Place.of(client.pass_over({"0": at.offset})["0"]))
+    def passed(at: DeltaOffset) -> str:
+        return str(DeltaOffset.of(client.pass_over({"0": at.number})["0"]))
 
-    client.check({"0": version_start(2).offset}, {})
-    assert passed(Place(False, 2)) == "the snapshot of version 2"
+    client.check({"0": version_start(2).number}, {})
+    assert passed(DeltaOffset(False, 2)) == "the snapshot of version 2"
     assert passed(version_start(2)) == "version 2"
     assert passed(version_start(3)) == passed(version_start(4)) == "version 4"
-    assert passed(Place(True, 4, 3)) == "version 4, row 3"
+    assert passed(DeltaOffset(True, 4, 3)) == "version 4, row 3"
     assert passed(version_start(5)) == "version 6"
     assert passed(version_start(7)) == "version 7"
 
@@ -342,11 +342,11 @@ def test_a_position_stays_before_the_first_version_that_has_rows_or_stops(orders
 def test_behind_a_snapshot_comes_no_version_that_it_has(orders: Path) -> None:
     client = DeltaClient(DeltaSource(path=str(orders)), "orders")
     start = client.start()
-    before = {"0": version_start(1).offset}
+    before = {"0": version_start(1).number}
 
     end = client.next_end(start, before, Allowance(1000, 10**9))
 
-    assert str(Place.of(end["0"])) == "version 3"
+    assert str(DeltaOffset.of(end["0"])) == "version 3"
 
 
 def test_a_vacuumed_file_that_nobody_has_counted_is_told(orders: Path) -> None:

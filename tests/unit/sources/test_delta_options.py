@@ -16,7 +16,7 @@ from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.sources import Allowance
 from lakefeed.sources.delta.client import DeltaClient
-from lakefeed.sources.delta.place import Place
+from lakefeed.sources.delta.offset import DeltaOffset
 from lakefeed.sources.delta.source import DeltaSource
 from support.delta_tables import age_log
 from unit.sources.test_delta import append, copied, copying, orders
@@ -31,7 +31,7 @@ def test_rows_come_in_batches_that_keep_to_rows_and_to_files(orders: Path, tmp_p
     while at != ends:
         rows = client.rows_between(at, ends)["0"]
         at = client.next_end(at, ends, Allowance(4 if rows > 20 else 1000, 10**9))
-        seen.append((rows, str(Place.of(at["0"]))))
+        seen.append((rows, str(DeltaOffset.of(at["0"]))))
 
     assert seen == [
         (30, "version 0, row 4"), (26, "version 0, row 8"), (22, "version 1"), (20, "version 2"),
@@ -47,7 +47,7 @@ def test_a_batch_keeps_to_bytes_and_what_waits_is_told_in_files_and_bytes(orders
     while at != ends:
         waits = client.outstanding(at, ends)
         at = client.next_end(at, ends, Allowance(10**6, 2 * size + 50))
-        seen.append((waits.files, round(waits.bytes / size), str(Place.of(at["0"]))))
+        seen.append((waits.files, round(waits.bytes / size), str(DeltaOffset.of(at["0"]))))
 
     assert seen == [(3, 3, "version 2"), (1, 1, "version 3")]
 

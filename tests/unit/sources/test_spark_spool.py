@@ -119,7 +119,7 @@ def test_a_batch_without_its_list_of_files_is_none(spool: Path, tmp_path: Path) 
 def test_an_offset_is_told_as_batch_and_row() -> None:
     spool = Spool(Path("nowhere"))
 
-    assert words(spool.end.offset) == "batch 0"
+    assert words(spool.end.number) == "batch 0"
 
 
 def rows_of(*ids: int) -> Callable[[str], None]:

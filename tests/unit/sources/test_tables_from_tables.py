@@ -25,7 +25,7 @@ from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
-from lakefeed.sources.delta.place import Place
+from lakefeed.sources.delta.offset import DeltaOffset
 from lakefeed.tables.operations import delete as deleting
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.testing.landed import run_samples
@@ -302,7 +302,7 @@ def test_a_rewind_of_bronze_tells_of_dead_letters_of_rows_that_go(tmp_path: Path
     for rows in (200, 400):
         run_inline(write(tmp_path, rows, narrow))
     letters = [one for one in dead_letters(tmp_path / "shop_dead_letters") if one["table"] == "silver"]
-    going = [one for one in letters if Place.of(one["offset"]).version > 4]
+    going = [one for one in letters if DeltaOffset.of(one["offset"]).version > 4]
 
     *_, note = rewind(write(tmp_path, 400, narrow), "bronze", to_version=4, dry_run=True).notes
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakefeed.commands.dead_letters.letters_command import LettersCommand, letters_command
+from lakefeed.commands.dead_letters.dead_letters_command import DeadLettersCommand, dead_letters_command
 from lakefeed.commands.options import DryRun, Yes, nothing_changed
 from lakefeed.commands.output import operator
 from lakefeed.dead_letters import discard as operation
@@ -15,9 +15,9 @@ from lakefeed.errors import UsageError
 from lakefeed.text import counted
 
 
-@letters_command
+@dead_letters_command
 def discard(
-    at: LettersCommand,
+    at: DeadLettersCommand,
     reason: Annotated[
         str | None, typer.Option("--reason", help="Why; the commit records it with your user name.")
     ] = None,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from lakefeed.commands.dead_letters.letter import in_utc
-from lakefeed.commands.dead_letters.letters_command import LettersCommand, letters_command
+from lakefeed.commands.dead_letters.dead_letter import in_utc
+from lakefeed.commands.dead_letters.dead_letters_command import DeadLettersCommand, dead_letters_command
 from lakefeed.commands.output import printable
 from lakefeed.dead_letters.find import DeadLetterSummary, summaries
 from lakefeed.text import counted
 
 
-@letters_command
-def list_(at: LettersCommand) -> tuple[list[DeadLetterSummary], list[str]]:
+@dead_letters_command
+def list_(at: DeadLettersCommand) -> tuple[list[DeadLetterSummary], list[str]]:
     """Count dead letters by table, source, stage and code."""
     found = summaries(at.tables, at.wanted)
     lines = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lakefeed.commands.dead_letters.letters_command import LettersCommand, letters_command
+from lakefeed.commands.dead_letters.dead_letters_command import DeadLettersCommand, dead_letters_command
 from lakefeed.commands.options import DryRun, Yes, nothing_changed
 from lakefeed.commands.output import operator, printable
 from lakefeed.reprocess import replay as operation
@@ -12,9 +12,9 @@ from lakefeed.reprocess.resend import TableReplay
 from lakefeed.text import counted
 
 
-@letters_command
+@dead_letters_command
 def replay(
-    at: LettersCommand, yes: Yes = False, dry_run: DryRun = False
+    at: DeadLettersCommand, yes: Yes = False, dry_run: DryRun = False
 ) -> tuple[list[TableReplay], list[str]]:
     """Send dead letters through the current pipeline file into their tables, exactly once."""
     only_shown = dry_run or not yes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakefeed.commands.files.options import Paths, SourceName
 from lakefeed.commands.options import DryRun, Json, Overrides, PipelineFile, Reason, Yes, nothing_changed
 from lakefeed.commands.output import opened, operator, print_report, printable
-from lakefeed.reprocess.files import again
+from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.text import counted
 
 
@@ -23,7 +23,7 @@ def forget(
     """Forget files: what lies at their path now, such as an overwritten file, is read as new."""
     only_shown = dry_run or not yes
     with opened(file, overrides) as (pipeline, redactor):
-        plans = again(
+        plans = retry_or_forget(
             pipeline, source, paths, forget=True, who=operator(), reason=reason or "", dry_run=only_shown
         )
     lines = []

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakefeed.commands.dead_letters.letter import in_utc
+from lakefeed.commands.dead_letters.dead_letter import in_utc
 from lakefeed.commands.files.options import Name, Since, SourceName, Until, wanted_files
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import opened, print_report, printable

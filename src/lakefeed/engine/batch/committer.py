@@ -46,8 +46,8 @@ from lakefeed.handles.progress import Expectations, TableProgress
 from lakefeed.handles.table_plan import TableId, is_missing
 from lakefeed.handles.tables import Tables
 from lakefeed.sources import source_of
-from lakefeed.sources.held import ingest_transactions
-from lakefeed.sources.taken import taken_marks
+from lakefeed.sources.held_positions import ingest_transactions
+from lakefeed.sources.subscription import taken_marks
 from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.positions import application_id, mark_id
 from lakefeed.tables.table import LakeTable

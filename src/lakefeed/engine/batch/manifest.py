@@ -137,20 +137,20 @@ def check_covered(planned: list[OffsetRange], manifests: list[Manifest]) -> None
     """
     covered: list[OffsetRange] = []
     ranges = [span for manifest in manifests for span in manifest.ranges]
-    for span in sorted(ranges, key=_place):
+    for span in sorted(ranges, key=_sort_key):
         last = covered[-1] if covered else None
         if last and (last.partition, last.end) == (span.partition, span.start):
             covered[-1] = OffsetRange(span.partition, last.start, span.end)
         else:
             covered.append(span)
-    if covered != sorted(planned, key=_place):
+    if covered != sorted(planned, key=_sort_key):
         raise BatchFailed(
             f"Spark returned a batch with other offsets than planned: {listed(covered)}, "
             f"not {listed(planned)}; nothing of it was committed"
         )
 
 
-def _place(span: OffsetRange) -> tuple[str, int, int]:
+def _sort_key(span: OffsetRange) -> tuple[str, int, int]:
     return span.partition, span.start, span.end
 
 

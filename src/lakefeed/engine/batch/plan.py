@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakefeed.dead_letters.form import LettersForm
+from lakefeed.dead_letters.form import DeadLetterForm
 from lakefeed.events import OffsetRange, Offsets, Split
 from lakefeed.formats import Format
 from lakefeed.formats.json.format import JsonFormat
@@ -27,7 +27,7 @@ class FlowPlan:
     cores: int
     most_bytes: int | None = None
     """Payload bytes after which a task gives up: its batch was planned for far smaller events."""
-    letters_form: LettersForm | None = None
+    dead_letter_form: DeadLetterForm | None = None
     """How dead letters are written where their table is not Lakefeed's own."""
     sync: bool = True
     """Whether files of dead letters outlive a power cut."""
@@ -39,12 +39,12 @@ class FlowPlan:
 
     def cut(self, start: Offsets, end: Offsets) -> Offsets:
         """Bring the end of a batch back, so that a table takes all of a partition's range or none."""
-        answer = dict(end)
+        target = dict(end)
         for offsets in self.positions():
             for partition, offset in offsets.items():
-                if start[partition] < offset < answer[partition]:
-                    answer[partition] = offset
-        return answer
+                if start[partition] < offset < target[partition]:
+                    target[partition] = offset
+        return target
 
     def positions(self) -> list[Offsets]:
         """The next offsets of every table."""

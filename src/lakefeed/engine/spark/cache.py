@@ -23,8 +23,8 @@ def cache_folder() -> Path:
     """The cache of this Spark installation."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefeed"
     # The JVM takes an archive only for the very class path that it was made with.
-    place = hashlib.sha256(pyspark.__file__.encode()).hexdigest()[:12]
-    return root / f"spark-{pyspark.__version__}-{place}"
+    installation = hashlib.sha256(pyspark.__file__.encode()).hexdigest()[:12]
+    return root / f"spark-{pyspark.__version__}-{installation}"
 
 
 def slim_home() -> str | None:

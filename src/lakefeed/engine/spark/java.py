@@ -15,7 +15,7 @@ _REMEDY = "install it, for example with `apt-get install openjdk-17-jre-headless
 
 
 def require_java() -> int:
-    """Answer the major version of the Java that Spark will use.
+    """Return the major version of the Java that Spark will use.
 
     Raises JavaError in one sentence otherwise.
     """
@@ -40,8 +40,8 @@ def _find() -> str | None:
 
 def _version(java: str) -> int | None:
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        asked = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError:
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(found.group(1)) if answer.returncode == 0 and found else None
+    found = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
+    return int(found.group(1)) if asked.returncode == 0 and found else None

@@ -19,7 +19,7 @@ from lakefeed.rows import Rows
 from lakefeed.sql.projection import BATCH_TIME, Projection
 
 PAYLOAD = "(payload)"
-PLACE = "(origin)"
+EVENT_ORIGIN = "(origin)"
 NOTE = "(note)"
 """What the reading half of a task tells the writing half: what it is to read, and what it has read."""
 REASON = "(reason)"
@@ -31,7 +31,7 @@ OPS = "(op)"
 UNCHANGED = "(unchanged)"
 """What a row does in a table of changes, and which columns it says nothing about."""
 
-_CARRIED = [(PAYLOAD, pa.binary()), (PLACE, pa.struct(list(ORIGIN))), (NOTE, pa.string())]
+_CARRIED = [(PAYLOAD, pa.binary()), (EVENT_ORIGIN, pa.struct(list(ORIGIN))), (NOTE, pa.string())]
 _CHANGES = [(OPS, pa.int8()), (UNCHANGED, pa.list_(pa.string()))]
 
 
@@ -57,7 +57,7 @@ def carried(rows: Rows, columns: Sequence[str], table: TablePlan) -> pa.RecordBa
     """Columns of rows, and beside each row its event."""
     given: dict[str, pa.Array] = {
         PAYLOAD: pa.array(payloads_of(rows.events, rows.indexes), pa.binary()),
-        PLACE: rows.origin().to_struct_array(),
+        EVENT_ORIGIN: rows.origin().to_struct_array(),
     }
     given |= {} if rows.ops is None else {OPS: rows.ops}
     given |= {} if rows.unchanged is None else {UNCHANGED: rows.unchanged}
@@ -78,16 +78,16 @@ class CarriedEvents(Events):
     """The events of rows that came back from Spark: those that somebody has to ask about have come along."""
 
     def __init__(self, batch: pa.RecordBatch, partition_of: Callable[[str | None, int], str]) -> None:
-        """Take a batch that has the columns `PAYLOAD` and `PLACE`."""
+        """Take a batch that has the columns `PAYLOAD` and `EVENT_ORIGIN`."""
         self.batch = batch
         self.payloads = _Payloads(batch.column(PAYLOAD))
-        self._places = batch.column(PLACE)
+        self._origins = batch.column(EVENT_ORIGIN)
         self._partition_of = partition_of
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """Where the events came from."""
-        places = self._places if rows is None else self._places.take(pa.array(rows, pa.int64()))
-        return pa.RecordBatch.from_arrays(places.flatten(), names=ORIGIN.names).cast(ORIGIN)
+        origins = self._origins if rows is None else self._origins.take(pa.array(rows, pa.int64()))
+        return pa.RecordBatch.from_arrays(origins.flatten(), names=ORIGIN.names).cast(ORIGIN)
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lakefeed.dead_letters.form import in_form, letters_target
+from lakefeed.dead_letters.form import dead_letter_target, in_form
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.run_events import DeadLetterSample
@@ -30,7 +30,7 @@ class DeadLetterWriter(TableWriter):
 
     def __init__(self, plan: FlowPlan, table: TablePlan) -> None:
         store = open_store(plan.dead_letters_path, dict(plan.dead_letters_storage))
-        super().__init__(store, letters_target(plan.letters_form, sync=plan.sync))
+        super().__init__(store, dead_letter_target(plan.dead_letter_form, sync=plan.sync))
         self._plan = plan
         self._name = table.name
         self._stops = table.rules.type_change == "fail"
@@ -49,7 +49,7 @@ class DeadLetterWriter(TableWriter):
         letters = dead_letters(
             plan.pipeline, plan.source_name, self._name, refused, origin, payloads, self._dead_at
         )
-        self.write(in_form(plan.letters_form, letters))
+        self.write(in_form(plan.dead_letter_form, letters))
 
     def _stop_at_type_change(self, events: Events, refused: list[Refused]) -> None:
         changed = next((one for one in refused if one.code in TYPE_CHANGES), None)

@@ -2,7 +2,7 @@
 
 Both halves run in one task of Spark, each in a Python process of its own, and rows pass from one to the
 other in their order. The reading half says in a first row what it is to read, and in a last one what it has
-read. The writing half answers with one manifest for both, so that a batch is committed as any other.
+read. The writing half returns one manifest for both, so that a batch is committed as any other.
 """
 
 from __future__ import annotations

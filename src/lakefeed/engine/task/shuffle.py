@@ -68,7 +68,7 @@ def run_join(plan: FlowPlan, task: JoinTask) -> Manifest:
 
 
 def replaced(manifests: Sequence[Manifest], tasks: Sequence[JoinTask], joined: Sequence[Manifest]) -> None:
-    """Put the joined files in the place of those that they were made of."""
+    """Replace the files that the joined ones were made of."""
     gone = {(table, file.path) for task in tasks for table, files in task.files.items() for file in files}
     for manifest in manifests:
         for table, result in manifest.tables.items():

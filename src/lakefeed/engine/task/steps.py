@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import stored
 from lakefeed.engine.task.python_step import python_step
 from lakefeed.files.names import Serial
-from lakefeed.files.partitions import without_place
+from lakefeed.files.partitions import without_partition
 from lakefeed.handles.table_plan import TablePlan
 from lakefeed.rows import Rows, Step, StepResult
 from lakefeed.rows.changes import FindDeletions, MakeChanges
@@ -69,13 +69,13 @@ def table_steps(table: TablePlan) -> list[Step]:
     """The steps behind SQL, whose rows have the columns of the table."""
     steps: list[Step] = []
     if table.partition_by and table.columns is not None:
-        steps += [AddPartitionColumns(table.partition_by), RefuseUnplaced(table)]
+        steps += [AddPartitionColumns(table.partition_by), RefuseUnpartitioned(table)]
     if table.changes:
         steps.append(MakeChanges(table.changes))
     return steps
 
 
-class RefuseUnplaced:
+class RefuseUnpartitioned:
     """Refuses rows that no partition of the table can hold."""
 
     def __init__(self, table: TablePlan) -> None:
@@ -85,8 +85,8 @@ class RefuseUnplaced:
 
     def __call__(self, rows: Rows) -> StepResult:
         """The rows that have a partition, and why the others have none."""
-        unplaced = without_place(rows.batch, self._columns, self._names)
-        if not unplaced:
+        found = without_partition(rows.batch, self._columns, self._names)
+        if not found:
             return StepResult(rows)
-        refused = [replace(why, index=rows.indexes[at]) for at, why in sorted(unplaced.items())]
-        return StepResult(rows.without(list(unplaced)), refused)
+        refused = [replace(why, index=rows.indexes[at]) for at, why in sorted(found.items())]
+        return StepResult(rows.without(list(found)), refused)

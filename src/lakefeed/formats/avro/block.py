@@ -38,7 +38,7 @@ def read_columns(schema: AvroSchema, payloads: Sequence[bytes], start: int) -> t
 
 
 class _Block:
-    """Payloads side by side, and a cursor into each. Rows are places of payloads, in ascending order."""
+    """Payloads side by side, and a cursor into each. Rows are indexes of payloads, in ascending order."""
 
     def __init__(self, payloads: Sequence[bytes], start: int) -> None:
         content = b"".join([*payloads, bytes(_ROOM)])
@@ -124,7 +124,7 @@ class _Block:
         return pa.array(self._wide(at, 8).view("<f8").ravel())
 
     def _contents(self, at: Array, lengths: Array) -> pa.Array:
-        """The bytes from these places, which ascend: every other piece of the block when it is cut there."""
+        """The bytes from these offsets, which ascend: every other piece of the block when it is cut there."""
         cuts = np.empty(2 * len(at) + 1, np.int32)
         cuts[0:-1:2] = at
         cuts[1::2] = at + lengths

@@ -15,7 +15,7 @@ class ByteReader:
         self.at = at
 
     def wrong(self, message: str, at: int | None = None) -> Misfit:
-        """What is wrong with the byte at a place, or with the next one."""
+        """What is wrong with the byte at an offset, or with the next one."""
         return Misfit("bad_avro", f"byte {(self.at if at is None else at) + 1}: {message}")
 
     def take(self, count: int, what: str) -> bytes:

@@ -50,7 +50,7 @@ class Sorted:
 
 
 @dataclass(frozen=True)
-class Made:
+class ReadRecords:
     """What was read of some payloads: a struct for each, null for those that are misfits."""
 
     indexes: Sequence[int]
@@ -66,7 +66,7 @@ class Encoding(ABC):
     def sort(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Sorted:
         """Sort the payloads at these indexes, none of which is null. Raises RegistryError."""
 
-    def read(self, payloads: Sequence[bytes | None]) -> tuple[list[Made], Misfits]:
+    def read(self, payloads: Sequence[bytes | None]) -> tuple[list[ReadRecords], Misfits]:
         """What each payload holds, by writer, and those that hold nothing that can be read."""
         indexes: Sequence[int] = range(len(payloads))
         absent: list[int] = []
@@ -204,10 +204,10 @@ def _parts(written: Written) -> Iterator[Written]:
         yield replace(written, indexes=written.indexes[start:end], contents=written.contents[start:end])
 
 
-def _made(written: Written) -> Made:
+def _made(written: Written) -> ReadRecords:
     values, doubt = read_columns(written.schema, written.contents, written.start)
     if not doubt.any():
-        return Made(written.indexes, values, {})
+        return ReadRecords(written.indexes, values, {})
     indexes = np.flatnonzero(doubt).tolist()
     rows, misfits = read_each(written.schema, written.contents, written.start, indexes)
-    return Made(written.indexes, with_rows(values, indexes, rows), misfits)
+    return ReadRecords(written.indexes, with_rows(values, indexes, rows), misfits)

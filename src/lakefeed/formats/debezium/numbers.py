@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import JSON
 
 NUMERIC, WORDED = 1, 2
-"""How an event is written: its decimals are numbers, its floats are words in places."""
+"""How an event is written: its decimals are numbers, some of its floats are words."""
 
 Convert = Callable[[pa.Array], tuple[pa.Array, "np.ndarray[Any, np.dtype[np.bool_]]"]]
 """Takes values as they were read; returns them as they are meant, and where they mean nothing."""

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.formats import Decoded, Decoder, Rules
-from lakefeed.formats.avro.reader import Made, Registered
+from lakefeed.formats.avro.reader import ReadRecords, Registered
 from lakefeed.formats.debezium.envelope import no_envelope
 from lakefeed.formats.debezium.rows import about_no_row, unwrapped
 from lakefeed.formats.fit.fitter import Fitter
@@ -67,7 +67,7 @@ class FramedDecoder(Decoder):
                 continue
         return sorted(found)
 
-    def _fitted(self, part: Made) -> Decoded:
+    def _fitted(self, part: ReadRecords) -> Decoded:
         events, misfits = part.values, dict(part.misfits)
         if events.type.get_field_index("op") < 0:
             misfits = {index: no_envelope() for index in range(len(events))}
@@ -77,7 +77,7 @@ class FramedDecoder(Decoder):
         return self._fitter.fit(events, misfits)
 
 
-def _about_rows(part: Made, others: frozenset[str]) -> Made:
+def _about_rows(part: ReadRecords, others: frozenset[str]) -> ReadRecords:
     """The events but for those that are about no row."""
     if part.values.type.get_field_index("op") < 0:
         return part
@@ -86,7 +86,7 @@ def _about_rows(part: Made, others: frozenset[str]) -> Made:
     if len(kept) == len(op):
         return part
     misfits = {at: part.misfits[index] for at, index in enumerate(kept) if index in part.misfits}
-    return Made(
+    return ReadRecords(
         [part.indexes[index] for index in kept], part.values.take(pa.array(kept, pa.int64())), misfits
     )
 

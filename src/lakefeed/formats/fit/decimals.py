@@ -82,7 +82,7 @@ def extreme(content: Bytes) -> Indexes:
     """Where the text of a block has something that a decimal column must not be read from by Arrow.
 
     That is a number of scale beyond 38 or with more than 28 digits after the point, or a string that hides
-    the letters of one in escapes. Places inside other strings are returned as well; that costs only time.
+    the letters of one in escapes. Bytes inside other strings are returned as well; that costs only time.
     """
     if len(content) < 64:
         content = np.concatenate([content, np.zeros(64, np.uint8)])

@@ -31,7 +31,7 @@ class Level:
     """How many structs, lists and maps hold the value; the payload itself does not count."""
 
     def row(self, at: int) -> int:
-        """The place of the payload that holds the value."""
+        """The path in the payload that holds the value."""
         raise NotImplementedError
 
     def steps(self, at: int) -> list[Step]:
@@ -53,7 +53,7 @@ class Rows(Level):
     is_top = True
 
     def row(self, at: int) -> int:
-        """The place itself."""
+        """The path itself."""
         return at
 
     def steps(self, at: int) -> list[Step]:

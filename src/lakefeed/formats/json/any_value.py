@@ -1,7 +1,7 @@
 """Columns that take any value: text as it is, all else as its JSON text, number for number as it was written.
 
 They are made from parsed objects. A fast parser loses digits of fractions, and the sign of a zero: payloads
-with such in their place are parsed a second time, with numbers as they are written.
+with such instead are parsed a second time, with numbers as they are written.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from lakefeed.formats.refusal import Misfit, empty_payload, no_payload
 
 
 @dataclass
-class Judged:
+class StrictRows:
     """What the strict path made of some payloads: the indexes of those that became rows, and these rows."""
 
     good: list[int]
@@ -41,22 +41,22 @@ class StrictReader:
         self._check_new = new_field_check(rules, declared)
         self._extras = extras_of(declared) if rules.new_column == "rescue" else None
 
-    def read(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Judged:
-        """Judge the payloads at these indexes."""
+    def read(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> StrictRows:
+        """Read the payloads at these indexes."""
         rows: list[dict[str, Any]] = []
-        judged = Judged([], None, [])
+        read = StrictRows([], None, [])
         for index in indexes:
             try:
                 row, lost = self._row(payloads[index])
             except Misfit as misfit:
-                judged.refused.append(misfit.refused(index))
+                read.refused.append(misfit.refused(index))
                 continue
             rows.append(row)
-            judged.good.append(index)
+            read.good.append(index)
             if lost:
-                judged.rescued[index] = exact_json(lost)
-        judged.rows = pa.array(rows, self._stored)
-        return judged
+                read.rescued[index] = exact_json(lost)
+        read.rows = pa.array(rows, self._stored)
+        return read
 
     def _row(self, payload: bytes | None) -> tuple[dict[str, Any], dict[str, Any]]:
         if payload is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.formats.protobuf.fields import Column, Found, assembled, beyond_32_bits, json_texts
+from lakefeed.formats.protobuf.fields import Column, FieldOccurrences, assembled, beyond_32_bits, json_texts
 from lakefeed.formats.protobuf.message import (
     FIXED32,
     FIXED64,
@@ -51,7 +51,7 @@ class _Reader:
         self._ends = spans.ends
         self._tags = np.zeros(len(spans), np.int64)
         self._doubt = np.zeros(len(spans), np.bool_)
-        self._found = {field.number: Found() for field in message.fields}
+        self._found = {field.number: FieldOccurrences() for field in message.fields}
         self._taken: dict[str, Flags] = {}
 
     def column(self) -> Column:
@@ -175,7 +175,7 @@ class _Reader:
             return values, doubt | self._without(rows) if field.implicit else doubt
         return found.scalars(self._buffer, field, count)
 
-    def _elements(self, field: Field, found: Found, order: Indexes) -> Column:
+    def _elements(self, field: Field, found: FieldOccurrences, order: Indexes) -> Column:
         """One value for each occurrence of the field."""
         if field.message is None:
             return found.elements(self._buffer, field, order)

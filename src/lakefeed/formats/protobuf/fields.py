@@ -68,7 +68,7 @@ def _lifted(rows: Indexes, doubt: Flags, count: int) -> Flags:
 
 
 @dataclass
-class Found:
+class FieldOccurrences:
     """The occurrences of a field, in the order in which they were met; of each row they are in its order."""
 
     _rows: list[Indexes] = field(default_factory=list)

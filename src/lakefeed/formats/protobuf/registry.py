@@ -25,7 +25,7 @@ _MOST_INDEXES = 32
 
 @dataclass(frozen=True)
 class Kind:
-    """Which message a payload is: the number of a schema, and the place of the message in it."""
+    """Which message a payload is: the number of a schema, and the indexes of the message in it."""
 
     schema: int
     indexes: tuple[int, ...]
@@ -74,7 +74,7 @@ def _sort(schema: int, index: int, payload: bytes, found: _Found, misfits: Misfi
 
 
 def _message_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """The place of the message among those of its schema, one index for each level, and where it begins."""
+    """The indexes of the message in its schema, one for each level, and where it begins."""
     count, at = _varint(payload, HEADER)
     if not 0 < count <= _MOST_INDEXES:
         raise Misfit("bad_framing", f"byte {HEADER + 1}: expected the number of message indexes, got {count}")
@@ -86,12 +86,12 @@ def _message_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    """A number of 32 bits with its sign in the lowest one, and the place behind it."""
+    """A number of 32 bits with its sign in the lowest one, and the byte behind it."""
     value = 0
-    for place, byte in enumerate(payload[at : at + 5]):
-        value |= (byte & 127) << 7 * place
+    for nth, byte in enumerate(payload[at : at + 5]):
+        value |= (byte & 127) << 7 * nth
         if byte < 128:
-            return value >> 1 ^ -(value & 1), at + place + 1
+            return value >> 1 ^ -(value & 1), at + nth + 1
     raise Misfit("bad_framing", f"byte {at + 1}: expected a message index")
 
 
@@ -126,11 +126,11 @@ class RegisteredMessages:
                 return files.message(found[0])
         except BadDescriptor as error:
             raise Misfit("bad_schema", f"schema {kind.schema}: {error}") from None
-        place = f"[{', '.join(map(str, kind.indexes))}]"
+        indexes = f"[{', '.join(map(str, kind.indexes))}]"
         if not found:
-            raise Misfit("bad_framing", f"schema {kind.schema} has no message at {place}")
+            raise Misfit("bad_framing", f"schema {kind.schema} has no message at {indexes}")
         names = " or ".join(found)
-        raise Misfit("bad_framing", f"the message at {place} is {names}: clients differ; set `message`")
+        raise Misfit("bad_framing", f"the message at {indexes} is {names}: clients differ; set `message`")
 
     def _files(self, name: str, number: int) -> Files:
         schema = registered(self._registry, number, _KIND)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.refusal import Number
-from lakefeed.pipeline.options.transform import iso8601
+from lakefeed.pipeline.options.jmespath_expressions import iso8601
 
 _INTEGER = re.compile(r"-?[0-9]+")
 

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import TIMESTAMP, stored_type
 from lakefeed.formats.transform.objects import column_at
-from lakefeed.pipeline.options.transform import ISO8601_UNITS, ORIGIN_FIELDS, parsed, path_of
+from lakefeed.pipeline.options.jmespath_expressions import ISO8601_UNITS, parsed
+from lakefeed.pipeline.options.transform import ORIGIN_FIELDS, path_of
 
 Path = tuple[str, ...]
 Evaluate = Callable[[pa.StructArray, Mapping[str, pa.Array]], pa.Array]

@@ -17,7 +17,8 @@ from lakefeed.formats.json.any_value import is_exact
 from lakefeed.formats.json.parser import parse
 from lakefeed.formats.refusal import Misfit
 from lakefeed.formats.transform.coercion import coerce
-from lakefeed.pipeline.options.transform import OPTIONS, ORIGIN_FIELDS, iso8601, parsed, path_of
+from lakefeed.pipeline.options.jmespath_expressions import OPTIONS, iso8601, parsed
+from lakefeed.pipeline.options.transform import ORIGIN_FIELDS, path_of
 
 Origin = Mapping[str, Any]
 """What Kafka tells of one event, by the names in expressions without `kafka.`; moments in microseconds."""

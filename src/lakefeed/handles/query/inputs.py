@@ -16,7 +16,7 @@ from lakefeed.tables.positions import query_id, read_by_query
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenInput:
     """What a table was when it was looked at."""
 
     table_id: str
@@ -34,9 +34,9 @@ class Input:
         self.path = path
         self.storage = dict(storage)
         self.store = open_store(path, self.storage)
-        self._seen: Seen | None = None
+        self._seen: SeenInput | None = None
 
-    def look(self, since: int) -> Seen | None:
+    def look(self, since: int) -> SeenInput | None:
         """The table now, with the versions behind `since` that changed rows; None where there is none.
 
         Versions whose entries are gone count as changes.
@@ -49,23 +49,23 @@ class Input:
         newest = log.newest
         if before is None or newest < before.version:
             metadata = log.metadata() or {}
-            before = Seen(str(metadata.get("id", "")), since)
+            before = SeenInput(str(metadata.get("id", "")), since)
         if since < 0:
             # All of it is new, however many versions that are.
-            self._seen = Seen(before.table_id, newest, (newest,))
+            self._seen = SeenInput(before.table_id, newest, (newest,))
             return self._seen
         fresh = range(max(since, before.version) + 1, newest + 1)
         changed = [one for one in before.changed if one > since]
         changed += [one for one in fresh if one not in log.versions or log.entry(one).data_change]
-        self._seen = Seen(before.table_id, newest, tuple(changed))
+        self._seen = SeenInput(before.table_id, newest, tuple(changed))
         return self._seen
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How the rows of a table stand to what its query reads."""
+class QueryFreshness:
+    """How fresh the rows of a table are: what its query has read, and what has come since."""
 
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, SeenInput]
     missing: tuple[str, ...] = ()
     """Tables that the query reads and that do not exist yet."""
     recorded: Mapping[str, int] | None = None
@@ -99,7 +99,7 @@ class Inputs:
         self._asked = [spec.query or "", spec.evolve.new_column]
         self.inputs = [Input(name, tables.handles[name].path, pipeline.storage_for(name)) for name in names]
 
-    def stand(self, transactions: Mapping[str, int]) -> Standing:
+    def stand(self, transactions: Mapping[str, int]) -> QueryFreshness:
         """Compare what the log of the query's table holds with the tables that it reads."""
         recorded = read_by_query(transactions, self._pipeline)
         found = {one.name: one.look(recorded.get(one.name, -1)) for one in self.inputs}
@@ -108,14 +108,14 @@ class Inputs:
         same = transactions.get(query_id(self._pipeline)) == self.mark(seen)
         older = any(one.version < recorded.get(name, 0) for name, one in seen.items())
         known = same and recorded.keys() == seen.keys() and not older and not missing
-        return Standing(seen, missing, recorded if known else None)
+        return QueryFreshness(seen, missing, recorded if known else None)
 
-    def mark(self, seen: Mapping[str, Seen]) -> int:
+    def mark(self, seen: Mapping[str, SeenInput]) -> int:
         """A number for the query and the tables behind the names in it: another one stands for other rows."""
         parts = [*self._asked, *(f"{name}={seen[name].table_id}" for name in sorted(seen))]
         return int(hashlib.sha256("\0".join(parts).encode()).hexdigest()[:15], 16)
 
-    def transactions(self, seen: Mapping[str, Seen]) -> dict[str, int]:
+    def transactions(self, seen: Mapping[str, SeenInput]) -> dict[str, int]:
         """What the log must hold when the rows are made of these versions."""
         versions = {query_id(self._pipeline, name): one.version for name, one in seen.items()}
         return {query_id(self._pipeline): self.mark(seen), **versions}

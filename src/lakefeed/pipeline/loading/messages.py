@@ -160,8 +160,8 @@ def scrubbed(message: str, path: Path, document: Document) -> str:
     for name, value in sorted(everywhere, key=lambda pair: -len(pair[1])):
         for look in (repr(value)[1:-1], value) if len(value) >= _SHORTEST_SCRUBBED else ():
             message = message.replace(look, marks[name])
-    for place, found in document.substitutions.items():
-        if place[: len(path)] == path:
+    for key, found in document.substitutions.items():
+        if key[: len(path)] == path:
             for name, value in found.values:
                 message = _without_parts(message, marks[name], value, found.raw)
     for name, mark in marks.items():

@@ -1,4 +1,4 @@
-"""`--set a.b=value`: values from the command line that take the place of those in the file."""
+"""`--set a.b=value`: values from the command line that replace those in the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakefeed.pipeline.secrets import OPTION_MAPS, Path
 from lakefeed.text import shown
 
 FILE = "--set"
-"""What stands in place of the file in problems of an override; the line is its place among the overrides."""
+"""What problems of an override name instead of the file; the line is its ordinal among the overrides."""
 
 _MAPS_OF_DOTTED_KEYS = OPTION_MAPS | {"properties"}
 

@@ -189,7 +189,7 @@ class _ParserError:
         return (wanted[0], wanted[1].line + 1, "") if wanted else None
 
     def _quote_before(self) -> yaml.ScalarToken | None:
-        """The quoted text that ends right before the place where the parser stopped."""
+        """The quoted text that ends right before the character at which the parser stopped."""
         last: yaml.Token | None = None
         for token in self._tokens():
             if token.start_mark.index >= self._mark.index:

@@ -38,8 +38,8 @@ from lakefeed.reports.plan.sample import (
 from lakefeed.reports.plan.shaped_sample import shaping_lines, way
 from lakefeed.reports.plan.warnings import Warnings
 from lakefeed.sources import Source, SourceClient, source_of
-from lakefeed.sources.held import held_positions
-from lakefeed.sources.taken import StreamsClient, refuse_streams
+from lakefeed.sources.held_positions import held_positions
+from lakefeed.sources.subscription import StreamsClient, refuse_streams
 from lakefeed.stores import UNSAFE, is_unsafe
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
@@ -215,7 +215,7 @@ def _ask(
 
 
 def _planned(spec: Source, at: int, end: int, lag: int, begins: bool) -> PlannedPartition:
-    return PlannedPartition(at, end, lag, begins, spec.place(at), spec.place(end))
+    return PlannedPartition(at, end, lag, begins, spec.describe_offset(at), spec.describe_offset(end))
 
 
 def _warn_of_retention(

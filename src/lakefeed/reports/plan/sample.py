@@ -26,7 +26,7 @@ from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.rows.route import key_of
 from lakefeed.sources import Allowance, Source, SourceClient
-from lakefeed.sources.taken import has_types_by_stream
+from lakefeed.sources.subscription import has_types_by_stream
 from lakefeed.sql.projection import Projection
 
 _MOST_EVENTS = 1_000

@@ -7,20 +7,20 @@ import logging
 
 from lakefeed.errors import DataLoss, SourceError, StoreUnavailable, TableError
 from lakefeed.sources.delta.history import History
-from lakefeed.sources.delta.place import BEGINNING, Place, version_start
+from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.source import DeltaSource
 
 _log = logging.getLogger("lakefeed")
 
 
 class Beginning:
-    """The first place that is read of a table, for those who have read nothing and for those who go on."""
+    """The first offset that is read of a table, for those who have read nothing and for those who go on."""
 
     def __init__(self, source: DeltaSource, name: str, history: History) -> None:
         self._source, self._name, self._history = source, name, history
         self._whose = source.called(name)
 
-    def first(self) -> Place:
+    def first(self) -> DeltaOffset:
         """Where `start` of the pipeline file is. Raises SourceError."""
         history, start = self._history, self._source.start
         if history.newest < 0:
@@ -33,7 +33,7 @@ class Beginning:
         match start:
             case "earliest":
                 history.snapshot(history.newest)
-                return Place(False, history.newest)
+                return DeltaOffset(False, history.newest)
             case "latest":
                 return version_start(history.newest + 1)
             case {"version": int(version)}:
@@ -47,7 +47,7 @@ class Beginning:
                 return self._at(start)
         raise AssertionError(start)
 
-    def _at(self, moment: dt.datetime) -> Place:
+    def _at(self, moment: dt.datetime) -> DeltaOffset:
         """Before the first version that was committed at that time or later."""
         log, wanted = self._history.log, moment.timestamp() * 1000
         assert log is not None
@@ -63,8 +63,8 @@ class Beginning:
             )
         return version_start(first)
 
-    def served(self, at: Place) -> Place:
-        """The place itself where everything from there on can be read; else DataLoss, or a later one."""
+    def served(self, at: DeltaOffset) -> DeltaOffset:
+        """The offset itself where everything from there on can be read; else DataLoss, or a later one."""
         history = self._history
         if history.newest < 0:
             return at
@@ -93,7 +93,7 @@ class Beginning:
         if at == BEGINNING:
             # The table was waited for and nothing of it was read: whatever is there now is new.
             history.snapshot(history.newest)
-            return Place(False, history.newest)
+            return DeltaOffset(False, history.newest)
         text = (
             f"{self._whose}: {at} comes next, but the log of {self._source.path} no longer has {what}: "
             "it was cleaned up before that was read"

@@ -21,12 +21,12 @@ from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, SourceClient
 from lakefeed.sources.delta.beginning import Beginning
 from lakefeed.sources.delta.event_time import order_mark
-from lakefeed.sources.delta.history import Cleaned, History, News
+from lakefeed.sources.delta.history import Cleaned, History, VersionRows
+from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.piece import Piece, shared_out
-from lakefeed.sources.delta.place import BEGINNING, Place, version_start
 from lakefeed.sources.delta.source import PARTITION, DeltaSource
 from lakefeed.sources.delta.stops import refusal, stops
-from lakefeed.sources.delta.way import Way, way
+from lakefeed.sources.delta.versions import VersionsToRead, versions_to_read
 from lakefeed.sources.source_errors import source_errors
 from lakefeed.stores import open_store
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
@@ -45,7 +45,7 @@ class DeltaClient(SourceClient):
         self._start: Offsets | None = None
         self._ahead: int | None = None
         """The first version that nobody has looked into."""
-        self._passed: dict[tuple[int, Place], bool] = {}
+        self._passed: dict[tuple[int, DeltaOffset], bool] = {}
         with source_errors(self._whose):
             self._history = History(
                 open_store(source.path, source.storage),
@@ -60,7 +60,7 @@ class DeltaClient(SourceClient):
         if self._start is None:
             with source_errors(self._whose):
                 first = self._beginning.first()
-                self._start = {PARTITION: first.offset}
+                self._start = {PARTITION: first.number}
                 self._look_ahead(first.version if first.past else first.version + 1)
         return dict(self._start)
 
@@ -69,11 +69,11 @@ class DeltaClient(SourceClient):
         with source_errors(self._whose):
             self._history.look()
             self._look_ahead()
-        return {PARTITION: self._history.end.offset}
+        return {PARTITION: self._history.end.number}
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Refuse to go on in another table than before, or where versions or their files' list are gone."""
-        at = Place.of(positions.get(PARTITION, 0))
+        at = DeltaOffset.of(positions.get(PARTITION, 0))
         with source_errors(self._whose):
             if self._history.newest < 0 and at != BEGINNING:
                 raise DataLoss(
@@ -99,7 +99,7 @@ class DeltaClient(SourceClient):
                 )
             at = self._beginning.served(at)
             self._look_ahead(at.version if at.past else at.version + 1)
-        return {PARTITION: at.offset}
+        return {PARTITION: at.number}
 
     def retention(self) -> dict[str, float]:
         """How long the log has its entries, and the store the files that compaction has replaced."""
@@ -114,9 +114,9 @@ class DeltaClient(SourceClient):
 
     def age(self, position: Offsets) -> float | None:
         """Since the first version was committed that has something to read."""
-        start, end = Place.of(position.get(PARTITION, 0)), self._history.end
+        start, end = DeltaOffset.of(position.get(PARTITION, 0)), self._history.end
         with source_errors(self._whose):
-            for number in self._way(start, end):
+            for number in self._versions(start, end):
                 if self._version(number).rows:
                     return _age(self._version(number))
         return None
@@ -132,17 +132,18 @@ class DeltaClient(SourceClient):
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """By the log; of versions that nobody has looked into yet, a guess."""
         return {
-            name: self._waiting(Place.of(at), Place.of(ends.get(name, at))) for name, at in position.items()
+            name: self._waiting(DeltaOffset.of(at), DeltaOffset.of(ends.get(name, at)))
+            for name, at in position.items()
         }
 
     def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding:
         """By the log; versions that nobody has looked into yet are left out."""
-        start, end = (Place.of(offsets.get(PARTITION, 0)) for offsets in (position, ends))
+        start, end = (DeltaOffset.of(offsets.get(PARTITION, 0)) for offsets in (position, ends))
         history = self._history
-        known = [history.known(number) for number in self._way(start, end)] if start < end else []
+        known = [history.known(number) for number in self._versions(start, end)] if start < end else []
         if start < end and not start.past:
             known.append(history.known_snapshot(start.version))
-        pieces = [piece for news in known if news for piece in _parts(news, start, end)]
+        pieces = [piece for added in known if added for piece in _parts(added, start, end)]
         return Outstanding(len(pieces), sum(piece.size for piece in pieces))
 
     def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
@@ -150,7 +151,7 @@ class DeltaClient(SourceClient):
         found = {}
         try:
             for name, at in position.items():
-                pieces = list(self._pieces(Place.of(at), Place.of(ends[name])))
+                pieces = list(self._pieces(DeltaOffset.of(at), DeltaOffset.of(ends[name])))
                 if any(isinstance(piece, int) for piece in pieces):
                     return None
                 found[name] = sum(self._history.live(piece) for piece in pieces if isinstance(piece, Piece))
@@ -163,41 +164,41 @@ class DeltaClient(SourceClient):
 
         Raises SourceError at a version that deletes or changes rows.
         """
-        start, end = Place.of(position[PARTITION]), Place.of(ends[PARTITION])
+        start, end = DeltaOffset.of(position[PARTITION]), DeltaOffset.of(ends[PARTITION])
         # A snapshot has all versions up to its own: none of them comes behind it.
         end = max(end, version_start(start.version + 1)) if end.past > start.past else end
         with source_errors(self._whose):
             self._history.forget(start.version)
-            return {PARTITION: self._fitting_end(start, end, allowed).offset}
+            return {PARTITION: self._fitting_end(start, end, allowed).number}
 
     def pass_over(self, position: Offsets) -> Offsets:
         """Behind versions without rows, such as compactions: the log does not keep them for ever."""
-        at = Place.of(position[PARTITION])
+        at = DeltaOffset.of(position[PARTITION])
         try:
             self.latest()
             if self._history.newest < 0 or self._ahead is None:
                 return position
             end = min(self._history.end, version_start(self._ahead))
-            if end <= at or self._way(at, end).stopped_by is not None:
+            if end <= at or self._versions(at, end).stopped_by is not None:
                 return position
             first = next(self._pieces(at, end), None)
         except LakefeedError:
             return position
         if first is not None:
-            end = version_start(first) if isinstance(first, int) else replace(first.place, row=0)
-        return {PARTITION: max(at, end).offset}
+            end = version_start(first) if isinstance(first, int) else replace(first.start, row=0)
+        return {PARTITION: max(at, end).number}
 
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
         """Tasks of about equal rows; each knows its files, and the columns that the table had."""
         tasks: list[Split] = []
         with source_errors(self._whose):
             for span in ranges:
-                found = self._pieces(Place.of(span.start), Place.of(span.end))
+                found = self._pieces(DeltaOffset.of(span.start), DeltaOffset.of(span.end))
                 pieces = [piece for piece in found if isinstance(piece, Piece)]
                 rows = sum(piece.rows for piece in pieces)
                 count = max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
                 groups = list(shared_out(pieces, max(1, -(-rows // count))))
-                edges = [span.start, *(group[0].place.offset for group in groups[1:]), span.end]
+                edges = [span.start, *(group[0].start.number for group in groups[1:]), span.end]
                 for start, end, group in zip(edges, edges[1:], groups or [[]], strict=False):
                     tasks.append((OffsetRange(span.partition, start, end, self._payload(group)),))
         return tasks
@@ -217,7 +218,7 @@ class DeltaClient(SourceClient):
                 self._version(number)
             self._ahead = number + 1
 
-    def _version(self, number: int) -> News:
+    def _version(self, number: int) -> VersionRows:
         try:
             return self._history.version(number)
         except Cleaned as error:
@@ -227,24 +228,24 @@ class DeltaClient(SourceClient):
 
     def strand(self, position: Offsets) -> Hashable:
         """Those who read the same snapshot go together, and all who are past it."""
-        at = Place.of(position.get(PARTITION, 0))
+        at = DeltaOffset.of(position.get(PARTITION, 0))
         return None if at.past else at.version
 
-    def _way(self, start: Place, end: Place) -> Way:
-        """The versions to be read between two places."""
+    def _versions(self, start: DeltaOffset, end: DeltaOffset) -> VersionsToRead:
+        """The versions to be read between two offsets."""
         last = end.version if end.row else end.version - 1
         # A feed tells of a restore like of any other change.
         follows = self._source.ignore_changes or self._source.change_feed
         restores = {} if follows else self._history.restores
         last = last if end.past else -1
-        found = way(start, last, restores)
+        found = versions_to_read(start, last, restores)
         if found.stopped_by is None:
             return found
         back = version_start(restores[found.stopped_by] + 1)
-        return way(back, last, restores) if self._has_only_passed(back, start) else found
+        return versions_to_read(back, last, restores) if self._has_only_passed(back, start) else found
 
-    def _has_only_passed(self, back: Place, at: Place) -> bool:
-        """Whether a reader has come from one place to another over versions without rows.
+    def _has_only_passed(self, back: DeltaOffset, at: DeltaOffset) -> bool:
+        """Whether a reader has come from one offset to another over versions without rows.
 
         Then nothing that it has read is taken back.
         """
@@ -257,10 +258,10 @@ class DeltaClient(SourceClient):
                 return False
         return self._passed[key]
 
-    def _waiting(self, start: Place, end: Place) -> int:
+    def _waiting(self, start: DeltaOffset, end: DeltaOffset) -> int:
         if end <= start:
             return 0
-        found, history = self._way(start, end), self._history
+        found, history = self._versions(start, end), self._history
         if found.stopped_by is not None:
             return 1
         rows = unknown = known = 0
@@ -268,16 +269,16 @@ class DeltaClient(SourceClient):
             snapshot = history.known_snapshot(start.version)
             rows = sum(piece.live for piece in _parts(snapshot, start, end)) if snapshot else 1
         for number in found:
-            news = history.known(number)
-            if news is None:
+            added = history.known(number)
+            if added is None:
                 unknown += 1
                 continue
             known += 1
-            own = sum(piece.live for piece in _parts(news, start, end))
-            rows += max(own, 1) if stops(self._source, news) else own
+            own = sum(piece.live for piece in _parts(added, start, end))
+            rows += max(own, 1) if stops(self._source, added) else own
         return rows + unknown * (max(1, rows // known) if known else 1)
 
-    def _fitting_end(self, start: Place, end: Place, allowed: Allowance) -> Place:
+    def _fitting_end(self, start: DeltaOffset, end: DeltaOffset, allowed: Allowance) -> DeltaOffset:
         rows = size = files = 0
         at, stopped_by = start, None
         for piece in self._pieces(start, end):
@@ -288,52 +289,52 @@ class DeltaClient(SourceClient):
             if rows <= allowed.rows and size <= allowed.bytes and files <= self._source.max_files:
                 at = piece.end
                 continue
-            if self._source.change_feed and piece.place.past:
-                return self._whole_versions(start, piece.place.version, end)
+            if self._source.change_feed and piece.start.past:
+                return self._whole_versions(start, piece.start.version, end)
             if files > 1:
                 return self._rounded(at, end)
             by_size = piece.rows * allowed.bytes // max(1, piece.size)
             most = max(1, min(piece.rows, allowed.rows, by_size))
-            return self._rounded(replace(piece.place, row=piece.place.row + most), end)
+            return self._rounded(replace(piece.start, row=piece.start.row + most), end)
         if stopped_by is None:
             return end
         if not files:
-            news, back_to = self._version(stopped_by), self._history.restores.get(stopped_by)
-            raise refusal(self._source, self._name, stopped_by, news, back_to)
+            added, back_to = self._version(stopped_by), self._history.restores.get(stopped_by)
+            raise refusal(self._source, self._name, stopped_by, added, back_to)
         return version_start(stopped_by)
 
-    def _whole_versions(self, start: Place, full: int, end: Place) -> Place:
+    def _whole_versions(self, start: DeltaOffset, full: int, end: DeltaOffset) -> DeltaOffset:
         """Before a version that does not fit, or behind it where it is the first: changes come together."""
         before = version_start(full)
         return before if before > start else min(end, version_start(full + 1))
 
-    def _rounded(self, at: Place, end: Place) -> Place:
+    def _rounded(self, at: DeltaOffset, end: DeltaOffset) -> DeltaOffset:
         """Behind the last row of a version is before the first of the next, which is told in one way."""
-        news = self._version(at.version) if at.past else self._history.snapshot(at.version)
-        return min(end, version_start(at.version + 1)) if at.row >= _total(news) else at
+        added = self._version(at.version) if at.past else self._history.snapshot(at.version)
+        return min(end, version_start(at.version + 1)) if at.row >= _total(added) else at
 
-    def _pieces(self, start: Place, end: Place) -> Iterator[Piece | int]:
-        """What lies between two places; a number in the end is a version that the reader cannot pass."""
-        found = self._way(start, end)
+    def _pieces(self, start: DeltaOffset, end: DeltaOffset) -> Iterator[Piece | int]:
+        """What lies between two offsets; a number in the end is a version that the reader cannot pass."""
+        found = self._versions(start, end)
         if found.stopped_by is not None:
             yield found.stopped_by
             return
         if not start.past:
             yield from _parts(self._history.snapshot(start.version), start, end)
         for number in found:
-            news = self._version(number)
-            if stops(self._source, news):
+            added = self._version(number)
+            if stops(self._source, added):
                 yield number
                 return
-            yield from _parts(news, start, end)
+            yield from _parts(added, start, end)
 
     def _payload(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         """What a task needs: pieces, under the columns that the table had at their version."""
 
         def schema(piece: Piece) -> str:
-            place = piece.place
-            news = self._version(place.version) if place.past else self._history.snapshot(place.version)
-            return news.schema
+            start = piece.start
+            added = self._version(start.version) if start.past else self._history.snapshot(start.version)
+            return added.schema
 
         return [
             {"schema": text, "pieces": [piece.payload() for piece in group]}
@@ -341,18 +342,18 @@ class DeltaClient(SourceClient):
         ]
 
 
-def _parts(news: News, start: Place, end: Place) -> Iterator[Piece]:
-    for piece in news.pieces:
+def _parts(added: VersionRows, start: DeltaOffset, end: DeltaOffset) -> Iterator[Piece]:
+    for piece in added.pieces:
         if (part := piece.cut(start, end)) is not None:
             yield part
 
 
-def _age(news: News) -> float:
-    return max(0.0, time.time() - news.committed / 1000)
+def _age(added: VersionRows) -> float:
+    return max(0.0, time.time() - added.committed / 1000)
 
 
-def _total(news: News) -> int:
-    return news.pieces[-1].end.row if news.pieces else 0
+def _total(added: VersionRows) -> int:
+    return added.pieces[-1].end.row if added.pieces else 0
 
 
 def _number(table_id: str) -> int:

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from lakefeed.errors import TableError
 from lakefeed.sources.delta.event_time import ordered
+from lakefeed.sources.delta.offset import BEGINNING, MOST_ROWS, MOST_VERSIONS, DeltaOffset, version_start
 from lakefeed.sources.delta.piece import Piece
-from lakefeed.sources.delta.place import BEGINNING, MOST_ROWS, MOST_VERSIONS, Place, version_start
 from lakefeed.sources.delta.readable import refuse_unreadable
 from lakefeed.stores import local_folder, located, store_errors, store_path
 from lakefeed.tables.log.change_feed import INSERT, ChangedFile, changed_files, committed, is_on
@@ -31,7 +31,7 @@ _LOOK_EVERY = 0.25
 
 
 @dataclass(frozen=True)
-class Shape:
+class ReadShape:
     """What a table is at some version."""
 
     id: str
@@ -41,14 +41,14 @@ class Shape:
     """Whether it has a change data feed."""
 
     @classmethod
-    def of(cls, metadata: dict[str, Any]) -> Shape:
+    def of(cls, metadata: dict[str, Any]) -> ReadShape:
         """From a `metaData` action."""
         tells_changes = is_on(dict(metadata.get("configuration") or ()))
         return cls(str(metadata.get("id")), str(metadata["schemaString"]), tells_changes)
 
 
 @dataclass(frozen=True)
-class News:
+class VersionRows:
     """What a snapshot or a version has for a reader."""
 
     pieces: tuple[Piece, ...]
@@ -86,9 +86,9 @@ class History:
         self.newest = -1
         self._patient, self._looked_at = local_folder(store) is None, -_LOOK_EVERY
         self.log: Log | None = None
-        self._shapes: dict[int, Shape] = {}
-        self._news: dict[int, News] = {}
-        self._snapshots: dict[int, News] = {}
+        self._shapes: dict[int, ReadShape] = {}
+        self._news: dict[int, VersionRows] = {}
+        self._snapshots: dict[int, VersionRows] = {}
         self._footprint: Hashable | None = None
         self.restores: dict[int, int] = {}
         """Versions that bring back an older one, and which, as far as somebody has asked."""
@@ -114,7 +114,7 @@ class History:
             raise TableError(f"{store_path(self.store)} has {self.newest:,} versions, more than can be read.")
 
     @property
-    def end(self) -> Place:
+    def end(self) -> DeltaOffset:
         """Behind the newest version; the beginning while there is no table."""
         return BEGINNING if self.newest < 0 else version_start(self.newest + 1)
 
@@ -123,19 +123,19 @@ class History:
         """The id of the table; None where there is none."""
         return self.shape(self.newest).id if self.newest >= 0 else None
 
-    def shape(self, version: int) -> Shape:
+    def shape(self, version: int) -> ReadShape:
         """What the table is at a version."""
         if version not in self._shapes:
             self._shapes[version] = self._find_shape(version)
         return self._shapes[version]
 
-    def version(self, number: int) -> News:
+    def version(self, number: int) -> VersionRows:
         """What a version adds. Raises Cleaned where the log has no entry of it any more."""
         if number not in self._news:
             entry = self._entry(number)
             refuse_unreadable(self.store, number, entry.protocol)
             if entry.metadata is not None:
-                self._shapes[number] = Shape.of(entry.metadata)
+                self._shapes[number] = ReadShape.of(entry.metadata)
             elif number - 1 in self._shapes:
                 self._shapes[number] = self._shapes[number - 1]
             if (back_to := _restored(entry)) is not None:
@@ -157,7 +157,7 @@ class History:
             return 0
         return (self.store.get_file_info(entry_name(number)).mtime_ns or 0) // 1_000_000
 
-    def known(self, number: int) -> News | None:
+    def known(self, number: int) -> VersionRows | None:
         """What a version adds, where somebody has asked for it before."""
         return self._news.get(number)
 
@@ -167,7 +167,7 @@ class History:
             del self._news[number]
             self._shapes.pop(number, None)
 
-    def snapshot(self, version: int) -> News:
+    def snapshot(self, version: int) -> VersionRows:
         """All rows of a version. Raises TableError where the log cannot rebuild it any more."""
         if version not in self._snapshots:
             log = Log.open(self.store)
@@ -177,9 +177,9 @@ class History:
             found = [ChangedFile(file, INSERT) for file in files]
             # A feed begins with all rows as if this version had inserted them.
             moment = committed(log.entry(version)) if self._change_feed and version in log.versions else 0
-            pieces = tuple(self._pieces(found, Place(False, version), moment))
+            pieces = tuple(self._pieces(found, DeltaOffset(False, version), moment))
             rows = sum(piece.live for piece in pieces)
-            self._snapshots[version] = News(pieces, shape.schema, rows)
+            self._snapshots[version] = VersionRows(pieces, shape.schema, rows)
         return self._snapshots[version]
 
     def live(self, piece: Piece) -> int:
@@ -196,11 +196,11 @@ class History:
         named = read_vector(self.store, only)
         return named if without is None else np.setdiff1d(named, read_vector(self.store, without))
 
-    def known_snapshot(self, version: int) -> News | None:
+    def known_snapshot(self, version: int) -> VersionRows | None:
         """All rows of a version, where somebody has asked for them before."""
         return self._snapshots.get(version)
 
-    def _news_of(self, entry: Entry) -> News:
+    def _news_of(self, entry: Entry) -> VersionRows:
         if self._change_feed:
             return self._changes_of(entry)
         ours = commit_info_of(entry.info)
@@ -212,15 +212,15 @@ class History:
         rows = sum(piece.live for piece in pieces)
         stops = _operation(entry) if removed else None
         schema = self.shape(entry.version).schema if pieces else ""
-        return News(
+        return VersionRows(
             pieces, schema, rows, stops, only_deletes=bool(removed) and not added, committed=entry.timestamp
         )
 
-    def _changes_of(self, entry: Entry) -> News:
+    def _changes_of(self, entry: Entry) -> VersionRows:
         """The changes of a version; it stops the reader where the feed was off and rows have come or gone."""
         shape = self.shape(entry.version)
         if entry.data_change and not shape.tells_changes:
-            return News((), shape.schema, 0, _operation(entry), committed=entry.timestamp)
+            return VersionRows((), shape.schema, 0, _operation(entry), committed=entry.timestamp)
         changed = [
             one
             for one in changed_files(entry)
@@ -228,13 +228,13 @@ class History:
         ]
         pieces = tuple(self._pieces(changed, version_start(entry.version), committed(entry)))
         rows = sum(piece.live for piece in pieces)
-        return News(pieces, shape.schema, rows, committed=entry.timestamp)
+        return VersionRows(pieces, shape.schema, rows, committed=entry.timestamp)
 
-    def _pieces(self, files: Sequence[ChangedFile], at: Place, moment: int = 0) -> Iterator[Piece]:
+    def _pieces(self, files: Sequence[ChangedFile], at: DeltaOffset, moment: int = 0) -> Iterator[Piece]:
         row = 0
         for one in files:
             file = one.file
-            # Deleted rows keep their numbers, so that a vector that comes later moves no place.
+            # Deleted rows keep their numbers, so that a vector that comes later moves no offset.
             counted = file.rows is not None and one.only is None
             rows = (file.rows or 0) + file.deleted if counted else self._footer_rows(file)
             if row + rows >= MOST_ROWS:
@@ -242,10 +242,10 @@ class History:
                     f"{store_path(self.store)}: {at} has more than {MOST_ROWS:,} rows, too many to be "
                     "read.\nBegin with a later version: `start: {version: N}`."
                 )
-            # What is left out keeps its places, so that another pattern moves none.
+            # What is left out keeps its offsets, so that another pattern moves none.
             if rows and not (self._exclude and self._exclude.search(file.path)):
-                place = Place(at.past, at.version, row)
-                piece = Piece(place, file.path, rows, file.size, file.partition, file.modified, file.vector)
+                start = DeltaOffset(at.past, at.version, row)
+                piece = Piece(start, file.path, rows, file.size, file.partition, file.modified, file.vector)
                 if self._change_feed:
                     piece = replace(piece, modified=moment, change=one.kind, only=one.only)
                 yield piece
@@ -264,13 +264,13 @@ class History:
                     "`start: {version: N}`."
                 ) from None
 
-    def _find_shape(self, version: int) -> Shape:
+    def _find_shape(self, version: int) -> ReadShape:
         """Look back for the entry or checkpoint that says it, and which features the table has."""
         assert self.log is not None
         found: dict[str, dict[str, Any]] = {}
         for number in range(version, -1, -1):
             if number in self._shapes:
-                return Shape.of(found["metaData"]) if "metaData" in found else self._shapes[number]
+                return ReadShape.of(found["metaData"]) if "metaData" in found else self._shapes[number]
             try:
                 said = self._said(number)
             except FileNotFoundError:
@@ -283,7 +283,7 @@ class History:
         metadata = found.get("metaData") or self.log.metadata()
         if metadata is None:
             raise TableError(f"{store_path(self.store)}: the log has no metadata of version {version}.")
-        return Shape.of(metadata)
+        return ReadShape.of(metadata)
 
     def _said(self, number: int) -> dict[str, dict[str, Any]]:
         """What a version says of the columns and the protocol of the table, or a checkpoint of it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakefeed.sources.delta.place import Place
+from lakefeed.sources.delta.offset import DeltaOffset
 from lakefeed.tables.file_rows import FileRows
 from lakefeed.tables.log.data_file import Partition
 from lakefeed.tables.log.vector import DeletionVector
@@ -14,9 +14,9 @@ from lakefeed.tables.log.vector import DeletionVector
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows of one file, from row `first` of it on, which stand from `place` on."""
+    """Some rows of one file, from row `first` of it on; `start` is the offset of the first one."""
 
-    place: Place
+    start: DeltaOffset
     path: str
     rows: int
     size: int
@@ -49,31 +49,31 @@ class Piece:
         return self.rows - round(self.vector.cardinality * self.rows / (self.of or self.rows))
 
     @property
-    def end(self) -> Place:
+    def end(self) -> DeltaOffset:
         """Behind its last row."""
-        return replace(self.place, row=self.place.row + self.rows)
+        return replace(self.start, row=self.start.row + self.rows)
 
-    def cut(self, start: Place, end: Place) -> Piece | None:
-        """What of it lies between two places; None where nothing does."""
+    def cut(self, start: DeltaOffset, end: DeltaOffset) -> Piece | None:
+        """What of it lies between two offsets; None where nothing does."""
         before, rows = self._rows_before(start), self._rows_before(end)
         if rows <= before:
             return None
         rows -= before
         share = self.size if rows == self.rows else self.size * rows // self.rows
-        place = replace(self.place, row=self.place.row + before)
+        begin = replace(self.start, row=self.start.row + before)
         whole = self.of or self.rows
-        return replace(self, place=place, rows=rows, size=share, first=self.first + before, of=whole)
+        return replace(self, start=begin, rows=rows, size=share, first=self.first + before, of=whole)
 
-    def _rows_before(self, place: Place) -> int:
-        if place <= self.place:
+    def _rows_before(self, offset: DeltaOffset) -> int:
+        if offset <= self.start:
             return 0
-        here = (place.past, place.version) == (self.place.past, self.place.version)
-        return min(self.rows, place.row - self.place.row) if here else self.rows
+        here = (offset.past, offset.version) == (self.start.past, self.start.version)
+        return min(self.rows, offset.row - self.start.row) if here else self.rows
 
     def payload(self) -> dict[str, Any]:
         """As JSON."""
         return {
-            "offset": self.place.offset,
+            "offset": self.start.number,
             "path": self.path,
             "rows": self.rows,
             "first": self.first,
@@ -90,7 +90,7 @@ class Piece:
         """From JSON."""
         partition = tuple(given["partition"].items())
         return cls(
-            Place.of(given["offset"]),
+            DeltaOffset.of(given["offset"]),
             given["path"],
             given["rows"],
             given["size"],
@@ -109,8 +109,8 @@ def shared_out(pieces: Iterable[Piece], rows: int) -> Iterator[list[Piece]]:
     left = rows
     for piece in pieces:
         while piece.rows > left:
-            middle = replace(piece.place, row=piece.place.row + left)
-            if part := piece.cut(piece.place, middle):
+            middle = replace(piece.start, row=piece.start.row + left)
+            if part := piece.cut(piece.start, middle):
                 group.append(part)
             rest = piece.cut(middle, piece.end)
             assert rest is not None

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class RowEvents(Events):
-    """Rows of one piece of a file, each with its place."""
+    """Rows of one piece of a file, each with its offset."""
 
     def __init__(self, columns: pa.RecordBatch, offsets: Positions, moment: int) -> None:
         self.columns = columns
         self._offsets, self._moment = offsets, moment
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
-        """The place of each row, and when its file was written, or its change committed."""
+        """The offset of each row, and when its file was written, or its change committed."""
         offsets = self._offsets if rows is None else self._offsets[np.asarray(rows, np.int64)]
         count = len(offsets)
         known = {
@@ -64,17 +64,17 @@ def _events(source: DeltaSource, store: pafs.FileSystem, piece: Piece, schema: p
     if piece.change == TOLD:
         schema = schema.append(pa.field(TYPE, pa.string()))
     try:
-        for rows, places in read_file(store, piece.wanted, schema):
-            # The place of a row is its number in the file, from where the piece begins.
-            offsets = places - piece.first + piece.place.offset
+        for rows, indexes in read_file(store, piece.wanted, schema):
+            # Rows are counted through the file; the first one of the piece has its offset.
+            offsets = indexes - piece.first + piece.start.number
             if piece.change is None:
                 yield RowEvents(rows, offsets, piece.modified)
             else:
-                told = marked(rows, piece.change, piece.place.version, piece.modified)
+                told = marked(rows, piece.change, piece.start.version, piece.modified)
                 yield RowEvents(told, offsets, piece.modified)
     except FileNotFoundError:
         raise DataLoss(
-            f"{source.path}: the file {piece.path} of {piece.place} is gone: a vacuum has removed it before "
+            f"{source.path}: the file {piece.path} of {piece.start} is gone: a vacuum has removed it before "
             "it was read.\nKeep files for longer (`upkeep.vacuum.retain` of that table); what is still there "
             "is read by a table that starts anew."
         ) from None

@@ -151,11 +151,11 @@ class DeltaSource(Source):
         """All of a table is one partition."""
         return PARTITION
 
-    def place(self, offset: int) -> str:
+    def describe_offset(self, offset: int) -> str:
         """`version 12, row 500`."""
-        from lakefeed.sources.delta.place import Place
+        from lakefeed.sources.delta.offset import DeltaOffset
 
-        return str(Place.of(offset))
+        return str(DeltaOffset.of(offset))
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield the rows of the files that ranges name. Runs on a worker."""

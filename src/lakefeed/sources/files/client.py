@@ -21,7 +21,7 @@ from lakefeed.errors import (
 from lakefeed.events import OffsetRange, Offsets, Outstanding, PartRead, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
 from lakefeed.sources.files.after import After
-from lakefeed.sources.files.discovery import Known, News, in_order
+from lakefeed.sources.files.discovery import KnownFiles, ListedFiles, in_order
 from lakefeed.sources.files.finding.finder import Finder
 from lakefeed.sources.files.ledger import (
     READ,
@@ -30,13 +30,13 @@ from lakefeed.sources.files.ledger import (
     UNREADABLE,
     WAITING,
     Ledger,
-    LedgerPlace,
+    LedgerLocation,
     counting,
     found,
     with_state,
 )
+from lakefeed.sources.files.offset import MOST_NUMBERS, file_number, file_start, numbers_of
 from lakefeed.sources.files.piece import FoundFile, Work
-from lakefeed.sources.files.place import MOST_NUMBERS, file_number, file_start, numbers_of
 from lakefeed.sources.files.reading.opening import FileOpener, codec_of
 from lakefeed.sources.files.reading.parquet import row_groups
 from lakefeed.sources.files.source import PARTITION, FilesSource
@@ -56,7 +56,7 @@ _UNCOUNTED = PartRead()
 class FilesClient(SourceClient):
     """Finds files and plans batches of whole ones. Only a run writes to the ledger: see `begin`."""
 
-    def __init__(self, source: FilesSource, name: str, place: LedgerPlace) -> None:
+    def __init__(self, source: FilesSource, name: str, location: LedgerLocation) -> None:
         self._source, self._name = source, name
         self._whose = f"source {name}"
         self._scope = source.scope
@@ -76,7 +76,7 @@ class FilesClient(SourceClient):
         with self._errors():
             self._finder = Finder(source, self._whose)
             self._opener = FileOpener(self._scope.base, source.storage)
-            self._ledger = Ledger(place)
+            self._ledger = Ledger(location)
         self._acknowledged = 0
         self._after = self._made_after() if source.takes_away() else None
         self._take(self._ledger.rows)
@@ -127,8 +127,8 @@ class FilesClient(SourceClient):
             )
         if at > file_start(self._next_number):
             raise DataLoss(
-                f"{self._whose}: {self._source.place(at)} comes next, but the ledger {path} ends before "
-                f"file {self._next_number:,}: it was brought back to an older state.\n"
+                f"{self._whose}: {self._source.describe_offset(at)} comes next, but the ledger {path} ends "
+                f"before file {self._next_number:,}: it was brought back to an older state.\n"
                 "Restore its newest version: lakefeed table history and restore."
             )
         self._read_to, self._reached = min(self._read_to, at), max(self._reached, at)
@@ -226,7 +226,7 @@ class FilesClient(SourceClient):
     def _take(self, rows: pa.Table) -> None:
         """Plan with these rows from now on."""
         self._rows = rows
-        self._known = Known(rows)
+        self._known = KnownFiles(rows)
         self._waiting = WaitingFiles(rows, _expansion)
         last = rows.slice(max(0, rows.num_rows - 1)).to_pylist()
         self._next_number = last[0]["number"] + numbers_of(last[0]["size"]) if last else 1
@@ -247,24 +247,24 @@ class FilesClient(SourceClient):
             self._finder.done()
         self._unexamined = None if changes else files
 
-    def _found(self, news: News, *, changes: bool) -> bool:
+    def _found(self, listed: ListedFiles, *, changes: bool) -> bool:
         """Number what is new; False where somebody else was faster, and it must be looked at again."""
-        new = news.new
+        new = listed.new
         more = []
-        if changes and news.changed.num_rows:
+        if changes and listed.changed.num_rows:
             if self._source.on_change == "fail":
-                raise SourceError(f"{self._whose}: {news.refusal()}")
-            unread = pc.greater_equal(news.known["number"], file_number(self._read_to))
+                raise SourceError(f"{self._whose}: {listed.refusal()}")
+            unread = pc.greater_equal(listed.known["number"], file_number(self._read_to))
             # A file that nobody has read is read as it is now; one that was read, only if that is asked for.
             if self._source.on_change == "reload":
-                wanted = news.changed
+                wanted = listed.changed
             else:
-                untouched = pc.and_(unread, self._untouched(news.known))
+                untouched = pc.and_(unread, self._untouched(listed.known))
                 behind = pc.and_(unread, pc.invert(untouched))
-                self._ignored = set(news.known["number"].filter(behind).to_pylist())
-                unread, wanted = untouched, news.changed.filter(untouched)
+                self._ignored = set(listed.known["number"].filter(behind).to_pylist())
+                unread, wanted = untouched, listed.changed.filter(untouched)
             new = pa.concat_tables([new, wanted])
-            more = [with_state(news.known.filter(unread), REPLACED)]
+            more = [with_state(listed.known.filter(unread), REPLACED)]
         if not new.num_rows:
             return True
         rows = pa.concat_tables([found(in_order(new), self._next_number), *more])

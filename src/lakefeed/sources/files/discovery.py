@@ -21,7 +21,7 @@ _FEW = 4
 
 
 @dataclass(frozen=True)
-class News:
+class ListedFiles:
     """Files that are there: those that nobody knows, and those that are not as they were found."""
 
     new: pa.Table
@@ -42,18 +42,18 @@ class News:
         )
 
 
-class Known:
+class KnownFiles:
     """What a ledger knows by path, given its rows in the order of their numbers."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
 
-    def compare(self, listed: pa.Table) -> News:
+    def compare(self, listed: pa.Table) -> ListedFiles:
         """What is new or changed among files that are there."""
         rows = self._rows
         if listed.num_rows < rows.num_rows // _FEW:
             rows = rows.filter(pc.is_in(rows["path"], value_set=listed["path"].combine_chunks()))
-        at = _last_places(rows["path"], listed["path"])
+        at = _last_indexes(rows["path"], listed["path"])
         # Only what is compared is looked up, as almost all files are as they were.
         known = {name: rows[name].combine_chunks().take(at) for name in _COMPARED}
         matched = pc.and_(at.is_valid(), pc.invert(pc.is_in(known["state"], value_set=_FREE)))
@@ -64,27 +64,27 @@ class Known:
         same_etag = pc.fill_null(pc.equal(listed["etag"], known["etag"]), False)
         same = pc.and_(same_size, pc.if_else(both, same_etag, same_time))
         changed = pc.and_(matched, pc.invert(pc.fill_null(same, False)))
-        return News(
+        return ListedFiles(
             listed.filter(pc.invert(matched)),
             listed.filter(changed),
             rows.take(at.filter(changed.combine_chunks())),
         )
 
 
-def _last_places(known: pa.ChunkedArray, paths: pa.ChunkedArray) -> pa.Array:
-    """Where each path stands among known ones; null where it does not.
+def _last_indexes(known: pa.ChunkedArray, paths: pa.ChunkedArray) -> pa.Array:
+    """The index of each path among known ones; null where it is none of them.
 
     Of a path that was read more than once, the last number counts, whatever became of it. Arrow hashes what
     it looks in; in parts, that takes a quarter of the memory for a million paths, and about as long.
     """
-    places = np.full(len(paths), -1)
+    indexes = np.full(len(paths), -1)
     for first in range(0, len(known), _AT_A_TIME):
         part = known.slice(first, _AT_A_TIME).combine_chunks()
         # Of equal values Arrow finds the first, so the last one is put there.
         turned = part.take(pa.array(np.arange(len(part))[::-1]))
         found = pc.fill_null(pc.index_in(paths, value_set=turned), -1).to_numpy()
-        np.copyto(places, first + len(part) - 1 - found, where=found >= 0)
-    return pa.array(places, mask=places < 0)
+        np.copyto(indexes, first + len(part) - 1 - found, where=found >= 0)
+    return pa.array(indexes, mask=indexes < 0)
 
 
 def in_order(files: pa.Table) -> pa.Table:

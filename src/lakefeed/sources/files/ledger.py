@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.errors import Fenced, LakefeedError, TableError
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.sources.files.place import numbers_of
+from lakefeed.sources.files.offset import numbers_of
 from lakefeed.stores import open_store
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.positions import mark_id
@@ -60,7 +60,7 @@ _MANY_FILES = 100
 
 
 @dataclass(frozen=True)
-class LedgerPlace:
+class LedgerLocation:
     """Where a ledger is, and whose it is."""
 
     path: str
@@ -76,18 +76,20 @@ class Ledger:
     `rows` has one row for each number, sorted by number. Without a table yet, it has none.
     """
 
-    def __init__(self, place: LedgerPlace) -> None:
-        self._place = place
-        self._store = open_store(place.path, place.storage)
-        self._mark = mark_id(place.pipeline, place.source, "number")
+    def __init__(self, location: LedgerLocation) -> None:
+        self._location = location
+        self._store = open_store(location.path, location.storage)
+        self._mark = mark_id(location.pipeline, location.source, "number")
         self.table: LakeTable | None = None
         self.rows: pa.Table = LEDGER.empty_table()
         self.load()
 
     def load(self) -> None:
         """Read what is there."""
-        place = self._place
-        self.table = LakeTable.open("files", place.path, place.storage, self._store, durable=place.sync)
+        location = self._location
+        self.table = LakeTable.open(
+            "files", location.path, location.storage, self._store, durable=location.sync
+        )
         if self.table is None:
             self.rows = LEDGER.empty_table()
             return
@@ -111,18 +113,18 @@ class Ledger:
         """Make the table, unless it is there."""
         if self.table is not None:
             return
-        place = self._place
+        location = self._location
         self.table = LakeTable.create(
             "files",
-            place.path,
-            place.storage,
+            location.path,
+            location.storage,
             self._store,
             schema=LEDGER,
             partition_by=(),
             properties={},
             transactions={self._mark: 0},
-            commit_info={"pipeline": place.pipeline, "source": place.source, "kind": "create"},
-            durable=place.sync,
+            commit_info={"pipeline": location.pipeline, "source": location.source, "kind": "create"},
+            durable=location.sync,
         )
         self.load()
 
@@ -130,8 +132,8 @@ class Ledger:
         """Make few files of many: each append has left a small one. What fails is done the next time."""
         if self.table is None or len(data_files(self.table)) < _MANY_FILES:
             return
-        target = FileTarget(LEDGER, sync=self._place.sync)
-        info = {"pipeline": self._place.pipeline, "kind": "compact"}
+        target = FileTarget(LEDGER, sync=self._location.sync)
+        info = {"pipeline": self._location.pipeline, "kind": "compact"}
         with suppress(LakefeedError):
             plan = compact.plan(self.table)
             compact.run(self.table, plan, info, lambda *_: TableWriter(self._store, target))
@@ -153,18 +155,18 @@ class Ledger:
         assert self.table is not None
         if (self.table.transactions.get(self._mark) or 0) > self._last():
             raise TableError(
-                f"the ledger {self._place.path} has lost rows: it was brought back to an older state.\n"
+                f"the ledger {self._location.path} has lost rows: it was brought back to an older state.\n"
                 "Restore its newest version: lakefeed table history and restore."
             )
         both = counting(pa.concat_tables([self.rows, rows]))
-        writer = TableWriter(self._store, FileTarget(LEDGER, sync=self._place.sync))
+        writer = TableWriter(self._store, FileTarget(LEDGER, sync=self._location.sync))
         for batch in rows.to_batches():
             writer.write(batch)
         held = self.table.transactions.get(self._mark)
         last = max(held or 0, both["number"][-1].as_py())
         info = {
-            "pipeline": self._place.pipeline,
-            "source": self._place.source,
+            "pipeline": self._location.pipeline,
+            "source": self._location.source,
             "kind": "files",
             "rows": rows.num_rows,
             **(more or {}),

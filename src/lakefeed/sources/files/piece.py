@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakefeed.sources.files.place import file_start, numbers_of
+from lakefeed.sources.files.offset import file_start
 
 _OPENING = 16 * 1024
 """What it costs to open a file, in bytes of a large one."""
@@ -30,7 +30,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Places of one file from `first` up to and without `end`; all of it where `end` is None."""
+    """Offsets of one file from `first` up to and without `end`; all of it where `end` is None."""
 
     file: FoundFile
     first: int = 0
@@ -58,18 +58,13 @@ class Piece:
         return cls(FoundFile(*given[:6]), *given[6:])
 
 
-def end_of(file: FoundFile) -> int:
-    """The offset behind a file, where the next one begins."""
-    return file_start(file.number + numbers_of(file.size))
-
-
 @dataclass(frozen=True)
 class Work:
-    """A file to be shared out: its bytes when it is read, and at how many places it can be cut."""
+    """A file to be shared out: its bytes when it is read, and at how many offsets it can be cut."""
 
     file: FoundFile
     size: int
-    places: int = 0
+    cuts: int = 0
 
     @property
     def weight(self) -> int:
@@ -82,18 +77,18 @@ def shared_out(files: Iterable[Work], weight: int) -> Iterator[list[Piece]]:
     group: list[Piece] = []
     left = weight
     for work in files:
-        if not work.places or work.weight <= left or work.size < 2 * _SMALLEST_CUT:
+        if not work.cuts or work.weight <= left or work.size < 2 * _SMALLEST_CUT:
             group.append(Piece(work.file))
             left -= work.weight
         else:
-            at, least = 0, max(1, _SMALLEST_CUT * work.places // work.size)
-            while at < work.places:
-                end = at + max(least, left * work.places // work.weight)
-                end = work.places if end + least > work.places else end
+            at, least = 0, max(1, _SMALLEST_CUT * work.cuts // work.size)
+            while at < work.cuts:
+                end = at + max(least, left * work.cuts // work.weight)
+                end = work.cuts if end + least > work.cuts else end
                 group.append(Piece(work.file, at, end))
-                left -= work.weight * (end - at) // work.places
+                left -= work.weight * (end - at) // work.cuts
                 at = end
-                if at < work.places:
+                if at < work.cuts:
                     yield group
                     group, left = [], weight
         if left <= 0:

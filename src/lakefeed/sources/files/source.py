@@ -16,14 +16,14 @@ from lakefeed.pipeline.options.paths import Location, is_inside, sibling
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.section import UtcTime
 from lakefeed.sources import Source, SourceClient
-from lakefeed.sources.files.place import file_number, place_text
+from lakefeed.sources.files.offset import file_number, offset_text
 from lakefeed.sources.files.scope import Scope
 from lakefeed.stores.location import cloud_of
 from lakefeed.text import listed, shown
 from lakefeed.units import Duration
 
 if TYPE_CHECKING:
-    from lakefeed.sources.files.ledger import LedgerPlace
+    from lakefeed.sources.files.ledger import LedgerLocation
 
 PARTITION = "0"
 
@@ -226,19 +226,19 @@ class FilesSource(Source):
         """Look at the ledger and at the files, on the driver."""
         from lakefeed.sources.files.client import FilesClient
 
-        return FilesClient(self, name, self.ledger_place(pipeline, name))
+        return FilesClient(self, name, self.ledger_location(pipeline, name))
 
     @property
     def own_table(self) -> str | None:
         """The ledger."""
         return self.ledger
 
-    def ledger_place(self, pipeline: str, name: str) -> LedgerPlace:
+    def ledger_location(self, pipeline: str, name: str) -> LedgerLocation:
         """Where the ledger is."""
-        from lakefeed.sources.files.ledger import LedgerPlace
+        from lakefeed.sources.files.ledger import LedgerLocation
 
         assert self.ledger is not None, "a source within its pipeline has a ledger"
-        return LedgerPlace(self.ledger, self._ledger_storage, pipeline, name, self._sync)
+        return LedgerLocation(self.ledger, self._ledger_storage, pipeline, name, self._sync)
 
     @property
     def has_stream_columns(self) -> bool:
@@ -263,9 +263,9 @@ class FilesSource(Source):
         """The number of the file."""
         return str(file_number(offset))
 
-    def place(self, offset: int) -> str:
+    def describe_offset(self, offset: int) -> str:
         """`file 12`."""
-        return place_text(offset)
+        return offset_text(offset)
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield the records of the files that ranges name. Runs on a worker."""

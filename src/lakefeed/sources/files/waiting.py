@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from lakefeed.events import OffsetRange, Split
 from lakefeed.sources import Allowance
 from lakefeed.sources.files.ledger import FORGOTTEN, GONE, TAKEN_AWAY
+from lakefeed.sources.files.offset import file_number, file_start
 from lakefeed.sources.files.piece import FoundFile, Work, shared_out, tasks_for
-from lakefeed.sources.files.place import file_number, file_start
 
 _WORTH_A_TASK = 8 * 2**20
 _MOST_OF_A_TASK = 128 * 2**20
@@ -41,12 +41,12 @@ class WaitingFiles:
 
     def bytes_between(self, start: int, end: int) -> int:
         """The bytes that wait between two offsets."""
-        first, last = self._places(start, end)
+        first, last = self._indexes(start, end)
         return int(self._until[last] - self._until[first])
 
     def files_between(self, start: int, end: int) -> int:
         """How many files are to be read between two offsets."""
-        first, last = self._places(start, end)
+        first, last = self._indexes(start, end)
         return int(np.count_nonzero(self._weights[first:last]))
 
     def rows_guessed(self, start: int, end: int, per_record: float) -> int:
@@ -55,7 +55,7 @@ class WaitingFiles:
 
     def oldest(self, start: int, end: int) -> float | None:
         """When the first file between two offsets was found, in seconds since 1970."""
-        first, last = self._places(start, end)
+        first, last = self._indexes(start, end)
         there = np.flatnonzero(self._weights[first:last])
         if not len(there):
             return None
@@ -64,7 +64,7 @@ class WaitingFiles:
 
     def next_end(self, start: int, end: int, allowed: Allowance, per_record: float, most: int) -> int:
         """Behind as many files as fit, one at least: no batch ends inside of a file."""
-        first, last = self._places(start, end)
+        first, last = self._indexes(start, end)
         limit = min(allowed.bytes, int(allowed.rows * per_record))
         fitting = int(np.searchsorted(self._until, self._until[first] + limit, side="right")) - 1
         read = np.cumsum(self._weights[first:last] > 0)
@@ -88,7 +88,7 @@ class WaitingFiles:
 
     def files(self, start: int, end: int) -> list[FoundFile]:
         """The files that are to be read between two offsets."""
-        first, last = self._places(start, end)
+        first, last = self._indexes(start, end)
         part = self._rows.slice(first, last - first)
         part = part.filter(pa.array(self._weights[first:last] > 0))
         part = part.filter(pc.invert(_superseded(part, self._rows)))
@@ -98,12 +98,12 @@ class WaitingFiles:
 
     def taken_away(self, start: int, end: int) -> int:
         """How many files between two offsets were deleted or moved when every table of that time had them."""
-        first, last = self._places(start, end)
+        first, last = self._indexes(start, end)
         return int(np.count_nonzero(self._taken_away[first:last]))
 
     def counts(self, start: int, end: int) -> pa.ChunkedArray:
         """The records of each file that is read between two offsets; null where nobody has counted them."""
-        first, last = self._places(start, end)
+        first, last = self._indexes(start, end)
         return self._rows["rows"].slice(first, last - first).filter(pa.array(self._counted[first:last]))
 
     def missed(self, start: int, end: int, made: int) -> int:
@@ -111,15 +111,15 @@ class WaitingFiles:
 
         `made` is when, in microseconds since 1970.
         """
-        first, last = self._places(start, end)
+        first, last = self._indexes(start, end)
         part = self._rows.slice(first, last - first).filter(pa.array(self._counted[first:last]))
         part = part.filter(pc.less(part["read_at"].cast(pa.int64()), made))
         then = self._rows.filter(pc.less(self._rows["discovered_at"].cast(pa.int64()), made))
         gone = pc.or_(_superseded(part, then), pc.is_in(part["state"], value_set=pa.array(GONE)))
         return pc.sum(part["rows"].filter(gone)).as_py() or 0
 
-    def _places(self, start: int, end: int) -> tuple[int, int]:
-        # A position within a file does not exist: a number counts from its first place on.
+    def _indexes(self, start: int, end: int) -> tuple[int, int]:
+        # A position within a file does not exist: a number counts from its first offset on.
         numbers = [file_number(start + _ALL), file_number(end + _ALL)]
         first, last = np.searchsorted(self._numbers, numbers)
         return int(first), max(int(first), int(last))

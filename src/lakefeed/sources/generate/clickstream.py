@@ -132,7 +132,7 @@ def _fixed_width_text(text: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def _hash(values: Hashes, seed: int) -> Hashes:
-    """Splitmix64: every bit of the answer depends on every bit of the value and of the seed."""
+    """Splitmix64: every bit of the result depends on every bit of the value and of the seed."""
     start = np.uint64((seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64)
     mixed: Any = values * np.uint64(0x9E3779B97F4A7C15) + start
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -128,7 +128,7 @@ class GenerateClient(SourceClient):
 
     Without a rate, all `rows` exist at once. With one, rows go on appearing from where the tables are, at
     that rate; the time between two runs makes none. Without `rows` and without a rate there is always more
-    than anybody can read: each answer is a million rows per partition ahead of the one before, and a batch
+    than anybody can read: each end is a million rows per partition ahead of the one before, and a batch
     ends where `flush` says.
     """
 
@@ -145,7 +145,7 @@ class GenerateClient(SourceClient):
         return self._ends(0)
 
     def latest(self) -> Offsets:
-        """Never less than an earlier answer, nor than what a table holds."""
+        """Never less than an earlier one, nor than what a table holds."""
         source = self._source
         if source.rate is None and source.rows is None:
             self._raise_floor({name: offset + _AHEAD for name, offset in self._floor.items()})

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from lakefeed.errors import DataLoss
 from lakefeed.events import OffsetRange, Offsets, Split
-from lakefeed.sources import Finding, SourceClient, dense
+from lakefeed.sources import Finding, SourceClient, dense_offsets
 from lakefeed.sources.http.journal.journal import open_journal
 from lakefeed.sources.http.journal.scan import Contents, scan
 from lakefeed.sources.http.journal.segments import segments_at
@@ -40,7 +40,7 @@ class HttpClient(SourceClient):
         """Equal numbers of events, each range with the pieces of segments that hold it."""
         return [
             tuple(replace(span, payload=self._pieces(span)) for span in task)
-            for task in dense.splits(ranges, cores)
+            for task in dense_offsets.splits(ranges, cores)
         ]
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
@@ -49,28 +49,28 @@ class HttpClient(SourceClient):
         earliest = self._of_streams(now.earliest())
         # Behind it, nobody can have read, however many events this process has received since.
         ends = self._of_streams(self._live.readable() if self._live else now.next)
-        answer: Offsets = {}
+        checked: Offsets = {}
         for stream in {**earliest, **positions}:
             wanted, first = positions.get(stream), earliest.get(stream, 0)
             if wanted is None:
-                answer[stream] = first
+                checked[stream] = first
             elif marks.get(stream, now.id) != now.id:
                 what = "the journal was deleted or replaced since, and events that it held may be lost"
-                answer[stream] = self._lost(stream, wanted, first, what)
+                checked[stream] = self._lost(stream, wanted, first, what)
             elif wanted < first:
                 what = f"{counted(first - wanted, 'event')} lost"
-                answer[stream] = self._lost(stream, wanted, first, what)
+                checked[stream] = self._lost(stream, wanted, first, what)
             elif wanted > ends.get(stream, 0):
                 end = ends.get(stream, 0)
                 what = f"the journal ends at {end}: it is older than the table"
                 lacking = "become dead letters without a payload where a table lacks them."
                 then = f" Events {end} to {wanted - 1} {lacking}"
-                answer[stream] = self._lost(stream, wanted, wanted, what, then)
+                checked[stream] = self._lost(stream, wanted, wanted, what, then)
                 if self._live:
                     self._live.advance(stream, wanted)
             else:
-                answer[stream] = wanted
-        return answer
+                checked[stream] = wanted
+        return checked
 
     def acknowledge(self, positions: Offsets) -> None:
         """Let the journal forget what every table has; only the process that writes it may."""

@@ -60,12 +60,12 @@ def forgetful(folder: Path, mounts: Path = _MOUNTS) -> str:
     except OSError:
         return ""
     for line in lines:
-        # Fields of proc(5): the root of the mount, its place, and behind a dash the kind of file system.
+        # Fields of proc(5): the root of the mount, where it is, and behind a dash the kind of file system.
         before, _, after = line.partition(" - ")
-        root, place = before.split()[3:5]
-        inside = resolved == place or resolved.startswith(place.rstrip("/") + "/")
-        if inside and len(place) >= len(found[0]):
-            found = place, root, after.split()[0]
+        root, mounted = before.split()[3:5]
+        inside = resolved == mounted or resolved.startswith(mounted.rstrip("/") + "/")
+        if inside and len(mounted) >= len(found[0]):
+            found = mounted, root, after.split()[0]
     if _EMPTY_DIR in found[1]:
         return "in an emptyDir: it goes with the pod"
     return _FORGETFUL.get(found[2], "")

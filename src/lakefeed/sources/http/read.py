@@ -58,7 +58,7 @@ def _bytes(segments: Segments, number: int, start: int, end: int) -> bytes:
 
 
 def _whole(source: HttpSource, span: OffsetRange, parts: Iterable[Part]) -> Iterator[Part]:
-    """The parts, and in the place of lost events such without a payload, or an error."""
+    """The parts, and for lost events such without a payload, or an error."""
     at = span.start
     for part in parts:
         if part.first > at:

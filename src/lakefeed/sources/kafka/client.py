@@ -51,7 +51,7 @@ class KafkaClient(SourceClient):
         settings: dict[str, Any] = {**source.settings(), "error_cb": self._remember}
         del settings["isolation.level"]
         try:
-            self._admin = AdminClient(settings, logger=Chatter())
+            self._admin = AdminClient(settings, logger=IgnoredLog())
         except KafkaException as error:
             raise SourceError(
                 f"source {name}: the client refuses its options: {error.args[0].str()}"
@@ -102,29 +102,29 @@ class KafkaClient(SourceClient):
         ends = self._ends()
         now = self.marks()
         cut = self._cut_short(positions, marks)
-        answer: Offsets = {}
+        checked: Offsets = {}
         for partition in partitions:
             topic, _ = topic_and_number(partition)
             wanted = positions.get(partition)
             if wanted is None:
-                answer[partition] = earliest[partition]
+                checked[partition] = earliest[partition]
             elif topic in marks and marks[topic] != now[topic]:
                 what = f"topic {topic!r} was deleted and created again since; its offsets start at 0 again"
-                answer[partition] = self._lost(partition, wanted, earliest[partition], what)
+                checked[partition] = self._lost(partition, wanted, earliest[partition], what)
             elif wanted < earliest[partition]:
                 what = f"{counted(earliest[partition] - wanted, 'event')} lost"
-                answer[partition] = self._lost(partition, wanted, earliest[partition], what)
+                checked[partition] = self._lost(partition, wanted, earliest[partition], what)
             elif wanted > ends[partition]:
                 what = f"the partition ends at {ends[partition]}: it was truncated"
                 # What is left of the very topic that the table has read, it has read.
                 left = ends if marks.get(topic) else earliest
-                answer[partition] = self._lost(partition, wanted, earliest[partition], what, left[partition])
+                checked[partition] = self._lost(partition, wanted, earliest[partition], what, left[partition])
             elif partition in cut:
                 what = f"the partition was truncated to {cut[partition]} and has new events since"
-                answer[partition] = self._lost(partition, wanted, earliest[partition], what, cut[partition])
+                checked[partition] = self._lost(partition, wanted, earliest[partition], what, cut[partition])
             else:
-                answer[partition] = wanted
-        return answer
+                checked[partition] = wanted
+        return checked
 
     def close(self) -> None:
         """Let go of the connections and their threads."""
@@ -342,7 +342,7 @@ class KafkaClient(SourceClient):
             self._last_error = _NOISE.sub("", str(error.str()))
 
 
-class Chatter:
+class IgnoredLog:
     """Takes what the client has to say of each connection: what matters, its errors tell."""
 
     def log(self, level: int, *words: Any) -> None:

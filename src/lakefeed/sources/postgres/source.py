@@ -175,7 +175,7 @@ class PostgresSource(Source):
         """The table."""
         return stream_of(partition)
 
-    def place(self, offset: int) -> str | None:
+    def describe_offset(self, offset: int) -> str | None:
         """`0/16B3748`."""
         return place_in_words(offset)
 

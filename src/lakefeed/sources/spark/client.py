@@ -10,8 +10,8 @@ from dataclasses import replace
 from lakefeed.errors import DataLoss
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, SourceClient
+from lakefeed.sources.delta.offset import DeltaOffset
 from lakefeed.sources.delta.piece import Piece, shared_out
-from lakefeed.sources.delta.place import Place
 from lakefeed.sources.spark.query import SourceQuery, query_of
 from lakefeed.sources.spark.source import PARTITION, SparkSource
 from lakefeed.sources.spark.spool import Spool, batch_start, words
@@ -33,7 +33,7 @@ class SparkClient(SourceClient):
         """The oldest batch that is kept."""
         self._begin()
         first = min(self._spool.batches, default=0)
-        return {PARTITION: batch_start(first).offset}
+        return {PARTITION: batch_start(first).number}
 
     def latest(self) -> Offsets:
         """Behind the newest batch. Spark goes on reading from here on."""
@@ -51,7 +51,7 @@ class SparkClient(SourceClient):
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Refuse to go on with another checkpoint than before, or where batches are gone."""
-        at = Place.of(positions.get(PARTITION, batch_start(0).offset))
+        at = DeltaOffset.of(positions.get(PARTITION, batch_start(0).number))
         if _MARK in marks and marks[_MARK] != self.marks().get(_MARK):
             there = "is another one" if self._spool.query_id else "is gone"
             raise DataLoss(
@@ -62,15 +62,15 @@ class SparkClient(SourceClient):
         oldest = min(self._spool.batches, default=at.version)
         if at.version < oldest:
             raise DataLoss(
-                f"{self._whose}: {words(at.offset)} comes next, but batches are kept from {oldest} on "
+                f"{self._whose}: {words(at.number)} comes next, but batches are kept from {oldest} on "
                 f"(`retain`).\nTake the table to a later version, or drop it: it begins with batch {oldest}."
             )
         if at > self._spool.end:
             raise DataLoss(
-                f"{self._whose}: {words(at.offset)} comes next, but {self._spool.folder} has batches up to "
-                f"{words(self._spool.end.offset)} only.\nBring the folder back as it was, or drop the table."
+                f"{self._whose}: {words(at.number)} comes next, but {self._spool.folder} has batches up to "
+                f"{words(self._spool.end.number)} only.\nBring the folder back as it was, or drop the table."
             )
-        return {PARTITION: at.offset}
+        return {PARTITION: at.number}
 
     def marks(self) -> dict[str, int]:
         """The id of Spark's query as a number, cut to 63 bits."""
@@ -92,26 +92,26 @@ class SparkClient(SourceClient):
 
     def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
         """While batches are kept."""
-        starts = [Place.of(at).version for at in position.values()]
+        starts = [DeltaOffset.of(at).version for at in position.values()]
         if min(starts, default=0) < min(self._spool.batches, default=0) or not self._spool.batches:
             return None
         return self.rows_between(position, ends)
 
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Behind as many files as fit; in the middle of one where a single one does not fit."""
-        at = Place.of(position[PARTITION])
-        end, rows, size = Place.of(ends[PARTITION]), 0, 0
+        at = DeltaOffset.of(position[PARTITION])
+        end, rows, size = DeltaOffset.of(ends[PARTITION]), 0, 0
         for piece in self._pieces(position[PARTITION], ends[PARTITION]):
             rows, size = rows + piece.rows, size + piece.size
             if rows <= allowed.rows and size <= allowed.bytes:
                 at = piece.end
                 continue
-            if at == Place.of(position[PARTITION]):
+            if at == DeltaOffset.of(position[PARTITION]):
                 by_size = piece.rows * allowed.bytes // max(1, piece.size)
                 most = max(1, min(piece.rows, allowed.rows, by_size))
-                at = replace(piece.place, row=piece.place.row + most)
-            return {PARTITION: self._rounded(at, end).offset}
-        return {PARTITION: end.offset}
+                at = replace(piece.start, row=piece.start.row + most)
+            return {PARTITION: self._rounded(at, end).number}
+        return {PARTITION: end.number}
 
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
         """Tasks of about equal rows; each knows its files."""
@@ -121,7 +121,7 @@ class SparkClient(SourceClient):
             rows = sum(piece.rows for piece in pieces)
             count = max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
             groups = list(shared_out(pieces, max(1, -(-rows // count))))
-            edges = [span.start, *(group[0].place.offset for group in groups[1:]), span.end]
+            edges = [span.start, *(group[0].start.number for group in groups[1:]), span.end]
             for start, end, group in zip(edges, edges[1:], groups or [[]], strict=False):
                 given = {"folder": str(self._spool.folder), "pieces": [piece.payload() for piece in group]}
                 tasks.append((OffsetRange(span.partition, start, end, given),))
@@ -129,13 +129,13 @@ class SparkClient(SourceClient):
 
     def age(self, position: Offsets) -> float | None:
         """Since Spark has read the batch that comes next."""
-        found = self._spool.batches.get(Place.of(position.get(PARTITION, 0)).version)
+        found = self._spool.batches.get(DeltaOffset.of(position.get(PARTITION, 0)).version)
         return None if found is None else max(0.0, time.time() - found.written)
 
     def acknowledge(self, positions: Offsets) -> None:
         """Batches that every table has are deleted, after a while."""
         if PARTITION in positions:
-            first = Place.of(positions[PARTITION]).version
+            first = DeltaOffset.of(positions[PARTITION]).version
             self._spool.forget(first, self._source.retain)
             if self._query:
                 self._query.taken(first)
@@ -153,12 +153,12 @@ class SparkClient(SourceClient):
 
     def _end(self) -> Offsets:
         self._spool.look()
-        return {PARTITION: self._spool.end.offset}
+        return {PARTITION: self._spool.end.number}
 
     def _pieces(self, start: int, end: int) -> list[Piece]:
-        return list(self._spool.between(Place.of(start), Place.of(end)))
+        return list(self._spool.between(DeltaOffset.of(start), DeltaOffset.of(end)))
 
-    def _rounded(self, at: Place, end: Place) -> Place:
+    def _rounded(self, at: DeltaOffset, end: DeltaOffset) -> DeltaOffset:
         """Behind the last row of a batch is before the first of the next."""
         whole = at.row >= self._spool.batches[at.version].rows
         return min(end, batch_start(at.version + 1)) if whole else at

@@ -29,8 +29,8 @@ def read(source: SparkSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]
             try:
                 with store.open_input_file(piece.path) as stream:
                     schema = pq.read_schema(stream).remove_metadata()
-                for rows, places in read_file(store, piece.wanted, schema):
-                    yield RowEvents(rows, places - piece.first + piece.place.offset, piece.modified)
+                for rows, indexes in read_file(store, piece.wanted, schema):
+                    yield RowEvents(rows, indexes - piece.first + piece.start.number, piece.modified)
             except FileNotFoundError:
                 gone = f"{span.payload['folder']}/{piece.path}"
                 raise SourceError(

@@ -101,7 +101,7 @@ class SparkSource(Source):
         """All rows are of one partition."""
         return PARTITION
 
-    def place(self, offset: int) -> str:
+    def describe_offset(self, offset: int) -> str:
         """`batch 12, row 500`."""
         from lakefeed.sources.spark.spool import words
 

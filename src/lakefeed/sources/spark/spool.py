@@ -18,21 +18,21 @@ import orjson
 import pyarrow.parquet as pq
 
 from lakefeed.errors import SourceError
+from lakefeed.sources.delta.offset import DeltaOffset
 from lakefeed.sources.delta.piece import Piece
-from lakefeed.sources.delta.place import Place
 from lakefeed.stores.disk import put_new
 
 _DIGITS = 12
 
 
-def batch_start(number: int) -> Place:
+def batch_start(number: int) -> DeltaOffset:
     """Before the first row of a batch."""
-    return Place(True, number)
+    return DeltaOffset(True, number)
 
 
 def words(offset: int) -> str:
     """`batch 12, row 500`."""
-    at = Place.of(offset)
+    at = DeltaOffset.of(offset)
     return f"batch {at.version}" + (f", row {at.row:,}" if at.row else "")
 
 
@@ -55,8 +55,8 @@ class SpooledBatch:
         """Bytes of its files."""
         return sum(piece.size for piece in self.pieces)
 
-    def parts(self, start: Place, end: Place) -> list[Piece]:
-        """What of it lies between two places."""
+    def parts(self, start: DeltaOffset, end: DeltaOffset) -> list[Piece]:
+        """What of it lies between two offsets."""
         return [part for piece in self.pieces if (part := piece.cut(start, end)) is not None]
 
 
@@ -100,7 +100,7 @@ class Spool:
         return self.folder / "batches" / (self.query_id or "none")
 
     @property
-    def end(self) -> Place:
+    def end(self) -> DeltaOffset:
         """Behind the newest batch."""
         return batch_start(max(self.batches, default=-1) + 1)
 
@@ -119,10 +119,10 @@ class Spool:
             return False
         pieces, row = [], 0
         for file in told["files"]:
-            place = Place(True, number, row)
+            start = DeltaOffset(True, number, row)
             modified = int(told["written"] * 1000)
             path = f"{self._home.relative_to(self.folder)}/{file['path']}"
-            pieces.append(Piece(place, path, file["rows"], file["size"], (), modified))
+            pieces.append(Piece(start, path, file["rows"], file["size"], (), modified))
             row += file["rows"]
         self.batches[number] = SpooledBatch(number, tuple(pieces), told["written"])
         return True
@@ -187,8 +187,8 @@ class Spool:
         """Bytes of the batches from a number on."""
         return sum(batch.size for number, batch in self.batches.items() if number >= first)
 
-    def between(self, start: Place, end: Place) -> Iterable[Piece]:
-        """What lies between two places. Raises KeyError where a batch is gone."""
+    def between(self, start: DeltaOffset, end: DeltaOffset) -> Iterable[Piece]:
+        """What lies between two offsets. Raises KeyError where a batch is gone."""
         last = end.version if end.row else end.version - 1
         for number in range(start.version, last + 1):
             yield from self.batches[number].parts(start, end)

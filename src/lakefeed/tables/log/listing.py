@@ -19,7 +19,7 @@ _VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedFile:
     """A file in the store. `path` is relative to the table."""
 
     path: str
@@ -36,14 +36,14 @@ class Listing:
     directory is not the table's to delete.
     """
 
-    data: list[Found] = field(default_factory=list)
-    changes: list[Found] = field(default_factory=list)
+    data: list[ListedFile] = field(default_factory=list)
+    changes: list[ListedFile] = field(default_factory=list)
     """Files of the change data feed."""
-    vectors: list[Found] = field(default_factory=list)
+    vectors: list[ListedFile] = field(default_factory=list)
     """Deletion vectors."""
-    kept: list[Found] = field(default_factory=list)
+    kept: list[ListedFile] = field(default_factory=list)
     """What Lakefeed keeps beside the table's files: staged changes, tombstones."""
-    log: list[Found] = field(default_factory=list)
+    log: list[ListedFile] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
     """Files that are not the table's."""
     nested: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ def companion(path: str) -> str:
     return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
 
 
-def _walk(root: Path, found: Listing) -> Iterator[Found]:
+def _walk(root: Path, found: Listing) -> Iterator[ListedFile]:
     for folder, folders, names in os.walk(root, followlinks=False):
         here = Path(folder)
         below = here.relative_to(root).as_posix()
@@ -91,10 +91,10 @@ def _walk(root: Path, found: Listing) -> Iterator[Found]:
                 found.links.append(path)
                 continue
             status = (here / name).lstat()
-            yield Found(path, status.st_size, int(status.st_mtime * 1000))
+            yield ListedFile(path, status.st_size, int(status.st_mtime * 1000))
 
 
-def _list(store: pafs.FileSystem, found: Listing) -> Iterator[Found]:
+def _list(store: pafs.FileSystem, found: Listing) -> Iterator[ListedFile]:
     infos = [
         info
         for info in store.get_file_info(pafs.FileSelector("", recursive=True))
@@ -104,10 +104,10 @@ def _list(store: pafs.FileSystem, found: Listing) -> Iterator[Found]:
     found.nested.extend(sorted(nested))
     for info in infos:
         if not any(info.path.startswith(f"{folder}/") for folder in nested):
-            yield Found(info.path, info.size, (info.mtime_ns or 0) // 1_000_000)
+            yield ListedFile(info.path, info.size, (info.mtime_ns or 0) // 1_000_000)
 
 
-def _sort(file: Found, partition_columns: Collection[str], found: Listing) -> None:
+def _sort(file: ListedFile, partition_columns: Collection[str], found: Listing) -> None:
     *folders, name = file.path.split("/")
     if folders[:1] == [LOG]:
         found.log.append(file)

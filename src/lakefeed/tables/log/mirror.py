@@ -109,7 +109,7 @@ def _upload(folder: Path, path: str, store: pafs.FileSystem) -> None:
 
 
 def _entry(store: pafs.FileSystem, folder: Path, version: int) -> list[Action]:
-    """What delta-rs has written, with the place of the table in it and not that of its copy."""
+    """What delta-rs has written, with the path of the table in it and not that of its copy."""
     lines = (folder / entry_name(version)).read_bytes().splitlines()
     actions: list[Action] = [orjson.loads(line) for line in lines if line.strip()]
     for action in actions:

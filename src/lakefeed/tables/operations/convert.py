@@ -20,7 +20,7 @@ from lakefeed.files.statistics import footer_statistics
 from lakefeed.stores import delta_options, is_locked, open_store, store_errors
 from lakefeed.tables.log.data_file import Extent
 from lakefeed.tables.log.entry import LOG
-from lakefeed.tables.log.listing import Found, listing
+from lakefeed.tables.log.listing import ListedFile, listing
 from lakefeed.tables.log.mirror import create_mirrored
 from lakefeed.tables.operations.operation import CommitInfo
 from lakefeed.tables.parquet_columns import columns_of
@@ -125,13 +125,13 @@ def _named(names: Sequence[str]) -> str:
     return listed(names) if names else "no column"
 
 
-def _steps(file: Found) -> list[tuple[str, str]]:
+def _steps(file: ListedFile) -> list[tuple[str, str]]:
     """The columns and values in the directories on the way to a file."""
     pairs = (step.partition("=") for step in file.path.split("/")[:-1] if "=" in step)
     return [(unquote(name), unquote(value)) for name, _, value in pairs]
 
 
-def _partition_values(path: str, file: Found, partition_by: pa.Schema) -> dict[str, str | None]:
+def _partition_values(path: str, file: ListedFile, partition_by: pa.Schema) -> dict[str, str | None]:
     """The values of a file's directories as the log has them, whatever way they are written there."""
     values: dict[str, str | None] = {}
     for name, text in _steps(file):

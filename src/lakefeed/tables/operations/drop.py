@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 from lakefeed.stores import forget_commits, store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import Extent, extent
-from lakefeed.tables.log.listing import Found, companion, listing
+from lakefeed.tables.log.listing import ListedFile, companion, listing
 from lakefeed.tables.table import LakeTable
 
 
@@ -22,7 +22,7 @@ class DropPlan:
 
     version: int
     table: Extent
-    files: tuple[Found, ...]
+    files: tuple[ListedFile, ...]
     """Data of all versions, then the log: whoever is interrupted finds a table that can be dropped again."""
     left_alone: tuple[str, ...]
     positions: tuple[str, ...]

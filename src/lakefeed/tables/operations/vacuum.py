@@ -17,7 +17,7 @@ from lakefeed.errors import TableError
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import Extent, extent, stored_paths
-from lakefeed.tables.log.listing import Found, companion, listing
+from lakefeed.tables.log.listing import ListedFile, companion, listing
 from lakefeed.tables.operations.operation import CommitInfo, Report, record
 from lakefeed.tables.positions import tombstone_heads
 from lakefeed.tables.protocol import refuse_unkept
@@ -39,7 +39,7 @@ class VacuumPlan:
 
     version: int
     retain: float
-    files: tuple[Found, ...]
+    files: tuple[ListedFile, ...]
     young: Extent
     """Unneeded already, but kept because they are younger than the retention."""
     left_alone: tuple[str, ...]
@@ -138,13 +138,13 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
     return needed, known
 
 
-def _remembered(table: LakeTable, candidates: Sequence[Found]) -> dict[str, float]:
+def _remembered(table: LakeTable, candidates: Sequence[ListedFile]) -> dict[str, float]:
     """For how many seconds files of tombstones are kept: a table that is restored needs what it names."""
     paths = [file.path for file in candidates if file.path.startswith(f"{TOMBSTONES_FOLDER}/")]
     return counted_for(table.store, tombstone_heads(table.transactions), paths)
 
 
-def _is_old(file: Found, known: bool, now: float, retain: float) -> bool:
+def _is_old(file: ListedFile, known: bool, now: float, retain: float) -> bool:
     age = now - file.modified / 1000
     return age > retain if known else age > max(retain, _ORPHAN_AGE)
 

@@ -39,8 +39,8 @@ def _behind(order: Numbers, found: Mask) -> Numbers:
     return behind
 
 
-def _told(rows: pa.Table, rules: HistoryRules, places: Numbers, what: str) -> Iterator[str]:
-    if len(places):
-        (first,) = rows.slice(int(places[0]), 1).select([*rules.keys, rules.valid_from]).to_pylist()
+def _told(rows: pa.Table, rules: HistoryRules, indexes: Numbers, what: str) -> Iterator[str]:
+    if len(indexes):
+        (first,) = rows.slice(int(indexes[0]), 1).select([*rules.keys, rules.valid_from]).to_pylist()
         example = ", ".join(f"{name}={value}" for name, value in first.items())
-        yield f"{counted(len(places), 'row')} that {what}, such as {example}"
+        yield f"{counted(len(indexes), 'row')} that {what}, such as {example}"

@@ -14,7 +14,7 @@ from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.inline import run_inline
 from lakefeed.engine.run_events import RunEvent, TableChanged
-from lakefeed.engine.spark import here
+from lakefeed.engine.spark import local_tasks
 from lakefeed.engine.task.task import run_task
 from lakefeed.sources import source_of
 from lakefeed.sources.samples import SampleSource
@@ -154,7 +154,7 @@ tables: {both: {path: both, from: [a, b], metadata: true}}
                     elif "created" in text:
                         made.set()
 
-    monkeypatch.setattr(here, "run_task", task)
+    monkeypatch.setattr(local_tasks, "run_task", task)
     run_inline(pipeline.model_copy(update={"sources": sources, "give_up_after": 5.0}), Between())
 
     assert offsets(tmp_path / "both") == [(0, 1), (0, None), (1, None)]

@@ -13,7 +13,7 @@ from lakefeed import Pipeline
 from lakefeed.columns.column_types import declared_schema
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan, format_of
-from lakefeed.engine.task.carried import KEPT, NOTE, PAYLOAD, PLACE, REASON
+from lakefeed.engine.task.carried import EVENT_ORIGIN, KEPT, NOTE, PAYLOAD, REASON
 from lakefeed.engine.task.halves import read_half, write_half
 from lakefeed.errors import Defect
 from lakefeed.events import OffsetRange
@@ -88,7 +88,7 @@ def as_spark(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 KEPT: pa.array(kept, pa.bool_()),
                 REASON: pa.array(reasons, pa.string()),
                 PAYLOAD: batch.column(PAYLOAD),
-                PLACE: batch.column(PLACE),
+                EVENT_ORIGIN: batch.column(EVENT_ORIGIN),
                 NOTE: batch.column(NOTE),
             }
         )

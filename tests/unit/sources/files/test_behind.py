@@ -15,7 +15,7 @@ from lakefeed import DataLoss, Pipeline
 from lakefeed.errors import LakefeedError
 from lakefeed.events import Events, OffsetRange, Offsets
 from lakefeed.reports.verify import verify
-from lakefeed.reprocess.files import again
+from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.reprocess.rewind import rewind
 from lakefeed.sources.files.client import FilesClient
 from lakefeed.sources.files.reading import read as reading
@@ -128,7 +128,7 @@ def test_table_added_later_goes_without_what_a_forgotten_file_was(tmp_path: Path
     landing.put("a.json", line(1, 2), 1000)
     landing.run()
     landing.put("a.json", line(3), 2000)
-    again(Pipeline.from_file(landing.file), None, ["a.json"], forget=True, who="me")
+    retry_or_forget(Pipeline.from_file(landing.file), None, ["a.json"], forget=True, who="me")
     landing.run()
     with_second_table(landing)
 
@@ -188,7 +188,7 @@ def test_file_that_was_read_twice_and_deleted_is_new_when_its_name_comes_again(
     landing = Landing(tmp_path, f"format: json, on_change: {change}")
     landing.put("a.json", line(1), 1000)
     landing.run()
-    again(Pipeline.from_file(landing.file), None, ["a.json"], forget=False, who="me")
+    retry_or_forget(Pipeline.from_file(landing.file), None, ["a.json"], forget=False, who="me")
     landing.set(f"format: json, on_change: {change}, after: delete")
     landing.run()
     landing.put("a.json", line(77), 2000)

@@ -9,13 +9,13 @@ import pytest
 
 from lakefeed import Pipeline
 from lakefeed.events import Outstanding
-from lakefeed.reprocess.files import again
+from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.sources import source_of
 from lakefeed.sources.files import discovery
-from lakefeed.sources.files.discovery import Known
+from lakefeed.sources.files.discovery import KnownFiles
 from lakefeed.sources.files.finding.listing import LISTED
 from lakefeed.sources.files.ledger import DELETED, FORGOTTEN, READ, found, with_state
-from lakefeed.sources.files.place import file_start
+from lakefeed.sources.files.offset import file_start
 from support.landing import Landing
 
 
@@ -42,7 +42,7 @@ def test_last_number_of_a_path_counts_wherever_its_rows_lie(
 ) -> None:
     monkeypatch.setattr(discovery, "_AT_A_TIME", at_a_time)
     monkeypatch.setattr(discovery, "_FEW", few)
-    known = Known(
+    known = KnownFiles(
         ledger(
             ("same", 1, READ),
             ("grown", 1, READ),
@@ -57,22 +57,22 @@ def test_last_number_of_a_path_counts_wherever_its_rows_lie(
         )
     )
 
-    news = known.compare(files(new=1, returned=1, deleted=1, forgotten=1, back=2, grown=2, same=1))
+    listed = known.compare(files(new=1, returned=1, deleted=1, forgotten=1, back=2, grown=2, same=1))
 
-    assert news.new["path"].to_pylist() == ["new", "deleted", "forgotten"]
-    assert news.changed.select(["path", "size"]).to_pylist() == [
+    assert listed.new["path"].to_pylist() == ["new", "deleted", "forgotten"]
+    assert listed.changed.select(["path", "size"]).to_pylist() == [
         {"path": "back", "size": 2},
         {"path": "grown", "size": 2},
     ]
-    assert news.known.select(["number", "size"]).to_pylist() == [
+    assert listed.known.select(["number", "size"]).to_pylist() == [
         {"number": 5, "size": 1},
         {"number": 2, "size": 1},
     ]
 
 
 def test_nothing_known_or_nothing_listed_is_no_news() -> None:
-    assert Known(ledger(("a", 1, READ))).compare(LISTED.empty_table()).new.num_rows == 0
-    assert Known(found(LISTED.empty_table(), 1)).compare(files(a=1)).new["path"].to_pylist() == ["a"]
+    assert KnownFiles(ledger(("a", 1, READ))).compare(LISTED.empty_table()).new.num_rows == 0
+    assert KnownFiles(found(LISTED.empty_table(), 1)).compare(files(a=1)).new["path"].to_pylist() == ["a"]
 
 
 def test_file_that_changed_before_it_was_read_waits_once_for_those_who_only_look(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_file_that_changed_before_it_was_read_waits_once_for_those_who_only_look
     landing.put("a.json", '{"id": 1}\n', 1000)
     landing.run()
     pipeline = Pipeline.from_file(landing.file)
-    again(pipeline, None, ["a.json"], forget=False, who="me")
+    retry_or_forget(pipeline, None, ["a.json"], forget=False, who="me")
     landing.put("a.json", '{"id": 2}\n' * 3, 2000)
     client = source_of(pipeline, "drops").client("shop", "drops")
 

@@ -13,7 +13,7 @@ from lakefeed import Pipeline
 from lakefeed.errors import LakefeedError
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
-from lakefeed.reprocess.files import again
+from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.sources.files.finding import listing
 from lakefeed.sources.files.scope import Scope
 from support.landing import Landing
@@ -243,10 +243,10 @@ def test_retry_reads_a_file_again_and_forget_reads_what_lies_there_now(tmp_path:
     landing.run()
     pipeline = Pipeline.from_file(landing.file)
 
-    again(pipeline, None, ["a.json"], forget=False, who="me")
+    retry_or_forget(pipeline, None, ["a.json"], forget=False, who="me")
     landing.run()
     landing.put("b.json", line(3), 2000)
-    again(pipeline, None, ["*/b.json"], forget=True, who="me")
+    retry_or_forget(pipeline, None, ["*/b.json"], forget=True, who="me")
     landing.run()
 
     assert landing.rows("id") == [1, 1, 2, 3]

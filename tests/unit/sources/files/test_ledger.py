@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from lakefeed.sources.files import ledger as module
 from lakefeed.sources.files.finding.listing import LISTED
-from lakefeed.sources.files.ledger import FORGOTTEN, READ, Ledger, LedgerPlace, found, with_state
+from lakefeed.sources.files.ledger import FORGOTTEN, READ, Ledger, LedgerLocation, found, with_state
 
 
 def files(*names: str) -> pa.Table:
@@ -20,8 +20,8 @@ def files(*names: str) -> pa.Table:
 
 
 def test_second_writer_of_a_number_is_refused_and_reads_what_the_first_wrote(tmp_path: Path) -> None:
-    place = LedgerPlace(str(tmp_path / "files"), {}, "shop", "drops")
-    first, second = Ledger(place), Ledger(place)
+    location = LedgerLocation(str(tmp_path / "files"), {}, "shop", "drops")
+    first, second = Ledger(location), Ledger(location)
     first.create()
     second.load()
 
@@ -30,7 +30,7 @@ def test_second_writer_of_a_number_is_refused_and_reads_what_the_first_wrote(tmp
     again = second.append(found(files("/b"), second.next_number))
 
     assert (took, refused, again) == (True, False, True)
-    assert Ledger(place).rows.select(["number", "path"]).to_pylist() == [
+    assert Ledger(location).rows.select(["number", "path"]).to_pylist() == [
         {"number": 1, "path": "/a"},
         {"number": 2, "path": "/b"},
     ]
@@ -40,8 +40,8 @@ def test_many_small_files_become_few_and_the_states_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MANY_FILES", 6)
-    place = LedgerPlace(str(tmp_path / "files"), {}, "shop", "drops")
-    ledger = Ledger(place)
+    location = LedgerLocation(str(tmp_path / "files"), {}, "shop", "drops")
+    ledger = Ledger(location)
     for number in range(5):
         ledger.append(found(files(f"/{number}"), ledger.next_number))
         ledger.append(with_state(ledger.rows.slice(number), READ, rows=[number]))
@@ -52,11 +52,11 @@ def test_many_small_files_become_few_and_the_states_stay(
 
     assert len(DeltaTable(tmp_path / "files").file_uris()) == 2
     assert ledger.rows.slice(0, 5).equals(before)
-    assert Ledger(place).next_number == 7
+    assert Ledger(location).next_number == 7
 
 
 def test_file_of_more_than_4_gb_takes_as_many_numbers_as_its_bytes_need(tmp_path: Path) -> None:
-    ledger = Ledger(LedgerPlace(str(tmp_path / "files"), {}, "shop", "drops"))
+    ledger = Ledger(LedgerLocation(str(tmp_path / "files"), {}, "shop", "drops"))
     large = files("/large", "/next").set_column(1, LISTED.field(1), pa.array([9 * 2**30, 1], pa.int64()))
 
     ledger.append(found(large, ledger.next_number))
@@ -66,10 +66,10 @@ def test_file_of_more_than_4_gb_takes_as_many_numbers_as_its_bytes_need(tmp_path
 
 
 def test_states_that_another_writer_told_meanwhile_are_known_after_an_append(tmp_path: Path) -> None:
-    place = LedgerPlace(str(tmp_path / "files"), {}, "shop", "drops")
-    first = Ledger(place)
+    location = LedgerLocation(str(tmp_path / "files"), {}, "shop", "drops")
+    first = Ledger(location)
     first.append(found(files("/a"), 1))
-    second = Ledger(place)
+    second = Ledger(location)
     first.append(with_state(first.rows, FORGOTTEN))
 
     second.append(found(files("/b"), 2))

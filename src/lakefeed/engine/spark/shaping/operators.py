@@ -13,11 +13,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from lakefeed.columns.staged import DELETIONS
 from lakefeed.engine.spark.shaping.attempt import Attempt, quoted
 from lakefeed.engine.task.carried import (
+    EVENT_ORIGIN,
     KEPT,
     NOTE,
     OPS,
     PAYLOAD,
-    PLACE,
     REASON,
     beside,
     event_columns,
@@ -58,9 +58,9 @@ def source_schema(table: TablePlan, columns: list[str]) -> StructType:
 def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
     """The rows that `where` and `select` make of events, what rules say of them, and what failed.
 
-    An event goes along only where somebody may ask for it: a row that throws, breaks a rule, or has no place
-    in the table becomes a dead letter, which needs payload and position; one that is left out is counted by
-    its partition.
+    An event goes along only where somebody may ask for it: a row that throws, breaks a rule, or fits no
+    partition of the table becomes a dead letter, which needs payload and position; one that is
+    left out is counted by its partition.
     """
     projection = table.projection
     assert projection is not None and table.columns is not None
@@ -118,10 +118,10 @@ def _judged(rows: DataFrame, table: TablePlan, projection: Projection) -> DataFr
         if not one.nullable and one.name.lower() in items
     ]
     asked = reduce(or_, [*broken, *lacking], kept.isNull())
-    if table.route or table.changes or any(pa.types.is_string(one.type) for one in _placed(table)):
+    if table.route or table.changes or any(pa.types.is_string(one.type) for one in _partition_columns(table)):
         asked = F.lit(True)
     counted = asked | ~kept
-    carries = {PAYLOAD: F.when(asked, _named(PAYLOAD)), PLACE: F.when(counted, _named(PLACE))}
+    carries = {PAYLOAD: F.when(asked, _named(PAYLOAD)), EVENT_ORIGIN: F.when(counted, _named(EVENT_ORIGIN))}
     return rows.withColumns(carries)
 
 
@@ -132,8 +132,8 @@ def _as_in_table(item: str | None, kind: DataType) -> Column:
     return made if nested and item is not None else made.cast(kind)
 
 
-def _placed(table: TablePlan) -> list[pa.Field]:
-    """The columns that say where a row lies."""
+def _partition_columns(table: TablePlan) -> list[pa.Field]:
+    """The columns of the table that it is partitioned by."""
     assert table.columns is not None
     names = {field.name for field in table.partition_by}
     return [one for one in table.columns if one.name in names]

@@ -149,7 +149,7 @@ class Files:
             raise BadDescriptor(f"no message {name}{near}") from None
 
     def names_at(self, file: str, indexes: Sequence[int]) -> list[str]:
-        """The messages that may be meant by a place in a file: an index for each level, from the outermost.
+        """The messages that may be meant by a path in a file: an index for each level, from the outermost.
 
         Some clients count the entries of maps, which are messages too, and some do not: there may be two.
         """

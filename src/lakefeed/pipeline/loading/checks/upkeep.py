@@ -64,7 +64,7 @@ def _leaves(upkeep: object, path: Path) -> dict[tuple[str, ...], tuple[Any, Path
 def upkeep_problems(
     name: str,
     upkeep: UpkeepOutline,
-    place: str | None,
+    location: str | None,
     columns: Mapping[str, pa.Field | None],
     partition_columns: set[str],
 ) -> Iterator[tuple[Path, str]]:
@@ -78,10 +78,10 @@ def upkeep_problems(
         if problem := _age_problem(str(column), columns):
             yield path, f"table {name}: {problem}" if path[0] == "upkeep" else problem
     engine, path = upkeep.given.get(("engine",), ("", ()))
-    if engine == "spark" and place and "://" in place and not place.startswith("file:"):
+    if engine == "spark" and location and "://" in location and not location.startswith("file:"):
         yield (
             path,
-            f"Spark's commits to {place} are not conditional, so commits of other writers could be lost; "
+            f"Spark's commits to {location} are not conditional, so commits of other writers could be lost; "
             "leave `engine` out",
         )
     for key, written in _LOG_PROPERTIES.items():

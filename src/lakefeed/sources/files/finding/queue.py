@@ -47,19 +47,19 @@ class Queue:
             raise SourceError(
                 "notify.sqs needs botocore, which is not installed.\nInstall it: pip install 'lakefeed[sqs]'"
             ) from None
-        options, place = normal(storage), urlsplit(url)
+        options, address = normal(storage), urlsplit(url)
         keys = {
             name: next((options[one] for one in names if options.get(one)), None)
             for name, names in _NAMES.items()
         }
         session = Session()
-        region = _region(place.netloc, options) or session.get_config_variable("region") or "us-east-1"
+        region = _region(address.netloc, options) or session.get_config_variable("region") or "us-east-1"
         patience = Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 2})
         with self._errors():
             self._client = session.create_client(
                 "sqs",
                 region_name=region,
-                endpoint_url=f"{place.scheme}://{place.netloc}",
+                endpoint_url=f"{address.scheme}://{address.netloc}",
                 config=patience,
                 **keys,
             )

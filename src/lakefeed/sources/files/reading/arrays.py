@@ -75,15 +75,15 @@ class _Scan:
     def _escapes(self, text: _Bytes) -> _Where:
         """The characters that a backslash before them escapes."""
         escaped = np.zeros(len(text), np.bool_)
-        places = np.flatnonzero(text == _BACKSLASH)
+        backslashes = np.flatnonzero(text == _BACKSLASH)
         escaped[0] = self._escaped
         self._escaped = False
         skip = 0 if escaped[0] else -1
-        for place in places.tolist():
+        for at in backslashes.tolist():
             # Two backslashes are one character, the second of which escapes nothing.
-            if place == skip:
+            if at == skip:
                 continue
-            skip = place + 1
+            skip = at + 1
             if skip < len(text):
                 escaped[skip] = True
             else:

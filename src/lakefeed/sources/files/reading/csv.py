@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lakefeed.sources.files.reading.lines import CHUNK, MARK, Places, Records, bounded
+from lakefeed.sources.files.reading.lines import CHUNK, MARK, FileOffsets, Records, bounded
 from lakefeed.sources.files.reading.opening import Stream
 
 
@@ -17,9 +17,9 @@ def csv_records(stream: Stream, quote: str, *, header: bool) -> Iterator[Records
         if header and not head:
             head, lines = lines[0] + b"\n", lines[1:]
         kept = [at for at, line in enumerate(lines) if line]
-        places = np.arange(number, number + len(lines))[kept]
+        offsets = np.arange(number, number + len(lines))[kept]
         number += len(lines)
-        yield [head + lines[at] for at in kept], places
+        yield [head + lines[at] for at in kept], offsets
 
 
 def _record_lines(stream: Stream, quote: bytes) -> Iterator[list[bytes]]:
@@ -43,12 +43,12 @@ def _record_lines(stream: Stream, quote: bytes) -> Iterator[list[bytes]]:
             return
 
 
-def _ends(text: bytes, quote: bytes) -> Places:
+def _ends(text: bytes, quote: bytes) -> FileOffsets:
     """The line breaks that end a record: an even number of quotes is before each."""
     signs = np.frombuffer(text, np.uint8)
     breaks = np.flatnonzero(signs == ord("\n"))
     if quote not in text:
         return breaks
     quotes = np.flatnonzero(signs == ord(quote))
-    found: Places = breaks[np.searchsorted(quotes, breaks) % 2 == 0]
+    found: FileOffsets = breaks[np.searchsorted(quotes, breaks) % 2 == 0]
     return found

@@ -1,4 +1,4 @@
-"""Records of files, in memory on a worker: each with its file and its place in it."""
+"""Records of files, in memory on a worker: each with its file and its offset there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefeed.events import ORIGIN, Events, Refused
+from lakefeed.sources.files.offset import file_start
 from lakefeed.sources.files.piece import FoundFile
-from lakefeed.sources.files.place import file_start
-from lakefeed.sources.files.reading.lines import Places
+from lakefeed.sources.files.reading.lines import FileOffsets
 from lakefeed.sources.files.source import PARTITION
 
 
@@ -22,7 +22,7 @@ class FileEvents(Events):
         self,
         files: Sequence[FoundFile],
         counts: Sequence[int],
-        places: Places,
+        offsets: FileOffsets,
         *,
         payloads: Sequence[bytes | None] = (),
         columns: pa.RecordBatch | None = None,
@@ -31,7 +31,7 @@ class FileEvents(Events):
     ) -> None:
         """`counts` are the records of each file, `before` bytes of the last one that were read before."""
         self.payloads, self.columns, self.refused = payloads, columns, refused
-        self._files, self._counts, self._places, self._before = files, counts, places, before
+        self._files, self._counts, self._offsets, self._before = files, counts, offsets, before
 
     def size(self) -> tuple[int, int]:
         """All bytes, and those of the last file so far: no batch ends inside of a file, however large."""
@@ -42,12 +42,12 @@ class FileEvents(Events):
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """The file and the offset of each record, and when the file was modified."""
-        owners, places = self._owners(rows)
+        owners, offsets = self._owners(rows)
         starts = np.array([file_start(file.number) for file in self._files], np.int64)
-        return self._origin(owners, starts[owners] + places)
+        return self._origin(owners, starts[owners] + offsets)
 
     def shown(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
-        """The same, with the place in the file as the offset."""
+        """The same, with the offset in the file."""
         return self._origin(*self._owners(rows))
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
@@ -72,14 +72,14 @@ class FileEvents(Events):
         """When the last file was modified."""
         return self._files[-1].modified / 1_000_000 if self._files else None
 
-    def _owners(self, rows: Sequence[int] | None) -> tuple[npt.NDArray[np.int64], Places]:
+    def _owners(self, rows: Sequence[int] | None) -> tuple[npt.NDArray[np.int64], FileOffsets]:
         owners = np.repeat(np.arange(len(self._files)), self._counts)
         if rows is None:
-            return owners, self._places
+            return owners, self._offsets
         chosen = np.asarray(rows, np.int64)
-        return owners[chosen], self._places[chosen]
+        return owners[chosen], self._offsets[chosen]
 
-    def _origin(self, owners: npt.NDArray[np.int64], offsets: Places) -> pa.RecordBatch:
+    def _origin(self, owners: npt.NDArray[np.int64], offsets: FileOffsets) -> pa.RecordBatch:
         count, files = len(owners), self._files
         taken = pa.array(owners)
         kinds = {field.name: field.type for field in ORIGIN}

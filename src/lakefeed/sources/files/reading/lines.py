@@ -1,4 +1,4 @@
-"""Lines of a file, cut out of it with the place at which each begins."""
+"""Lines of a file, cut out of it with the byte at which each begins."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CHUNK = 8 * 2**20
 LONGEST_LINE = 64 * 2**20
 MARK = b"\xef\xbb\xbf"
 
-Places = npt.NDArray[np.int64]
-Records = tuple[list[bytes], Places]
-"""Payloads, and the place of each in its file."""
+FileOffsets = npt.NDArray[np.int64]
+Records = tuple[list[bytes], FileOffsets]
+"""Payloads, and the offset of each in its file."""
 
 
 def byte_lines(stream: pa.NativeFile, first: int, end: int) -> Iterator[Records]:
@@ -44,12 +44,12 @@ def byte_lines(stream: pa.NativeFile, first: int, end: int) -> Iterator[Records]
         if not whole and chunk:
             rest = bounded(text)
             continue
-        payloads, places = _cut(text[:whole], at)
+        payloads, offsets = _cut(text[:whole], at)
         if at + whole > end:
-            wanted = int(np.searchsorted(places, end))
-            payloads, places = payloads[:wanted], places[:wanted]
+            wanted = int(np.searchsorted(offsets, end))
+            payloads, offsets = payloads[:wanted], offsets[:wanted]
         if payloads:
-            yield payloads, places
+            yield payloads, offsets
         at, rest = at + whole, text[whole:]
         if not chunk:
             return
@@ -65,9 +65,9 @@ def numbered_lines(stream: Stream) -> Iterator[Records]:
         rest = bounded(text[whole:])
         if whole:
             lines = _lines(text[:whole], is_first=not number)
-            payloads, places = _filled(text[:whole], lines, np.arange(number, number + len(lines)))
+            payloads, offsets = _filled(text[:whole], lines, np.arange(number, number + len(lines)))
             number += len(lines)
-            yield payloads, places
+            yield payloads, offsets
         if not chunk:
             return
 
@@ -87,14 +87,14 @@ def _lines(text: bytes, *, is_first: bool) -> list[bytes]:
     return lines
 
 
-def _filled(text: bytes, lines: list[bytes], places: Places) -> Records:
+def _filled(text: bytes, lines: list[bytes], offsets: FileOffsets) -> Records:
     """Without empty lines, and without the other half of a line break from Windows."""
     if b"\r" in text:
         lines = [line.removesuffix(b"\r") for line in lines]
     if b"" not in lines:
-        return lines, places
+        return lines, offsets
     kept = [at for at, line in enumerate(lines) if line]
-    return [lines[at] for at in kept], places[kept]
+    return [lines[at] for at in kept], offsets[kept]
 
 
 def bounded(text: bytes) -> bytes:

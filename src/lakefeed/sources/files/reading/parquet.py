@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 
 from lakefeed.rows.plain_types import plain_column, plain_type
 from lakefeed.sources.files.piece import Piece
-from lakefeed.sources.files.reading.lines import Places
+from lakefeed.sources.files.reading.lines import FileOffsets
 from lakefeed.sources.files.reading.opening import Unreadable
 from lakefeed.tables.file_rows import row_range
 
 _READ_AT_ONCE = 4 * 2**20
 
 
-def parquet_rows(stream: pa.NativeFile, piece: Piece) -> Iterator[tuple[pa.RecordBatch, Places]]:
+def parquet_rows(stream: pa.NativeFile, piece: Piece) -> Iterator[tuple[pa.RecordBatch, FileOffsets]]:
     """The rows of a piece, each with its number in the file. Raises Unreadable."""
     at = piece.first
     try:

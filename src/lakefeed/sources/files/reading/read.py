@@ -13,7 +13,7 @@ from lakefeed.errors import SourceError, SourceUnavailable, StoreUnavailable, Ta
 from lakefeed.events import Events, OffsetRange, Refused
 from lakefeed.sources.files.piece import FoundFile, Piece
 from lakefeed.sources.files.reading.events import FileEvents
-from lakefeed.sources.files.reading.lines import Places
+from lakefeed.sources.files.reading.lines import FileOffsets
 from lakefeed.sources.files.reading.opening import FileOpener, Unreadable
 from lakefeed.sources.files.reading.parquet import parquet_rows
 from lakefeed.sources.files.reading.records import records
@@ -32,42 +32,42 @@ _PAUSE = 0.2
 def read(source: FilesSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
     """Yield every record of the pieces that the ranges carry."""
     opener = FileOpener(source.scope.base, source.storage)
-    together = _Together()
+    buffer = _RecordBuffer()
     with _errors(source):
         for span in ranges:
             for given in span.payload or ():
-                yield from _piece(opener, source, Piece.of_payload(given), together)
-        yield from together.taken()
+                yield from _piece(opener, source, Piece.of_payload(given), buffer)
+        yield from buffer.taken()
 
 
-def _piece(opener: FileOpener, source: FilesSource, piece: Piece, together: _Together) -> Iterator[Events]:
-    """The records of one piece; in place of those that cannot be read, one refusal."""
-    file, place = piece.file, piece.first
+def _piece(opener: FileOpener, source: FilesSource, piece: Piece, buffer: _RecordBuffer) -> Iterator[Events]:
+    """The records of one piece; for those that cannot be read, one refusal."""
+    file, offset = piece.file, piece.first
     try:
         if file.changed:
             raise Unreadable("file_changed", "the file has changed since it was found, and is not read again")
         _settled(opener, piece)
         if source.has_columns:
-            yield from together.taken()
+            yield from buffer.taken()
             for events in _rows(opener, piece):
                 yield events
-                place += len(events)
+                offset += len(events)
         else:
-            for payloads, places in records(opener, source, piece):
-                yield from together.add(file, payloads, places)
-                place = int(places[-1]) + 1 if len(places) else place
+            for payloads, offsets in records(opener, source, piece):
+                yield from buffer.add(file, payloads, offsets)
+                offset = int(offsets[-1]) + 1 if len(offsets) else offset
     except PermissionError:
         raise SourceError(
             f"{file.path}: permission denied.\nGive the user that runs Lakefeed the right to read it."
         ) from None
     except (FileNotFoundError, Unreadable) as error:
-        yield from together.taken()
+        yield from buffer.taken()
         if isinstance(error, FileNotFoundError):
             opener.confirm_folder(file)
             error = Unreadable("file_gone", "the file was removed before it was read")
         elif not file.changed:
             opener.check(file)
-        yield _refusal(file, place, error)
+        yield _refusal(file, offset, error)
         return
     opener.check(file)
 
@@ -75,8 +75,8 @@ def _piece(opener: FileOpener, source: FilesSource, piece: Piece, together: _Tog
 def _rows(opener: FileOpener, piece: Piece) -> Iterator[Events]:
     with opener.open(piece.file.path) as stream:
         before = 0
-        for columns, places in parquet_rows(stream, piece):
-            yield FileEvents([piece.file], [columns.num_rows], places, columns=columns, before=before)
+        for columns, offsets in parquet_rows(stream, piece):
+            yield FileEvents([piece.file], [columns.num_rows], offsets, columns=columns, before=before)
             before += columns.nbytes
 
 
@@ -91,27 +91,27 @@ def _settled(opener: FileOpener, piece: Piece) -> None:
             time.sleep(_PAUSE)
 
 
-def _refusal(file: FoundFile, place: int, error: Unreadable) -> FileEvents:
+def _refusal(file: FoundFile, offset: int, error: Unreadable) -> FileEvents:
     """A file, or the rest of one, that becomes a dead letter."""
-    text = f"{file.path}: {error}" if not place else f"{file.path}, from place {place:,} on: {error}"
+    text = f"{file.path}: {error}" if not offset else f"{file.path}, from place {offset:,} on: {error}"
     refused = [Refused(0, "decode", error.code, text)]
-    return FileEvents([file], [1], np.array([place], np.int64), refused=refused)
+    return FileEvents([file], [1], np.array([offset], np.int64), refused=refused)
 
 
-class _Together:
+class _RecordBuffer:
     """Records of one file after the other, until they are enough to be decoded together."""
 
     def __init__(self) -> None:
         self._files: list[FoundFile] = []
         self._counts: list[int] = []
         self._payloads: list[bytes | None] = []
-        self._places: list[Places] = []
+        self._offsets: list[FileOffsets] = []
         self._bytes = 0
         self._current: FoundFile | None = None
         self._before = 0
         """Bytes of the last file that have been handed over."""
 
-    def add(self, file: FoundFile, payloads: list[bytes], places: Places) -> Iterator[Events]:
+    def add(self, file: FoundFile, payloads: list[bytes], offsets: FileOffsets) -> Iterator[Events]:
         """Take records of a file, and yield those that are enough."""
         if file is not self._current:
             self._current, self._before = file, 0
@@ -120,7 +120,7 @@ class _Together:
             self._files.append(file)
             self._counts.append(len(some))
             self._payloads += some
-            self._places.append(places[at : at + _TOGETHER_RECORDS])
+            self._offsets.append(offsets[at : at + _TOGETHER_RECORDS])
             self._bytes += sum(map(len, some))
             if len(self._payloads) >= _TOGETHER_RECORDS or self._bytes >= _TOGETHER_BYTES:
                 handed_over = self._bytes
@@ -130,9 +130,9 @@ class _Together:
     def taken(self) -> Iterator[Events]:
         """Yield what is there."""
         if self._payloads:
-            places = np.concatenate(self._places)
-            yield FileEvents(self._files, self._counts, places, payloads=self._payloads, before=self._before)
-        self._files, self._counts, self._payloads, self._places, self._bytes = [], [], [], [], 0
+            offsets = np.concatenate(self._offsets)
+            yield FileEvents(self._files, self._counts, offsets, payloads=self._payloads, before=self._before)
+        self._files, self._counts, self._payloads, self._offsets, self._bytes = [], [], [], [], 0
 
 
 @contextmanager

@@ -28,7 +28,7 @@ _LARGEST = 1 << 30
 
 
 def records(opener: FileOpener, source: FilesSource, piece: Piece) -> Iterator[Records]:
-    """The payloads of a piece, each with its place. Raises Unreadable or FileNotFoundError."""
+    """The payloads of a piece, each with its offset in the file. Raises Unreadable or FileNotFoundError."""
     kind, plain = source.format.type, codec_of(piece.file.path) is None
     if kind in source.line_formats and plain and source.encoding is None:
         with opener.open(piece.file.path) as raw:
@@ -55,10 +55,10 @@ def _plain_lines(stream: pa.NativeFile, piece: Piece, *, may_be_array: bool) -> 
         return
     stream.seek(0)
     try:
-        for payloads, places in elements(_whole(stream)):
-            first, last = np.searchsorted(places, (piece.first, end))
+        for payloads, offsets in elements(_whole(stream)):
+            first, last = np.searchsorted(offsets, (piece.first, end))
             if last > first:
-                yield payloads[first:last], places[first:last]
+                yield payloads[first:last], offsets[first:last]
     except Unreadable:
         # Told once, by who reads the beginning.
         if not piece.first:
@@ -68,12 +68,12 @@ def _plain_lines(stream: pa.NativeFile, piece: Piece, *, may_be_array: bool) -> 
 def _lines(stream: Stream, *, may_be_array: bool) -> Iterator[Records]:
     """All lines, or all elements of an array, by their number."""
     beginning = bytes(stream.read(_BEGINNING))
-    again = _Again(beginning, stream)
+    whole = _PushedBack(beginning, stream)
     if not (may_be_array and is_array(beginning)):
-        yield from numbered_lines(again)
+        yield from numbered_lines(whole)
         return
     number = 0
-    for payloads, _ in elements(_whole(again)):
+    for payloads, _ in elements(_whole(whole)):
         yield payloads, np.arange(number, number + len(payloads))
         number += len(payloads)
 
@@ -87,7 +87,7 @@ def _whole(stream: Stream) -> bytes:
     return content
 
 
-class _Again:
+class _PushedBack:
     """A stream, and what was read of it already."""
 
     def __init__(self, beginning: bytes, stream: Stream) -> None:

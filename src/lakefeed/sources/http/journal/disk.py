@@ -85,7 +85,7 @@ class DiskSegments:
             sync([self._folder])
 
     def cut(self, number: int, size: int) -> None:
-        """Take back all bytes of a segment from a place on; the whole file if nothing stays."""
+        """Take back all bytes of a segment from a byte on; the whole file if nothing stays."""
         if size == 0:
             self._close()
             self._file(number).unlink(missing_ok=True)

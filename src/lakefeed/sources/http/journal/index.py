@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from lakefeed.events import Offsets
 
 _APART = 64 * 1024
-"""Bytes between two places that are remembered."""
+"""Bytes between two frames that are remembered."""
 _AT_ONCE = 8 * 2**20
 """Bytes that are read together; a single request may be larger."""
 
@@ -18,7 +18,7 @@ Piece = tuple[int, int, int]
 
 
 @dataclass
-class Places:
+class StreamFrames:
     """Where frames of one stream begin in one segment; not all of them, but the first and the last number."""
 
     first: int
@@ -52,17 +52,17 @@ class Segment:
 
     number: int
     size: int = 0
-    streams: dict[str, Places] = field(default_factory=dict)
+    streams: dict[str, StreamFrames] = field(default_factory=dict)
 
     def add(self, stream: str, first: int, count: int, received: int, at: int) -> None:
         """Take note of a frame with events."""
         if stream not in self.streams:
-            self.streams[stream] = Places(first, first, received)
+            self.streams[stream] = StreamFrames(first, first, received)
         self.streams[stream].add(first, count, at)
 
     def is_held(self, positions: Offsets) -> bool:
         """Whether tables that have all events before these positions have all of the segment."""
-        return all(positions.get(name, -1) >= places.next for name, places in self.streams.items())
+        return all(positions.get(name, -1) >= frames.next for name, frames in self.streams.items())
 
 
 class Index:
@@ -83,25 +83,25 @@ class Index:
         """The pieces in which the events of a range lie, and some others with them."""
         found: list[Piece] = []
         for segment in list(self.segments.values()):
-            places = segment.streams.get(stream)
-            if places is not None and places.first < end and places.next > start:
-                found += [(segment.number, *at) for at in places.between(start, end, segment.size)]
+            frames = segment.streams.get(stream)
+            if frames is not None and frames.first < end and frames.next > start:
+                found += [(segment.number, *at) for at in frames.between(start, end, segment.size)]
         return found
 
     def earliest(self) -> Offsets:
         """The first number of each stream that is still there."""
         found: Offsets = {}
         for segment in list(self.segments.values()):
-            for name, places in list(segment.streams.items()):
-                found.setdefault(name, places.first)
+            for name, frames in list(segment.streams.items()):
+                found.setdefault(name, frames.first)
         return found
 
     def received(self, positions: Offsets) -> int | None:
         """When the first event behind some positions came, about: that of its segment, in microseconds."""
         times = [
-            places.received
+            frames.received
             for segment in list(self.segments.values())
-            for name, places in list(segment.streams.items())
-            if places.next > positions.get(name, 0)
+            for name, frames in list(segment.streams.items())
+            if frames.next > positions.get(name, 0)
         ]
         return min(times, default=None)

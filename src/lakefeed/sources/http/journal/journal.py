@@ -198,11 +198,11 @@ class Journal:
             meta |= {"given_up": now.given_up}
             parts = opening(meta, number, ends=not group)
         start, at = segment.size, segment.size + sum(map(len, parts))
-        ends, places = dict(now.next), []
+        ends, added = dict(now.next), []
         for append in group:
             batch, append.first = append.batch, ends.get(append.batch.stream, 0)
             parts += batch.framed(append.first, number, ends=append is group[-1])
-            places.append((batch.stream, append.first, batch.count, batch.received, at))
+            added.append((batch.stream, append.first, batch.count, batch.received, at))
             ends[batch.stream] = append.first + batch.count
             at += len(batch)
         self._broken = segment.number, start
@@ -211,8 +211,8 @@ class Journal:
         self._broken = None
         self.watch_sync(time.monotonic() - began)
         with self._condition:
-            for place in places:
-                segment.add(*place)
+            for frame in added:
+                segment.add(*frame)
             self._size += at - segment.size
             segment.size, now.next, now.group = at, ends, number
             now.index.segments[segment.number] = segment

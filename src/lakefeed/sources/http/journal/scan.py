@@ -19,7 +19,7 @@ class Contents:
     """The state of a journal."""
 
     id: int | None = None
-    """Another journal at the same place has another one; None where there is no journal yet."""
+    """Another journal at the same path has another one; None where there is no journal yet."""
     owner: str = ""
     """The pipeline and the source that it belongs to."""
     next: Offsets = field(default_factory=dict)

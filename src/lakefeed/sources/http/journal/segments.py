@@ -26,7 +26,7 @@ class Segments(Protocol):
         """Write behind the bytes that are there, and wait until they survive a power cut."""
 
     def cut(self, number: int, size: int) -> None:
-        """Take back all bytes of a segment from a place on; the whole segment if nothing stays."""
+        """Take back all bytes of a segment from a byte on; the whole segment if nothing stays."""
 
     def delete(self, number: int) -> None:
         """Let a segment go."""

@@ -31,7 +31,7 @@ from lakefeed.sources.http.receiver.pressure import Held, Pressure, Rates
 from lakefeed.sources.http.receiver.records import Records, records
 from lakefeed.sources.http.receiver.refusal import Refusal, later
 from lakefeed.sources.http.receiver.signature import verify_signature
-from lakefeed.sources.http.receiver.waiting import Settling, TableWaiters
+from lakefeed.sources.http.receiver.waiting import PendingAppends, TableWaiters
 from lakefeed.sources.http.source import HttpSource
 from lakefeed.text import suggestion
 
@@ -44,7 +44,7 @@ _GONE = 499
 """The status that is counted when a client has gone before its request was whole."""
 
 Send = Callable[[Any], Awaitable[None]]
-Judge = Callable[[str, list[bytes]], dict[int, str]]
+Validator = Callable[[str, list[bytes]], dict[int, str]]
 """What of some payloads of a stream no table would take, by index."""
 
 
@@ -52,17 +52,17 @@ class Receiver:
     """A plain ASGI application. Everything here runs in the thread of its loop."""
 
     def __init__(
-        self, source: HttpSource, journal: Journal, waiters: TableWaiters, judge: Judge | None = None
+        self, source: HttpSource, journal: Journal, waiters: TableWaiters, validator: Validator | None = None
     ) -> None:
         self.figures = Figures()
         self.pressure = Pressure(source.max_in_flight, source.quota, lambda: journal.size)
         self._source = source
         self._journal = journal
-        self._judge = judge
+        self._validator = validator
         self._kept = [(name, name.encode()) for name in source.headers]
         self._admission = Admission(source)
         self._rates = Rates(source.max_rate)
-        self._settling = Settling(journal)
+        self._pending = PendingAppends(journal)
         self._waiters = waiters
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self._tried_at = 0.0
@@ -175,8 +175,8 @@ class Receiver:
                     raise Refusal(400, "the body is empty", "send the payload of one event as the body")
                 return Records(Payloads.of((body,)))
             found = records(body, headers.get(b"content-type", b"").decode("latin-1"))
-            if self._judge is not None and not found.bad:
-                for index, error in self._judge(stream, found.payloads.each()).items():
+            if self._validator is not None and not found.bad:
+                for index, error in self._validator(stream, found.payloads.each()).items():
                     found.reject(index, error)
             return found
 
@@ -225,7 +225,7 @@ class Receiver:
             meta |= {"key": key, "digest": digest, "rejected": found.rejected, "bad": found.bad}
         if not found.payloads and key is None:
             return Answered("", 0, 0, [], received, 0)
-        append = await self._settling.append(Batch.of(stream, found.payloads, received, meta))
+        append = await self._pending.append(Batch.of(stream, found.payloads, received, meta))
         if append.error is not None or append.first is None:
             raise later(5, f"the journal cannot be written: {append.error}", "send it again later")
         self.figures.events += len(found.payloads)

@@ -21,7 +21,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources.http.journal.journal import Journal, writing
 from lakefeed.sources.http.journal.keys import Keys
 from lakefeed.sources.http.journal.segments import segments_at
-from lakefeed.sources.http.receiver.app import Judge, Receiver
+from lakefeed.sources.http.receiver.app import Receiver, Validator
 from lakefeed.sources.http.receiver.connection import Connection
 from lakefeed.sources.http.receiver.waiting import TableWaiters
 from lakefeed.sources.http.source import HttpSource
@@ -79,7 +79,7 @@ class Received:
 @contextmanager
 def receiving(
     pipeline: Pipeline,
-    judges: Mapping[str, Judge],
+    validators: Mapping[str, Validator],
     *,
     listen: bool,
     confirm: Callable[[str], None] = lambda name: None,
@@ -99,7 +99,9 @@ def receiving(
                     confirm(name)
                 opening = Received(name, journal, TableWaiters(_takers(pipeline, name, source)))
                 found[name] = (
-                    opened.enter_context(_listening(source, opening, judges.get(name))) if listen else opening
+                    opened.enter_context(_listening(source, opening, validators.get(name)))
+                    if listen
+                    else opening
                 )
         yield found
 
@@ -143,9 +145,9 @@ def _takers(pipeline: Pipeline, name: str, source: HttpSource) -> dict[str, list
 
 
 @contextmanager
-def _listening(source: HttpSource, opening: Received, judge: Judge | None) -> Iterator[Received]:
+def _listening(source: HttpSource, opening: Received, validator: Validator | None) -> Iterator[Received]:
     name, (host, _) = opening.name, split_address(source.listen)
-    receiver = Receiver(source, opening.journal, opening.waiters, judge)
+    receiver = Receiver(source, opening.journal, opening.waiters, validator)
     server = uvicorn.Server(_config(name, source, receiver))
     bound = bound_socket(source.listen, f"sources.{name}", _BACKLOG)
     thread = threading.Thread(target=server.run, args=([bound],), name=f"receive {name}", daemon=True)

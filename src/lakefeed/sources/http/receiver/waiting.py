@@ -11,7 +11,7 @@ from lakefeed.sources.http.journal.frame import Batch
 from lakefeed.sources.http.journal.journal import Append, Journal
 
 
-class Settling:
+class PendingAppends:
     """Batches on their way to the disk."""
 
     def __init__(self, journal: Journal) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakefeed.events import Copied, Offsets
+from lakefeed.events import Offsets, SnapshotProgress
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.place import ALL_ROWS, is_rows, stream_of
 from lakefeed.sources.postgres.relations import TableInfo
@@ -42,7 +42,7 @@ class Progress:
             return 0
         return max(1, round(estimated(table) * (1 - self._share(table, at))))
 
-    def copied(self, tables: Mapping[str, TableInfo], position: Offsets) -> Copied | None:
+    def copied(self, tables: Mapping[str, TableInfo], position: Offsets) -> SnapshotProgress | None:
         """How far the snapshots that are not done are, together; None where there are none."""
         at = {name: place for name, place in position.items() if is_rows(name) and stream_of(name) in tables}
         if all(place >= ALL_ROWS for place in at.values()):
@@ -55,7 +55,7 @@ class Progress:
             self._began = (now, done)
         began, before = self._began
         rate = (done - before) / (now - began) if now > began else 0.0
-        return Copied(done, total, (total - done) / rate if rate > 0 else None)
+        return SnapshotProgress(done, total, (total - done) / rate if rate > 0 else None)
 
     def _share(self, table: TableInfo, at: int) -> float:
         """The share of a table that lies before a position inside of its snapshot."""

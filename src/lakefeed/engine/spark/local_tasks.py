@@ -35,7 +35,7 @@ _SETTINGS = {
 }
 
 
-class TasksHere:
+class LocalTasks:
     """Runs tasks one after the other. Close it: a session that it started would be that of later runs.
 
     `starting` is called before it starts one.

@@ -34,14 +34,14 @@ Until = Annotated[str | None, typer.Option("--until", help="Only letters before:
 
 
 @dataclass
-class LettersCommand:
+class DeadLettersCommand:
     """The tables of the pipeline, and which dead letters are meant."""
 
     tables: Tables
     wanted: DeadLetterFilter
 
 
-def letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[..., None]:
+def dead_letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[..., None]:
     """Make a command on dead letters. `own` returns a report and its lines: none if no letter matches."""
 
     def shared(
@@ -66,7 +66,7 @@ def letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[..., 
         with opened(file, overrides) as (pipeline, redactor):
             tables = Tables(pipeline)
             refuse_unknown_table(tables, wanted.table)
-            report, lines = own(LettersCommand(tables, wanted), **options)
+            report, lines = own(DeadLettersCommand(tables, wanted), **options)
             if not lines and not as_json:
                 lines = [_none_of(count_dead_letters(tables))]
         print_report(report, lines, redactor, as_json)

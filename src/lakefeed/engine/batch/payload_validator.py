@@ -12,7 +12,7 @@ from lakefeed.rows.rename import as_in_events
 from lakefeed.sources import source_of
 
 
-class Judge:
+class PayloadValidator:
     """Decodes payloads as the tables of a source would that declare their columns.
 
     What only a table's own columns, its SQL or its rules would refuse is not seen here.

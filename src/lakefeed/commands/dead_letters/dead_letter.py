@@ -15,7 +15,7 @@ _MOST_BYTES = 4_096
 _HEX_WIDTH = 16
 
 
-def letter_records(letters: pa.Table) -> list[dict[str, Any]]:
+def dead_letter_records(letters: pa.Table) -> list[dict[str, Any]]:
     """Dead letters for programs: bytes as text where they are text, else as base64."""
     # As text: a timestamp may be beyond the range of Python.
     moments = letters.column("timestamp").cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
@@ -32,7 +32,7 @@ def letter_records(letters: pa.Table) -> list[dict[str, Any]]:
     return records
 
 
-def letter_lines(record: dict[str, Any]) -> list[str]:
+def dead_letter_lines(record: dict[str, Any]) -> list[str]:
     """One dead letter for people."""
     where = (
         f"{record['topic']}-{record['partition']}" if record["topic"] else f"partition {record['partition']}"

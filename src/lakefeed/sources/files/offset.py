@@ -1,6 +1,6 @@
-"""A place among the files that are read: the number of a file and a place in it, as one number that grows.
+"""An offset of a source of files: the number of a file and an offset in it, as one number that grows.
 
-The place in a file of plain lines is the byte at which a record begins, so that several tasks can read one
+The offset in a file of plain lines is the byte at which a record begins, so that several tasks can read one
 file from the middle on. In all other files it is the number of the record, from 0.
 """
 
@@ -26,11 +26,11 @@ def file_number(offset: int) -> int:
 
 
 def numbers_of(size: int) -> int:
-    """How many numbers a file takes: one, and one more for each 4 GB, so that each byte has its place."""
+    """How many numbers a file takes: one, and one more for each 4 GB, so that each byte has an offset."""
     return 1 + (size >> _BITS)
 
 
-def place_text(offset: int) -> str:
+def offset_text(offset: int) -> str:
     """`file 12`, or `file 12, place 500`."""
-    place = offset & (MOST_RECORDS - 1)
-    return f"file {file_number(offset):,}" + (f", place {place:,}" if place else "")
+    in_file = offset & (MOST_RECORDS - 1)
+    return f"file {file_number(offset):,}" + (f", place {in_file:,}" if in_file else "")

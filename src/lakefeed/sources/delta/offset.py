@@ -1,7 +1,7 @@
-"""A place in a Delta table that is read: a version and a row of it, as one number that only grows.
+"""An offset in a Delta table that is read: a version and a row of it, as one number that only grows.
 
 First comes a snapshot, the rows of all files of one version; then the rows that each later version adds. Rows
-are counted as their files hold them, in the order of the files, so that each has a place of its own.
+are counted as their files hold them, in the order of the files, so that each has an offset of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_VERSIONS = 1 << _VERSION_BITS
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class DeltaOffset:
     """Before a row: of a snapshot, or with `past` of what a version has added."""
 
     past: bool
@@ -26,14 +26,14 @@ class Place:
     row: int = 0
 
     @classmethod
-    def of(cls, offset: int) -> Place:
-        """The place that an offset stands for."""
-        version = (offset & ~_PAST) >> _ROW_BITS
-        return cls(bool(offset & _PAST), version, offset & (MOST_ROWS - 1))
+    def of(cls, number: int) -> DeltaOffset:
+        """The version and the row that a number stands for."""
+        version = (number & ~_PAST) >> _ROW_BITS
+        return cls(bool(number & _PAST), version, number & (MOST_ROWS - 1))
 
     @property
-    def offset(self) -> int:
-        """The place as one number below 2**63."""
+    def number(self) -> int:
+        """Both as one number below 2**63, as positions have it."""
         return (_PAST if self.past else 0) | (self.version << _ROW_BITS) | self.row
 
     def __str__(self) -> str:
@@ -42,10 +42,10 @@ class Place:
         return f"{'' if self.past else 'the snapshot of '}version {self.version}{row}"
 
 
-BEGINNING = Place(False, 0)
+BEGINNING = DeltaOffset(False, 0)
 """Before everything, also before the table is made."""
 
 
-def version_start(version: int) -> Place:
+def version_start(version: int) -> DeltaOffset:
     """Before the first row that a version adds."""
-    return Place(True, version)
+    return DeltaOffset(True, version)

@@ -12,7 +12,7 @@ from lakefeed.events import Offsets
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import Source, source_of
-from lakefeed.sources.taken import taken
+from lakefeed.sources.subscription import taken
 from lakefeed.tables.positions import ingest_id, ingest_positions, positions_of
 
 
