@@ -82,6 +82,7 @@ def test_a_wrong_key_is_told_and_not_shown(azure: AzuriteServer) -> None:
         ("SignatureDoesNotMatch: No.", "does not accept the credentials", "Check AWS_ACCESS_KEY_ID"),
         ("AccessDenied: Not yours.", "refused access: AccessDenied: Not yours.", "s3:PutObject"),
         ("RequestTimeTooSkewed: Late.", "the clock of this machine differs too much", "timedatectl"),
+        ("PermanentRedirect: Elsewhere.", "the bucket is in another region", "Set AWS_REGION"),
         ("ExpiredToken: Old.", "the credentials have expired: ExpiredToken: Old.", "Get new ones"),
     ],
 )

@@ -36,9 +36,9 @@ class Fault:
 
     `unavailable` answers 503 and does nothing; `lost_answer` does it and answers 500; `precondition` answers
     412 and does nothing; `unconditional` forgets the condition of a write; `refused` answers 403 with a text,
-    or with a code and a text; `slow` waits first; `paused` waits until the door is healed; `cut` does it and
-    ends the connection; `held` does it and never answers; `silent` does not even do it. What is asked of
-    DynamoDB stands behind the path.
+    or with a code and a text, or 301 for the code of a redirect; `slow` waits first; `paused` waits until the
+    door is healed; `cut` does it and ends the connection; `held` does it and never answers; `silent` does not
+    even do it. What is asked of DynamoDB stands behind the path.
     """
 
     kind: str
@@ -127,7 +127,8 @@ class _Door(Door):
                 self.answer(412, _error("PreconditionFailed", "At least one precondition did not hold."))
             case Fault("refused", text=text):
                 code, colon, words = text.partition(": ")
-                self.answer(403, _error(code, words) if colon else _error("AccessDenied", text))
+                status = 301 if code == "PermanentRedirect" else 403
+                self.answer(status, _error(code, words) if colon else _error("AccessDenied", text))
             case Fault("slow"):
                 time.sleep(SLOW_SECONDS)
                 super().take(body)

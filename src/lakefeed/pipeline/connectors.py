@@ -64,6 +64,10 @@ class Connector(Section):
         """The streams of a source where its options name them; None where only the source itself knows."""
         return None
 
+    def stream_patterns(self) -> tuple[str, ...] | None:
+        """Names and wild cards, one of which every stream of a source has; None where nobody knows any."""
+        return self.known_streams()
+
     @property
     def change_columns(self) -> ChangeColumns | None:
         """By which columns events say what they do; None where they are no changes of rows."""

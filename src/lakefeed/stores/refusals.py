@@ -51,7 +51,8 @@ _CAUSES = (
         "Get new ones; those of a profile, a role or an identity of the machine are renewed by themselves.",
     ),
     _cause(
-        r"PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|301 Moved",
+        r"PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|301 Moved"
+        r"|incorrectly configured region",
         "the bucket is in another region: {said}",
         "Set AWS_REGION in `storage` to the region of the bucket.",
     ),

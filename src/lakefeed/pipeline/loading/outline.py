@@ -82,6 +82,8 @@ class Outline:
     """The sources and the tables that each test names."""
     streams: dict[str, tuple[str, ...] | None]
     """The streams of each source; None where the file does not name them."""
+    patterns: dict[str, tuple[str, ...] | None]
+    """Names and wild cards of them; None where the file has none."""
     reads: dict[str, str]
     """The tables that sources read, or that are named as sources themselves."""
     envelopes: frozenset[str] = frozenset()
@@ -159,6 +161,7 @@ class Outline:
             dead_letters,
             tests,
             streams,
+            {name: None if one is None else one.stream_patterns() for name, one in models.items()},
             reads,
             frozenset([*changes, *followed]),
             keys,

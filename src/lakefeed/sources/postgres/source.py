@@ -167,6 +167,10 @@ class PostgresSource(Source):
             return None
         return self.tables
 
+    def stream_patterns(self) -> tuple[str, ...] | None:
+        """The tables as the file names them."""
+        return self.tables or None
+
     def partition_of(self, stream: str | None, number: int) -> str:
         """Changes are one partition of a table, and the rows of its snapshot, numbered below 0, another."""
         return partition_name(stream or "", rows=number < 0)

@@ -5,8 +5,10 @@ The checks read an outline and not the models, so that they run on whatever part
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,13 +26,16 @@ from lakefeed.pipeline.options.changes import BROUGHT, CHANGING, KEYED, column_p
 from lakefeed.pipeline.options.evolve import RESCUED
 from lakefeed.pipeline.options.partition_by import partition_problems
 from lakefeed.pipeline.options.paths import is_inside, same_location
-from lakefeed.pipeline.options.route import can_route
+from lakefeed.pipeline.options.route import Route, can_route
 from lakefeed.text import did_you_mean, listed, suggestion
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.secrets import Path
 
     Problems = Iterator[tuple[Path, str]]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.\-*?\[\]]")
+"""What stands in a pattern of names, and as `_` in a path."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +271,15 @@ def _misfit_python(table: TableOutline) -> Problems:
             yield ("schema", key), message
 
 
+def _may_lead_to(outline: Outline, table: TableOutline, route: Route, path: str) -> bool:
+    """Whether a route may make a table at a path: not where no stream of its sources has that name."""
+    key = route.key_of(path)
+    given = [outline.patterns.get(source) for source in table.sources or ()]
+    if key is None or route.columns != ("_stream",) or table.reshapes or table.rename or None in given:
+        return key is not None
+    return any(fnmatchcase(key[0], _UNSAFE.sub("?", one)) for patterns in given for one in patterns or ())
+
+
 def _shared_paths(outline: Outline) -> Problems:
     paths = [(name, table.path) for name, table in outline.tables.items() if table.path is not None]
     for at, (name, path) in enumerate(paths):
@@ -274,7 +288,7 @@ def _shared_paths(outline: Outline) -> Problems:
                 yield ("tables", name, "path"), message
     for name, table in outline.tables.items():
         for other, taken in paths:
-            if table.route and table.route.key_of(taken):
+            if table.route and _may_lead_to(outline, table, table.route, taken):
                 message = f"would put a table at '{taken}', the path of table '{other}'"
                 yield ("tables", name, "route"), message
     for name, path in paths:
