@@ -30,6 +30,11 @@ def place_of_key(key: Key) -> Key:
     return key + _MIDDLE
 
 
+def offset_of_keys(keys: Numbers) -> Numbers:
+    """The position before each of some keys; those beyond all positions share the first or the last."""
+    return np.clip(keys, AGAIN + 1 - _MIDDLE, ALL_ROWS - 1 - _MIDDLE) + _MIDDLE
+
+
 def key_at(place: int) -> int | None:
     """The key that a position is before; None at the beginning and at the end."""
     return place - _MIDDLE if AGAIN < place < ALL_ROWS else None
