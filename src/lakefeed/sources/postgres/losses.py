@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lakefeed.errors import DataLoss
 from lakefeed.events import identities
 from lakefeed.sources.postgres.marks import TABLE_BITS
-from lakefeed.sources.postgres.place import lsn_text
+from lakefeed.sources.postgres.positions import lsn_text
 from lakefeed.sources.postgres.slot import Slot
 
 

@@ -20,7 +20,7 @@ from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
 from lakefeed.sources.postgres.pgoutput import Field, Numbers, Relation
-from lakefeed.sources.postgres.snapshot.chunk import offset_of_keys
+from lakefeed.sources.postgres.snapshot.chunk import positions_of_keys
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 from lakefeed.sources.postgres.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
@@ -122,7 +122,7 @@ def _offsets(rows: Rows, fields: list[Field], texts: list[pa.Array], lines: list
     if rows.key.is_hashed:
         return rows.first + (_prints(lines) << 20 | _prints([one[::-1] for one in lines]) >> 12)
     names = [field.name for field in fields]
-    return offset_of_keys(rows.key.numbers([texts[names.index(one)] for one in rows.key.columns]))
+    return positions_of_keys(rows.key.numbers([texts[names.index(one)] for one in rows.key.columns]))
 
 
 def _prints(lines: list[bytes]) -> Numbers:
