@@ -88,12 +88,20 @@ class Rows:
 
 
 def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator[Events]:
-    """Yield the rows, some at a time."""
+    """Yield the rows, some at a time.
+
+    A row that is read again, as its batch was lost, is the same event if nothing in it has changed, wherever
+    it is stored by then: it is known by its key and a fingerprint, or by two fingerprints, in the range of
+    positions that a hash of the key gives to its chunk.
+    """
     at = span.start
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(rows.exported)))
     relation = relation_of(connection, rows.stream, rows.oid, rows.columns)
     fields = list(relation.fields)
+    names = [field.name for field in fields]
+    # A publication of insertions alone may leave it out.
+    key = rows.key if rows.key and {*rows.key.columns} <= {*names} else None
     tables = TableColumns(TypeCatalog(connection))
     # While rows are copied, the connection takes no other question.
     tables.columns(relation)
@@ -105,24 +113,16 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
         at += 1
     for texts, lines in _copied(connection, _statement(connection, relation, rows), fields, rows.rate):
         prints = _prints(lines)
-        offsets = _offsets(rows, fields, texts, lines, at)
+        if key is None:
+            # They may be equal: only their order tells them apart.
+            offsets = np.arange(at, at + len(lines))
+        elif key.is_hashed:
+            offsets, prints = rows.first + prints, _prints([one[::-1] for one in lines])
+        else:
+            offsets = positions_of_keys(key.numbers([texts[names.index(one)] for one in key.columns]))
         yield _events(tables, relation, texts, rows, offsets, -1 - (prints >> 1), "read")
         at += len(prints)
     connection.execute("ROLLBACK")
-
-
-def _offsets(rows: Rows, fields: list[Field], texts: list[pa.Array], lines: list[bytes], at: int) -> Numbers:
-    """Where rows are in the snapshot: wherever they have moved to when they are read again, where they were.
-
-    By an integer of the key, or, in the part that a hashed key gives to the chunk, by what is in the row.
-    Rows without a key may be equal, and are counted.
-    """
-    if rows.key is None:
-        return np.arange(at, at + len(lines))
-    if rows.key.is_hashed:
-        return rows.first + (_prints(lines) << 20 | _prints([one[::-1] for one in lines]) >> 12)
-    names = [field.name for field in fields]
-    return positions_of_keys(rows.key.numbers([texts[names.index(one)] for one in rows.key.columns]))
 
 
 def _prints(lines: list[bytes]) -> Numbers:
