@@ -233,7 +233,7 @@ class Laboratory:
         shutil.rmtree(folder.parent)
 
     def _postgres(self, number: int) -> None:
-        """Four writers, and kills of the run, its connections and the server, round after round."""
+        """Four writers, and kills of the run, its workers, its connections and the server."""
         folder, chance = Path(tempfile.mkdtemp(dir=self._folder)), random.Random(number)
         with PostgresServer() as server, server.database() as database:
             world = PostgresWorld(server, database, folder, self._report.note)

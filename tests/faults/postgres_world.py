@@ -7,10 +7,11 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from deltalake import DeltaTable
 
@@ -18,6 +19,7 @@ from lakefeed import Pipeline
 from lakefeed.engine.faultpoints import POINTS
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
+from support.lakefeed import Process, start
 from support.postgres import PostgresServer
 
 WRITERS = 4
@@ -42,9 +44,13 @@ FAULTS = {
     "kill": "run on Postgres killed",
     "connections": "connections to Postgres ended",
     "server": "Postgres killed",
+    "worker": "Python workers of a run on Postgres killed",
     "none": "four writers and nothing else",
 }
-_CHANCES = ("kill", "kill", "kill", "connections", "server", "none")
+_CHANCES = ("kill", "kill", "kill", "connections", "server", "worker", "none")
+_ON_SPARK = ("--set", "flush.interval=100ms", "--set", "upkeep=off", "--set", "give_up_after=120s")
+_MOST_WORKERS = 4
+_TASKS, _BATCHES = "pyspark.worker", "pyspark.sql.streaming.python_streaming_source_runner"
 _TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'lakefeed'"
 
 State = dict[Any, tuple[Any, ...]]
@@ -76,18 +82,19 @@ class PostgresWorld:
     def round(self, chance: random.Random, fault: str | None = None, transactions: int = 12) -> None:
         """Writers write, a run follows them, and something befalls one of them; then a run reads the rest."""
         fault = fault or chance.choice(_CHANCES)
-        with self._writing(chance, transactions):
-            self._befall(fault, chance)
-        self._finish_prepared(chance)
-        # Commits that did not wait for the disk are read once they are there.
-        self._execute("SELECT pg_logical_emit_message(true, 'flush', '')")
-        self._note(FAULTS[fault])
+        if fault == "worker":
+            self._kill_workers(chance, transactions)
+        else:
+            with self._writing(chance, transactions):
+                self._befall(fault, chance)
+            self._settle(chance)
+            self._note(FAULTS[fault])
         assert _run(self.file) == 0, "the run that was to read the rest did not come to its end"
 
     def check(self) -> None:
         """All tables tell the same as the database, now and the history at every earlier check."""
         state, end = self._truth()
-        others = self._server.execute("SELECT id, n, v FROM others", database=self._database)
+        others = self._select("SELECT id, n, v FROM others")
         self._states.append((end, state))
         _agree("latest", _latest(self.folder / "latest"), state)
         _agree("copy of rows", _latest(self.folder / "lake/public.rows"), state)
@@ -101,7 +108,7 @@ class PostgresWorld:
         assert report.sound, report
 
     def _truth(self) -> tuple[State, int]:
-        rows = self._server.execute("SELECT id, n, v, large FROM rows", database=self._database)
+        rows = self._select("SELECT id, n, v, large FROM rows")
         # Something behind all that the tables have, so that no row of theirs begins at this very LSN.
         self._execute("SELECT pg_logical_emit_message(true, 'check', '')")
         ((end,),) = self._server.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")
@@ -120,6 +127,42 @@ class PostgresWorld:
             self._server.kill()
             self._server.start()
         _ended(process)
+
+    def _kill_workers(self, chance: random.Random, transactions: int) -> None:
+        """On Spark: workers die while rows arrive, and the run goes on by itself until it has all of them."""
+        with start("run", str(self.file), *_ON_SPARK) as process:
+            # The first rows are read by the first worker, which may die at it.
+            self._kill_worker(process, chance)
+            with self._writing(chance, transactions):
+                for _ in range(chance.randint(1, _MOST_WORKERS)):
+                    threading.Event().wait(chance.uniform(0, 0.5))
+                    self._kill_worker(process, chance)
+            self._settle(chance)
+            process.wait_for(self._is_read, RUN_SECONDS)
+            process.terminate()
+            code = process.wait()
+            assert code == 0, f"the run on Spark ended with code {code}:\n{process.stderr}"
+            assert "Traceback" not in process.stderr, process.stderr
+
+    def _kill_worker(self, process: Process, chance: random.Random) -> None:
+        """Kill one of the Python workers that Spark has started for the run."""
+        kind = chance.choice((_TASKS, _TASKS, _BATCHES))
+        process.wait_for(lambda: bool(_workers(process, kind)), RUN_SECONDS)
+        # It may have ended by itself meanwhile.
+        with suppress(psutil.NoSuchProcess, IndexError):
+            chance.choice(_workers(process, kind)).kill()
+            self._note(FAULTS["worker"])
+
+    def _is_read(self) -> bool:
+        """Whether the tables have what the database has, as far as rows tell."""
+        state = {row[0]: row[1:] for row in self._select("SELECT id, n, v, large FROM rows")}
+        paths = [self.folder / "latest", self.folder / "lake/public.rows"]
+        return all((path / "_delta_log").exists() and _latest(path) == state for path in paths)
+
+    def _settle(self, chance: random.Random) -> None:
+        self._finish_prepared(chance)
+        # Commits that did not wait for the disk are read once they are there.
+        self._execute("SELECT pg_logical_emit_message(true, 'flush', '')")
 
     @contextmanager
     def _writing(self, chance: random.Random, transactions: int) -> Iterator[None]:
@@ -154,6 +197,9 @@ class PostgresWorld:
         left = self._server.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", self._database)
         for (name,) in left:
             self._execute(f"{chance.choice(['COMMIT', 'ROLLBACK'])} PREPARED '{name}'")
+
+    def _select(self, query: str) -> list[tuple[Any, ...]]:
+        return self._server.execute(query, database=self._database)
 
     def _execute(self, *statements: str) -> None:
         for one in statements:
@@ -241,6 +287,26 @@ def _ended(process: Any) -> int:
 
 def _run(file: Path, kill_at: str | None = None) -> int:
     return _ended(_started(file, kill_at))
+
+
+def _workers(process: Process, kind: str) -> list[psutil.Process]:
+    """The Python processes that Spark has started for tasks of a run, or to ask for its batches."""
+    found = []
+    for one in _descendants(process):
+        with suppress(psutil.NoSuchProcess):
+            words, parent = one.cmdline(), one.parent()
+            # A worker is a fork of a daemon that has the same words.
+            is_fork = parent is not None and parent.cmdline() == words
+            if kind in words and is_fork == (kind == _TASKS):
+                found.append(one)
+    return found
+
+
+def _descendants(process: Process) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A short walk with a Postgres database whose pipeline, connections and server are killed."""
+"""A short walk with a Postgres database whose pipeline, workers, connections and server are killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from faults.postgres_world import FAULTS, PostgresWorld
 from support.postgres import PostgresServer
 
-ROUNDS = ("kill", "kill", "server", "connections", "kill", "none", "server", "kill")
+ROUNDS = ("kill", "kill", "server", "connections", "kill", "worker", "none", "server", "kill")
 
 
 def test_four_writers_and_kills_leave_tables_that_agree_with_the_database(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.sources.postgres.connection import connect
-from lakefeed.sources.postgres.place import ALL_ROWS
+from lakefeed.sources.postgres.positions import ALL_ROWS
 from lakefeed.sources.postgres.snapshot.chunk_key import HASHES, ChunkKey
 from lakefeed.sources.postgres.source import PostgresSource
 from support.postgres import PostgresServer

@@ -168,7 +168,7 @@ def test_a_kill_anywhere_loses_and_doubles_nothing(shop: PostgresShop, point: st
     shop.execute("INSERT INTO items VALUES ('y', 9, 'infinity', 1)")
     shop.write(route, EVERY)
     shop.run_until_killed(point)
-    # Rows of a snapshot that move are other events to the letters: those of `items` stay where they are.
+    # A row that changes is another event to the letters: those of `items` stay as they are.
     shop.execute("DELETE FROM orders WHERE id = 2", "INSERT INTO items VALUES ('z', 10, null, 9)")
     shop.run(route, EVERY)
     shop.execute("UPDATE users SET at = 'dusk'", "DELETE FROM items WHERE line = 9")

@@ -366,6 +366,8 @@ def _batch_failed(error: BaseException) -> LakefeedError:
     _log.debug("Spark failed", exc_info=error)
     # A slip while cleaning up hides what there was to clean up after.
     told = error.__context__ if isinstance(error, NameError) and error.__context__ else error
-    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
+    # Behind what happened, Spark tells of the query that it happened to.
+    text = str(told).partition("=== Streaming Query ===")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "Exception" in line] or lines or [repr(told)]
     return BatchFailed(f"Spark lost a batch: {telling[-1][:300]}")

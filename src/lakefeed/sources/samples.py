@@ -6,7 +6,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field, SerializeAsAny
@@ -65,7 +65,8 @@ class SampleSource(Source):
                 )
             )
             counted[partition] += 1
-        return cls(original=original, events=tuple(events), format=original.payload_format)
+        kind = StreamSamples if original.types_by_stream else cls
+        return kind(original=original, events=tuple(events), format=original.payload_format)
 
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Knows how many events there are."""
@@ -95,15 +96,33 @@ class SampleSource(Source):
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """The given events of the ranges, as one block."""
+        if found := self._within(ranges):
+            yield SampleEvents(self, found)
+
+    def _within(self, ranges: Sequence[OffsetRange]) -> list[SampleEvent]:
         wanted = {span.partition: span for span in ranges}
-        found = [
+        return [
             event
             for event in self.events
             if (span := wanted.get(self.partition_of(event.stream, event.number))) is not None
             and span.start <= event.offset < span.end
         ]
-        if found:
-            yield SampleEvents(self, found)
+
+
+class StreamSamples(SampleSource):
+    """Given events under the name of a source whose streams have types of their own."""
+
+    types_by_stream: ClassVar[bool] = True
+
+    def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
+        """The given events of the ranges, those of each stream as one block."""
+        found: dict[str | None, list[SampleEvent]] = {}
+        for event in self._within(ranges):
+            found.setdefault(event.stream, []).append(event)
+        for stream, events in found.items():
+            block = SampleEvents(self, events)
+            block.stream = stream
+            yield block
 
 
 class SampleClient(SourceClient):

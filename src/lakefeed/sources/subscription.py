@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from lakefeed.errors import TableError
 from lakefeed.events import EPOCH, Offsets
@@ -12,6 +13,8 @@ from lakefeed.pipeline.table import Table
 from lakefeed.sources import Source, SourceClient
 
 _STREAM = "_stream"
+_NAMES_STREAM = re.compile(r"\b_stream\b`?$", re.IGNORECASE)
+"""An item of `select` that ends with the name of a column, which is then another."""
 
 
 class StreamsClient(SourceClient):
@@ -48,10 +51,19 @@ class StreamsClient(SourceClient):
 def is_by_stream(table: Table, sources: Iterable[Connector]) -> bool:
     """Whether each table of a route takes one stream, and has positions in that alone."""
     route = table.routed
-    if route is None or route.columns != (_STREAM,) or table.reshapes:
+    if route is None or route.columns != (_STREAM,) or table.python or not _keeps_stream(table.select):
         return False
     renamed = _STREAM in (*table.rename, *table.rename.values())
     return not renamed and all(source.types_by_stream for source in sources)
+
+
+def _keeps_stream(select: Sequence[str] | None) -> bool:
+    """Whether rows have the stream that their event has, as far as the text of `select` tells."""
+    items = [one.strip() for one in select or ()]
+    others = [one for one in items if one != _STREAM]
+    return not items or (
+        ("*" in items or _STREAM in items) and not any(_NAMES_STREAM.search(one) for one in others)
+    )
 
 
 def has_types_by_stream(table: Table, sources: Iterable[Connector]) -> bool:

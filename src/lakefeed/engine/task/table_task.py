@@ -54,7 +54,6 @@ class TableTask:
             (span.partition, offset, moment, number)
             for span in ranges
             for offset, moment, number in table.pending.get(span.partition, ())
-            if span.start <= offset < span.end
         }
         self._rows: TableWriter | None = None
         self._routes = RoutedWriters(table, ranges, serial) if table.route else None

@@ -16,9 +16,9 @@ from lakefeed.sources import Allowance, Finding, SourceClient
 from lakefeed.sources.postgres.checks import findings, tell_findings
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors, where
 from lakefeed.sources.postgres.lag import SeenEnds
-from lakefeed.sources.postgres.losses import loss, refuse_older_server, refuse_other_server
+from lakefeed.sources.postgres.losses import halfway, loss, refuse_older_server, refuse_other_server
 from lakefeed.sources.postgres.marks import Marks, refuse_lost_timeline, tell_rewritten
-from lakefeed.sources.postgres.place import (
+from lakefeed.sources.postgres.positions import (
     ALL_ROWS,
     changes_of,
     is_rows,
@@ -190,7 +190,7 @@ class PostgresClient(SourceClient):
         return [tuple(task) for task in tasks]
 
     def strand(self, position: Offsets) -> Hashable:
-        """Tables inside of a snapshot are read together only where they are at the same place of it."""
+        """Tables inside of a snapshot are read together only where they are at the same position."""
         open_at = {name: at for name, at in position.items() if is_rows(name) and at < ALL_ROWS}
         if not open_at:
             return None
@@ -277,7 +277,7 @@ class PostgresClient(SourceClient):
         if chunk.end > chunk.start:
             read = {one.partition: (one.start, one.end) for one in ranges}
             if read.get(rows) != (chunk.start, chunk.end) or self._part is None or span.end != self._part.end:
-                raise RuntimeError(f"a chunk of {span.partition} would be read without its changes")
+                raise halfway(self._name, stream_of(rows))
         table = self._tables[stream_of(span.partition)]
         payload = {
             "slot": self.slot,
@@ -313,7 +313,7 @@ class PostgresClient(SourceClient):
         table, chunk = self._tables[stream_of(span.partition)], self._part.chunks[span.partition]
         limit = None if self._makes else _SAMPLE_ROWS
         asked = conditions(self._part.connection, chunk, table, 1 if limit else cores)
-        edges = [span.start, *(place for place, _ in asked[1:]), span.end]
+        edges = [span.start, *(start for start, _ in asked[1:]), span.end]
         lsn = self._position.get(changes_of(span.partition), self._part.end)
         if span.start < AGAIN and self._slot is not None:
             # Below every change that the slot still has: some of them may belong to these rows.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefeed.events import ORIGIN, Events, Unfit
 from lakefeed.sources.postgres.pgoutput import Numbers
-from lakefeed.sources.postgres.place import partition_name
+from lakefeed.sources.postgres.positions import partition_name
 
 METADATA = pa.schema(
     [
@@ -33,7 +33,7 @@ class Origins:
     stream: str
     offsets: Numbers
     numbers: Numbers
-    """The place of a change in its transaction; of a row of a snapshot its fingerprint, below 0."""
+    """The ordinal of a change in its transaction; of a row of a snapshot its fingerprint, below 0."""
     times: Numbers | None = None
     """Of changes: when they were committed, in microseconds since 1970."""
 
@@ -52,7 +52,7 @@ class PostgresEvents(Events):
         self._origins, self.stream = origins, origins.stream
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
-        """The table, the place in the transaction, the LSN or number of the row, and the time."""
+        """The table, the ordinal in the transaction, the LSN or number of the row, and the time."""
         chosen = slice(None) if rows is None else np.asarray(rows, np.int64)
         known = self._origins
         offsets = known.offsets[chosen]

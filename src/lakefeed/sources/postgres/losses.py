@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakefeed.errors import DataLoss
+from lakefeed.errors import DataLoss, SourceError
 from lakefeed.events import identities
 from lakefeed.sources.postgres.marks import TABLE_BITS
-from lakefeed.sources.postgres.place import lsn_text
+from lakefeed.sources.postgres.positions import lsn_text
 from lakefeed.sources.postgres.slot import Slot
 
 
@@ -41,6 +41,19 @@ def refuse_older_server(source: str, where: str, last: int, end: int) -> None:
             "or a standby took over that had not received everything.\nThe tables have rows that the "
             "database has lost: drop the tables that it feeds; the next run reads all rows."
         )
+
+
+def halfway(source: str, stream: str) -> SourceError:
+    """Why rows of a snapshot cannot be read again beside changes that only some tables have.
+
+    Tables of a route that is not by stream have positions in all of them, so a kill between two of their
+    commits leaves one ahead.
+    """
+    return SourceError(
+        f"source {source}: a run was killed while it copied the rows of {stream} into the tables of a route, "
+        "and some of them have the rows, others not.\nDrop the tables of the route; the next run reads all "
+        "rows. A route that is `{_stream}` alone, whose `select` keeps `_stream`, goes on by itself."
+    )
 
 
 def loss(name: str, slot: Slot | None, first: int) -> str | None:

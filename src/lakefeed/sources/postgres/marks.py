@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakefeed.errors import DataLoss
 from lakefeed.events import EPOCH, Offsets
 from lakefeed.sources.postgres.connection import Connection, connect, where
-from lakefeed.sources.postgres.place import is_rows, lsn_number, lsn_text, partition_name
+from lakefeed.sources.postgres.positions import is_rows, lsn_number, lsn_text, partition_name
 from lakefeed.sources.postgres.relations import TableInfo
 
 if TYPE_CHECKING:

@@ -113,9 +113,9 @@ class Decoder:
         times = np.concatenate([[self._begin[1]], view.int64(at + 9) + _SINCE_2000])
         xids = np.concatenate([[self._begin[2]], view.int32(at + 17) & 0xFFFFFFFF])
         before = np.concatenate([[-self._counted], counted[begins]])
-        place = np.searchsorted(begins, np.arange(len(messages)), side="right")
+        begin = np.searchsorted(begins, np.arange(len(messages)), side="right")
         transaction = _Transactions(
-            lsns[place], times[place], xids[place], 2 * (counted - before[place] - 1) + FIRST_ORDINAL
+            lsns[begin], times[begin], xids[begin], 2 * (counted - before[begin] - 1) + FIRST_ORDINAL
         )
         self._begin = int(lsns[-1]), int(times[-1]), int(xids[-1])
         self._counted = int(counted[-1] - before[-1])
@@ -188,7 +188,7 @@ class Decoder:
 
 @dataclass(frozen=True)
 class _Transactions:
-    """For each message what its transaction says, and its place there."""
+    """For each message what its transaction says, and its ordinal there."""
 
     lsns: Numbers
     times: Numbers
@@ -200,12 +200,12 @@ class _Transactions:
 
 
 class _View:
-    """Messages in one buffer, which numbers are read from at many places at once."""
+    """Messages in one buffer, which numbers are read from at many offsets at once."""
 
     def __init__(self, messages: Sequence[bytes]) -> None:
         lengths = np.fromiter(map(len, messages), np.int64, len(messages))
         self.starts: Numbers = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-        # Numbers of eight bytes are read at the places of shorter ones, so there is room behind the last.
+        # Numbers of eight bytes are read at the offsets of shorter ones, so there is room behind the last.
         joined = b"".join(messages) + bytes(8)
         self._buffer = pa.py_buffer(joined)
         self.bytes: Any = np.frombuffer(joined, np.uint8)
@@ -216,29 +216,29 @@ class _View:
         self._int64: Any = np.ndarray((size - 7,), ">i8", joined, strides=(1,))
 
     def int32(self, at: Numbers) -> Numbers:
-        """The numbers of four bytes at some places."""
+        """The numbers of four bytes at some offsets."""
         return self._int32[at].astype(np.int64)  # type: ignore[no-any-return]
 
     def int64(self, at: Numbers) -> Numbers:
-        """The numbers of eight bytes at some places."""
+        """The numbers of eight bytes at some offsets."""
         return self._int64[at].astype(np.int64)  # type: ignore[no-any-return]
 
     def walk(self, at: Numbers, width: int) -> tuple[_Part, Numbers]:
-        """The tuples at some places, column by column, and what lies behind each."""
+        """The tuples at some offsets, column by column, and what lies behind each."""
         if len(at) and (self._int16[at] != width).any():
             raise ValueError(f"a change has other columns than the {width} of its table")
-        place = at + 2
+        value = at + 2
         part = _Part([], [], [])
         for _ in range(width):
-            kind = self.bytes[place]
+            kind = self.bytes[value]
             texts = kind == _TEXT
-            start = np.where(texts, place + 5, place + 1)
-            end = np.where(texts, start + self._int32[np.minimum(place + 1, len(self._int32) - 1)], start)
+            start = np.where(texts, value + 5, value + 1)
+            end = np.where(texts, start + self._int32[np.minimum(value + 1, len(self._int32) - 1)], start)
             part.starts.append(start)
             part.ends.append(end)
             part.kinds.append(kind)
-            place = end
-        return part, place
+            value = end
+        return part, value
 
     def texts(self, starts: Numbers, ends: Numbers, kinds: Any) -> pa.Array:
         """Values without a copy of each: every other one of the pieces that the buffer is cut into."""
@@ -249,8 +249,8 @@ class _View:
         offsets[0:-1:2], offsets[1::2], offsets[-1] = starts, ends, ends[-1]
         pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), self._buffer])
         absent = kinds != _TEXT
-        places = pa.array(np.arange(0, 2 * count, 2), mask=absent if absent.any() else None)
-        return pieces.take(places).cast(pa.string())
+        indexes = pa.array(np.arange(0, 2 * count, 2), mask=absent if absent.any() else None)
+        return pieces.take(indexes).cast(pa.string())
 
 
 def _fill(old: _Part, new: _Part, which_old: Mask, which_new: Mask) -> None:

@@ -16,7 +16,7 @@ from lakefeed.events import Events, OffsetRange
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
 from lakefeed.sources.postgres.pgoutput import OPS, TRUNCATE, Changes, Decoder, Mask, Relation
-from lakefeed.sources.postgres.place import is_rows, partition_name, stream_of
+from lakefeed.sources.postgres.positions import is_rows, partition_name, stream_of
 from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.slot import slot_named
 from lakefeed.sources.postgres.slot_messages import messages

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
-from lakefeed.sources.postgres.place import lsn_number, lsn_text
+from lakefeed.sources.postgres.positions import lsn_number, lsn_text
 from lakefeed.sources.postgres.relations import matching, published, tables_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def make_publication(connection: Connection, source: PostgresSource, name: str) 
 
 
 def make_slot(connection: Connection, name: str) -> Slot:
-    """Make the slot, also in the place of one that is lost.
+    """Make the slot, also instead of one that is lost.
 
     Returns when no transaction is open any more that began before.
     """

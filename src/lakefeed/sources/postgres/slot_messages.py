@@ -19,7 +19,7 @@ from lakefeed.errors import SourceUnavailable
 from lakefeed.sources.postgres.ahead import ReadingAhead
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.copy_out import CopyOut
-from lakefeed.sources.postgres.place import lsn_text
+from lakefeed.sources.postgres.positions import lsn_text
 from lakefeed.sources.postgres.slot import slot_named
 
 _COPY = """

@@ -13,7 +13,7 @@ from lakefeed.events import Events, OffsetRange
 from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.sources import Source, SourceClient
-from lakefeed.sources.postgres.place import partition_name, place_in_words, stream_of
+from lakefeed.sources.postgres.positions import partition_name, position_in_words, stream_of
 
 _LONGEST_NAME = 63
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,63}$")]
@@ -181,7 +181,7 @@ class PostgresSource(Source):
 
     def describe_offset(self, offset: int) -> str | None:
         """`0/16B3748`."""
-        return place_in_words(offset)
+        return position_in_words(offset)
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield rows of a snapshot, or changes. Runs on a worker."""

@@ -10,34 +10,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from lakefeed.sources.postgres.pgoutput import TRUNCATE, Changes, Mask, Numbers
-from lakefeed.sources.postgres.place import ALL_ROWS
+from lakefeed.sources.postgres.positions import ALL_ROWS
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 from lakefeed.sources.postgres.snapshot.visibility import Visibility
 
-Key = TypeVar("Key", int, Numbers)
 AGAIN = 1
 """The position before a snapshot that replaces the rows of a table."""
 _MIDDLE = 1 << 61
 
 
-def place_of_key(key: Key) -> Key:
-    """The position before a key, or before each of several."""
+def position_of_key(key: int) -> int:
+    """The position before a key."""
     return key + _MIDDLE
 
 
-def key_at(place: int) -> int | None:
+def positions_of_keys(keys: Numbers) -> Numbers:
+    """The position before each of some keys; those beyond all positions share the first or the last."""
+    return np.clip(keys, AGAIN + 1 - _MIDDLE, ALL_ROWS - 1 - _MIDDLE) + _MIDDLE
+
+
+def key_at(position: int) -> int | None:
     """The key that a position is before; None at the beginning and at the end."""
-    return place - _MIDDLE if AGAIN < place < ALL_ROWS else None
+    return position - _MIDDLE if AGAIN < position < ALL_ROWS else None
 
 
 def fits(key: int) -> bool:
     """Whether a key has a position."""
-    return AGAIN < place_of_key(key) < ALL_ROWS
+    return AGAIN < position_of_key(key) < ALL_ROWS
 
 
 @dataclass(frozen=True)

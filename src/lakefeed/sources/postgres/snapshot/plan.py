@@ -13,10 +13,10 @@ from psycopg import sql
 from lakefeed.errors import SourceUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.sources.postgres.connection import Connection, connect
-from lakefeed.sources.postgres.place import ALL_ROWS, lsn_number, stream_of
+from lakefeed.sources.postgres.positions import ALL_ROWS, lsn_number, stream_of
 from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.relations import TableInfo
-from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk, fits, key_at, place_of_key
+from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk, fits, key_at, position_of_key
 from lakefeed.sources.postgres.snapshot.chunk_key import HASHES
 from lakefeed.sources.postgres.snapshot.progress import estimated
 from lakefeed.sources.postgres.snapshot.rows import Rows
@@ -66,7 +66,8 @@ class SnapshotPart:
             schema=table.schema,
             table=table.name,
             keys=table.keys,
-            offset_key=table.offset_key,
+            key=table.chunks,
+            first=self.chunks[span.partition].start,
             exported=self.exported,
             lsn=lsn,
             where=" AND ".join(f"({one})" for one in conditions) or None,
@@ -201,7 +202,7 @@ def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen
     if key.is_hashed:
         parts = max(1, min(_MOST_SCANS, -(-estimated(table) // most)))
         last = (first or 0) + -(-HASHES // parts)
-        return Chunk(start, place_of_key(last) if last < HASHES else ALL_ROWS, key, seen)
+        return Chunk(start, position_of_key(last) if last < HASHES else ALL_ROWS, key, seen)
     name = sql.Identifier(key.columns[0])
     since = sql.SQL("") if first is None else sql.SQL("WHERE {} >= {}").format(name, sql.Literal(first))
     found = connection.execute(
@@ -209,7 +210,7 @@ def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen
             name, sql.Identifier(table.schema, table.name), since, name, sql.Literal(most)
         )
     ).fetchone()
-    end = place_of_key(int(found[0])) if found and fits(int(found[0])) else ALL_ROWS
+    end = position_of_key(int(found[0])) if found and fits(int(found[0])) else ALL_ROWS
     return Chunk(start, end if end > start else ALL_ROWS, key, seen)
 
 
@@ -241,9 +242,9 @@ def _by_key(connection: Connection, table: TableInfo, count: int) -> list[tuple[
     if first is None or last - first < count or not (fits(first) and fits(last)):
         return [(0, None)]
     edges = [None, *(first + (last - first) * at // count for at in range(1, count)), None]
-    places = [0, *(place_of_key(one) for one in edges[1:-1] if one is not None)]
+    starts = [0, *(position_of_key(one) for one in edges[1:-1] if one is not None)]
     return [
-        (place, _between(table, one, two)) for place, (one, two) in zip(places, pairwise(edges), strict=True)
+        (start, _between(table, one, two)) for start, (one, two) in zip(starts, pairwise(edges), strict=True)
     ]
 
 

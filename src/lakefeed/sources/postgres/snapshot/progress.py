@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lakefeed.events import Offsets, SnapshotProgress
 from lakefeed.sources.postgres.connection import Connection
-from lakefeed.sources.postgres.place import ALL_ROWS, is_rows, stream_of
+from lakefeed.sources.postgres.positions import ALL_ROWS, is_rows, stream_of
 from lakefeed.sources.postgres.relations import TableInfo
 from lakefeed.sources.postgres.snapshot.chunk import key_at
 from lakefeed.sources.postgres.snapshot.chunk_key import HASHES
@@ -44,12 +44,12 @@ class Progress:
 
     def copied(self, tables: Mapping[str, TableInfo], position: Offsets) -> SnapshotProgress | None:
         """How far the snapshots that are not done are, together; None where there are none."""
-        at = {name: place for name, place in position.items() if is_rows(name) and stream_of(name) in tables}
-        if all(place >= ALL_ROWS for place in at.values()):
+        at = {one: offset for one, offset in position.items() if is_rows(one) and stream_of(one) in tables}
+        if all(offset >= ALL_ROWS for offset in at.values()):
             self._began = None
             return None
         total = sum(estimated(tables[stream_of(name)]) for name in at)
-        done = total - sum(self.left(tables[stream_of(name)], place) for name, place in at.items())
+        done = total - sum(self.left(tables[stream_of(name)], offset) for name, offset in at.items())
         now = time.monotonic()
         if self._began is None:
             self._began = (now, done)

@@ -20,7 +20,8 @@ from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
 from lakefeed.sources.postgres.pgoutput import Field, Numbers, Relation
-from lakefeed.sources.postgres.snapshot.chunk import place_of_key
+from lakefeed.sources.postgres.snapshot.chunk import positions_of_keys
+from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 from lakefeed.sources.postgres.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
@@ -43,8 +44,10 @@ class Rows:
     schema: str
     table: str
     keys: tuple[str, ...]
-    offset_key: str | None
-    """The column that numbers the rows; None where they are counted."""
+    key: ChunkKey | None
+    """What tells the rows apart; None where they are only counted."""
+    first: int
+    """Where the chunk begins that they are of, whichever task reads them."""
     exported: str
     """The name of the snapshot; its connection is held by the driver."""
     lsn: int
@@ -67,8 +70,9 @@ class Rows:
     def of(cls, payload: Mapping[str, Any]) -> Rows:
         """From a task's payload."""
         columns = payload["columns"]
-        given = {**payload, "keys": tuple(payload["keys"]), "columns": columns and tuple(columns)}
-        return cls(**given)
+        key = payload["key"] and ChunkKey.of(payload["key"])
+        given = {"keys": tuple(payload["keys"]), "columns": columns and tuple(columns), "key": key}
+        return cls(**{**payload, **given})
 
     def payload(self) -> dict[str, Any]:
         """As JSON."""
@@ -84,12 +88,20 @@ class Rows:
 
 
 def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator[Events]:
-    """Yield the rows, some at a time."""
+    """Yield the rows, some at a time.
+
+    A row that is read again, as its batch was lost, is the same event if nothing in it has changed, wherever
+    it is stored by then: it is known by its key and a fingerprint, or by two fingerprints, in the range of
+    positions that a hash of the key gives to its chunk.
+    """
     at = span.start
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(rows.exported)))
     relation = relation_of(connection, rows.stream, rows.oid, rows.columns)
     fields = list(relation.fields)
+    names = [field.name for field in fields]
+    # A publication of insertions alone may leave it out.
+    key = rows.key if rows.key and {*rows.key.columns} <= {*names} else None
     tables = TableColumns(TypeCatalog(connection))
     # While rows are copied, the connection takes no other question.
     tables.columns(relation)
@@ -99,14 +111,22 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
         nothing = [pa.nulls(1, pa.string())] * len(fields)
         yield _events(tables, relation, nothing, rows, np.array([at]), np.array([-1]), "truncate")
         at += 1
-    for texts, prints in _copied(connection, _statement(connection, relation, rows), fields, rows.rate):
-        offsets = np.arange(at, at + len(prints))
-        if rows.offset_key is not None:
-            keys = texts[[field.name for field in fields].index(rows.offset_key)]
-            offsets = place_of_key(keys.cast(pa.int64()).to_numpy())
-        yield _events(tables, relation, texts, rows, offsets, -1 - prints, "read")
+    for texts, lines in _copied(connection, _statement(connection, relation, rows), fields, rows.rate):
+        prints = _prints(lines)
+        if key is None:
+            # They may be equal: only their order tells them apart.
+            offsets = np.arange(at, at + len(lines))
+        elif key.is_hashed:
+            offsets, prints = rows.first + prints, _prints([one[::-1] for one in lines])
+        else:
+            offsets = positions_of_keys(key.numbers([texts[names.index(one)] for one in key.columns]))
+        yield _events(tables, relation, texts, rows, offsets, -1 - (prints >> 1), "read")
         at += len(prints)
     connection.execute("ROLLBACK")
+
+
+def _prints(lines: list[bytes]) -> Numbers:
+    return np.fromiter(map(zlib.crc32, lines), np.int64, len(lines))
 
 
 def relation_of(connection: Connection, stream: str, oid: int, columns: Collection[str] | None) -> Relation:
@@ -155,22 +175,17 @@ def _statement(connection: Connection, relation: Relation, rows: Rows) -> bytes:
 
 def _copied(
     connection: Connection, statement: bytes, fields: list[Field], rate: int | None = None
-) -> Iterator[tuple[list[pa.Array], Numbers]]:
-    """The rows that a COPY gives, as texts by column, and a fingerprint of each.
-
-    A row of a snapshot that is read again, as its batch was lost, is the same event only if nothing in it has
-    changed.
-    """
+) -> Iterator[tuple[list[pa.Array], list[bytes]]]:
+    """The rows that a COPY gives, as texts by column, and the line of each."""
     names = [str(at) for at in range(len(fields))]
     copy, done, began = CopyOut(connection, statement), 0, time.monotonic()
     most_rows = max(1, rate // 4) if rate else sys.maxsize
     while waiting := copy.take(_STEP_BYTES, most_rows):
-        prints = np.fromiter(map(zlib.crc32, waiting), np.int64, len(waiting)) >> 1
         texts = _parsed(b"".join(waiting), names)
-        if any(len(one) != len(prints) for one in texts):
-            raise SourceError(f"{len(prints)} rows were copied, and {len(texts[0])} were found in them")
-        yield texts, prints
-        done += len(prints)
+        if any(len(one) != len(waiting) for one in texts):
+            raise SourceError(f"{len(waiting)} rows were copied, and {len(texts[0])} were found in them")
+        yield texts, waiting
+        done += len(waiting)
         if rate:
             # The server waits meanwhile: it sends no more than a buffer ahead.
             time.sleep(max(0.0, began + done / rate - time.monotonic()))

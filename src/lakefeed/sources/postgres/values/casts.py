@@ -1,7 +1,7 @@
 """Postgres' text of a column becomes the column: one set of casts for COPY and for the stream of changes.
 
 The session that made the text is set as `connection.SESSION` says. A value that its column cannot hold is
-never made into another one: its place is null, and it is told which places these are. Such values are
+never made into another one: it becomes null, and its index is told. Such values are
 
 - `NaN` in a decimal; `infinity`, years before 1 and after 9999 in dates and timestamps
 - an array of more dimensions than its column is declared with
@@ -117,8 +117,8 @@ def _bytes(digits: pa.Array) -> tuple[pa.Array, Doubt]:
     if (nibbles > 15).any() or (np.diff(offsets) % 2).any():
         raise ValueError("the server does not write bytes in hexadecimal digits: set bytea_output to hex")
     joined = pa.py_buffer((nibbles[0::2] << 4) | nibbles[1::2])
-    places = pa.py_buffer(((offsets - offsets[0]) // 2).astype(np.int32))
-    found = pa.Array.from_buffers(pa.binary(), len(whole), [None, places, joined])
+    halved = pa.py_buffer(((offsets - offsets[0]) // 2).astype(np.int32))
+    found = pa.Array.from_buffers(pa.binary(), len(whole), [None, halved, joined])
     return pc.if_else(digits.is_valid(), found, None) if digits.null_count else found, None
 
 
@@ -174,16 +174,16 @@ def _composites(texts: pa.Array, column: PostgresColumn) -> tuple[pa.Array, Doub
     members: list[list[str | None]] = []
     wrong = np.zeros(len(texts), np.bool_)
     nothing: list[str | None] = [None] * len(fields)
-    for place, text in enumerate(texts.to_pylist()):
+    for index, text in enumerate(texts.to_pylist()):
         try:
             members.append(nothing if text is None else nested_text.composite(text, len(fields)))
         except ValueError:
             members.append(nothing)
-            wrong[place] = True
+            wrong[index] = True
     doubt: Doubt = wrong if wrong.any() else None
     children = []
-    for place, each in enumerate(fields):
-        values, unfit = cast(pa.array([row[place] for row in members], pa.string()), each)
+    for index, each in enumerate(fields):
+        values, unfit = cast(pa.array([row[index] for row in members], pa.string()), each)
         children.append(values)
         doubt = either(doubt, unfit)
     mask = texts.is_null() if texts.null_count else None
@@ -195,12 +195,12 @@ def _one_by_one(texts: pa.Array, parse: Callable[[str], Any], target: pa.DataTyp
     """Values that only a parser can read; ValueError says that one does not fit."""
     wrong = np.zeros(len(texts), np.bool_)
     found: list[Any] = []
-    for place, text in enumerate(texts.to_pylist()):
+    for index, text in enumerate(texts.to_pylist()):
         try:
             found.append(None if text is None else parse(text))
         except ValueError:
             found.append(None)
-            wrong[place] = True
+            wrong[index] = True
     return pa.array(found, target), wrong if wrong.any() else None
 
 

@@ -1,4 +1,4 @@
-"""Places in a Postgres table that is read: in its changes an LSN, in its snapshot how far its rows are read.
+"""Positions in a Postgres table: in its changes an LSN, in its snapshot how far its rows are read.
 
 A table has two partitions. That of its changes is named like the table, and its offset is an LSN: a change is
 at the LSN of its transaction's commit. That of its rows has offsets from 0 to `ALL_ROWS`.
@@ -49,7 +49,7 @@ def lsn_number(text: str) -> int:
     return (int(high, 16) << 32) | int(low, 16)
 
 
-def place_in_words(offset: int) -> str:
+def position_in_words(offset: int) -> str:
     """An offset of either partition as people read it."""
     if offset >= ALL_ROWS:
         return "all rows"
