@@ -126,13 +126,17 @@ class PostgresServer(RestartableServer):
         """SIGKILL to every process of it, as when the power goes: what was committed is kept."""
         if self._process is None:
             return
-        postmaster = psutil.Process(self._process.pid)
-        # It makes no further process while it is stopped.
-        postmaster.suspend()
-        for process in [*postmaster.children(recursive=True), postmaster]:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        self._process.wait()
+        if self._process.poll() is None:
+            postmaster = psutil.Process(self._process.pid)
+            # It makes no further process while it is stopped.
+            postmaster.suspend()
+            processes = [*postmaster.children(recursive=True), postmaster]
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._process.wait()
+            # One that is still there keeps the memory that they share, and the next start would end at once.
+            wait_until(lambda: all(map(_is_gone, processes)), STOP_SECONDS, lambda: "Postgres does not die")
         self._process = None
 
     def restart(self, settings: Mapping[str, str] | None = None) -> None:
@@ -205,6 +209,13 @@ def _copied(source: str, target: str) -> None:
     """Copy a file of a server that runs: one that is gone meanwhile was of no more use."""
     with suppress(FileNotFoundError):
         shutil.copy2(source, target)
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _unprivileged() -> int | None:
