@@ -128,7 +128,7 @@ class DeduplicateMode:
         schema = pa.schema([table.schema.field(column)])
         youngest = np.full(len(index), -_ANY, np.int64)
         for match in found.matches:
-            there = _microseconds(rows_at(table, match.file, match.places, schema).column(0))
+            there = _microseconds(rows_at(table, match.file, match.indexes, schema).column(0))
             np.maximum.at(youngest, match.numbers, there)
         moments = _microseconds(rows.column(column))
         oldest = np.where(moments == _ANY, -_ANY + 1, moments - int(self._rules.age * 1_000_000))

@@ -83,8 +83,8 @@ class _Deciding:
             if name in silent:
                 said = np.ones(self.known.values.num_rows, np.bool_)
                 said[begin:] = silent[name]
-                places = sources(points, said)
-                chosen = pa.array(np.maximum(places, 0), mask=places < 0)
+                indexes = sources(points, said)
+                chosen = pa.array(np.maximum(indexes, 0), mask=indexes < 0)
             columns[name] = one_array(self.known.values.column(name)).take(chosen)
         wrong = np.zeros(len(points), np.bool_)
         for one in self.known.body:
@@ -98,8 +98,8 @@ class _Deciding:
         stale: Mask = self._partial.copy()
         new = points.layers == NEW
         # The point before it of the same key and time that was known before.
-        place = np.where(new, -1, np.arange(len(points)))
-        known = np.maximum.accumulate(place) if len(place) else place
+        ordinals = np.where(new, -1, np.arange(len(points)))
+        known = np.maximum.accumulate(ordinals) if len(ordinals) else ordinals
         pairs = self.known.pairs(points)
         at = np.flatnonzero(new & points.last & (known >= 0) & (points.layers[known] != IMPLIED))
         at = at[pairs[known[at]] == pairs[at]]
@@ -171,8 +171,8 @@ class _Deciding:
         pairs = rows.numbers * width + rows.begins
         order = np.argsort(pairs, kind="stable")
         wanted = numbers * width + begins
-        place = np.minimum(np.searchsorted(pairs[order], wanted), len(order) - 1)
-        row = order[place]
+        nearest = np.minimum(np.searchsorted(pairs[order], wanted), len(order) - 1)
+        row = order[nearest]
         at = np.flatnonzero((pairs[row] == wanted) & (rows.ends[row] == ends))
         moved = at[points.values[last[at]] != row[at]]
         alike = np.ones(len(moved), np.bool_)
@@ -186,12 +186,12 @@ class _Deciding:
         return stays, kept
 
     def _rows(self, last: Numbers, begins: Numbers, ends: Numbers, columns: dict[str, pa.Array]) -> pa.Table:
-        place = self._place_of_rank()
+        time_of = self._index_of_rank()
         rules, schema = self.rules, self.known.table.schema
         made: dict[str, pa.Array] = {
-            rules.valid_from: rules.moments(self.known.times, pa.array(place[begins])),
+            rules.valid_from: rules.moments(self.known.times, pa.array(time_of[begins])),
             rules.valid_to: rules.moments(
-                self.known.times, pa.array(place[np.maximum(ends, 0)], mask=ends < 0)
+                self.known.times, pa.array(time_of[np.maximum(ends, 0)], mask=ends < 0)
             ),
         }
         if rules.is_current:
@@ -211,7 +211,7 @@ class _Deciding:
                 left = np.zeros(len(self.known.index), np.bool_)
                 left[self.known.rows.numbers[mine]] = True
                 own = np.flatnonzero(left[come])
-                gone = np.sort(self.known.rows.places[mine])
+                gone = np.sort(self.known.rows.indexes[mine])
                 rows = self.known.held.get(match.file.path)
                 edits.append(Edit(match.file, gone, own, match.span, match.is_sorted, rows))
         return edits
@@ -253,28 +253,28 @@ class _Deciding:
     def _with_deleted(self, told: pa.Table, points: Points, at: Numbers) -> pa.Table:
         """Deletions have no values: only a key and a time."""
         rows = points.values[at]
-        moments = taken(self.known.times, self._place_of_rank()[points.times[at]])
+        moments = taken(self.known.times, self._index_of_rank()[points.times[at]])
         for name in (*self.rules.keys, *self.rules.sequence_by):
-            place = told.schema.get_field_index(name)
+            ordinal = told.schema.get_field_index(name)
             own = one_array(self.known.values.column(name)).take(pa.array(np.maximum(rows, 0)))
             if name in self.rules.sequence_by:
                 # A row of several changes has the last one's, and begins with the first.
                 own = one_array(moments.column(name))
-            told = told.set_column(place, told.schema.field(place), own)
+            told = told.set_column(ordinal, told.schema.field(ordinal), own)
         return told
 
-    def _place_of_rank(self) -> Numbers:
-        """By rank: a place in `times` that has it."""
+    def _index_of_rank(self) -> Numbers:
+        """By rank: an index in `times` that has it."""
         (every,) = ranks(self.known.times)
-        place = np.zeros(len(every) + 1, np.int64)
-        place[every] = np.arange(len(every))
-        return place
+        index_of = np.zeros(len(every) + 1, np.int64)
+        index_of[every] = np.arange(len(every))
+        return index_of
 
     def _new_truncations(self, schema: pa.Schema) -> pa.Table:
         own = self.known.own_floors
-        places = np.unique(own, return_index=True)[1]
-        places = places[~np.isin(own[places], self.known.known_floors)]
-        rows = taken(self.known.truncations, places)
+        indexes = np.unique(own, return_index=True)[1]
+        indexes = indexes[~np.isin(own[indexes], self.known.known_floors)]
+        rows = taken(self.known.truncations, indexes)
         arrays = [
             rows.column(one.name)
             if one.name in (*self.rules.sequence_by, TIME, CLOCK)

@@ -17,7 +17,7 @@ from lakefeed.tables.write.intervals.points import IMPLIED, IN_TABLE, NEW, REMEM
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.fold import ops
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
-from lakefeed.tables.write.keyed.lookup import Found, find, held, rows_at
+from lakefeed.tables.write.keyed.lookup import Found, find, held, matched, rows_at
 from lakefeed.tables.write.keyed.tombstones import DELETED_AT
 from lakefeed.tables.write.spread import Spread, in_threads
 
@@ -33,7 +33,7 @@ class KnownRows:
     ends: Numbers
     """-1 for an open interval."""
     match: Numbers
-    places: Numbers
+    indexes: Numbers
 
 
 @dataclass
@@ -81,8 +81,7 @@ class Known:
         schema = pa.schema(
             [self.table.schema.field(rules.valid_from), self.table.schema.field(rules.valid_to)]
         )
-        parts = [rows_at(self.table, match.file, match.places, schema) for match in matches]
-        spans = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
+        spans = matched(self.table, matches, schema).combine_chunks()
         known, stones = self._remembered()
         begin, end = (rules.times(spans.column(at)) for at in (0, 1))
         everything = [begin, end, *map(rules.sequence, (known, stones, self.truncations, self.new))]
@@ -93,9 +92,9 @@ class Known:
         first = self._first(ranked[5], ranked[4])
         ends = np.where(open_ended, -1, ranked[1])
         kept = open_ended | (ends >= first[numbers])
-        which = np.repeat(np.arange(len(matches)), [len(match.places) for match in matches])
-        places = _concat([match.places for match in matches])
-        self.rows = KnownRows(numbers[kept], ranked[0][kept], ends[kept], which[kept], places[kept])
+        which = np.repeat(np.arange(len(matches)), [len(match.indexes) for match in matches])
+        indexes = _concat([match.indexes for match in matches])
+        self.rows = KnownRows(numbers[kept], ranked[0][kept], ends[kept], which[kept], indexes[kept])
         self._known, self._known_times = known, ranked[2]
         self._floors = np.unique(np.concatenate([ranked[3], ranked[4]]))
         self._new_times, self._first_times = ranked[5], first
@@ -110,14 +109,14 @@ class Known:
     def _full(self) -> list[pa.Table]:
         """The rows that matter of each file."""
         files = [match.file for match in self.found.matches]
-        places = [self.rows.places[self.rows.match == at] for at in range(len(files))]
-        read = [file for file, some in zip(files, places, strict=True) if len(some)]
+        indexes = [self.rows.indexes[self.rows.match == at] for at in range(len(files))]
+        read = [file for file, some in zip(files, indexes, strict=True) if len(some)]
         self.held = held(self.table, read) if self.hold else {}
         return [
             taken(self.held[file.path].select(self.body.names), some)
             if file.path in self.held
             else rows_at(self.table, file, some, self.body)
-            for file, some in zip(files, places, strict=True)
+            for file, some in zip(files, indexes, strict=True)
         ]
 
     def _remembered(self) -> tuple[pa.Table, pa.Table]:
@@ -139,13 +138,13 @@ class Known:
         table = _of(rows.numbers, rows.begins, IN_TABLE, np.zeros(count, np.bool_), np.arange(count))
         closed = rows.ends >= 0
         implied = _of(rows.numbers[closed], rows.ends[closed], IMPLIED, np.ones(closed.sum(), np.bool_))
-        place = np.arange(known)
+        ordinals = np.arange(known)
         memory = _of(
             self.index.find(self._known),
             self._known_times,
             REMEMBERED,
             ops(self._known) == DELETE,
-            count + place,
+            count + ordinals,
             # Of the same key and time, what was told last counts.
             one_array(self._known.column(DELETED_AT)).to_numpy(zero_copy_only=False),
         )

@@ -74,12 +74,12 @@ def joined(parts: Sequence[Points]) -> Points:
 
 @dataclass(frozen=True)
 class Runs:
-    """Intervals of sorted points that count, deletions aside. `first` and `last` are places of points."""
+    """Intervals of sorted points that count, deletions aside. `first` and `last` are indexes of points."""
 
     first: Numbers
     last: Numbers
     ends: Numbers
-    """The place of the point that ends each; -1 for one that is open."""
+    """The index of the point that ends each; -1 for one that is open."""
 
 
 def runs(points: Points, same: Mask) -> Runs:
@@ -118,10 +118,10 @@ def sources(points: Points, said: Mask) -> Numbers:
     It is that of the newest point before that says something, of the same key and behind its last deletion;
     -1 where there is none. `said` is by row of values.
     """
-    place = np.arange(len(points))
+    ordinals = np.arange(len(points))
     speaks = ~points.deleted & said[points.values]
-    newest = np.maximum.accumulate(np.where(speaks, place, -1)) if len(place) else place
-    fresh = np.maximum.accumulate(np.where(points.deleted, place, -1)) if len(place) else place
+    newest = np.maximum.accumulate(np.where(speaks, ordinals, -1)) if len(ordinals) else ordinals
+    fresh = np.maximum.accumulate(np.where(points.deleted, ordinals, -1)) if len(ordinals) else ordinals
     first = np.searchsorted(points.numbers, points.numbers)
     known = (newest >= first) & (newest > fresh) & ~points.deleted
     return np.where(known, points.values[np.maximum(newest, 0)], -1)

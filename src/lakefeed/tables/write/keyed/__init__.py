@@ -65,10 +65,10 @@ class HistoryRules(KeyRules):
         parts = [column] if len(self.sequence_by) == 1 else column.flatten()
         return pa.table(parts, names=list(self.sequence_by))
 
-    def moments(self, times: pa.Table, places: pa.Array) -> pa.Array:
-        """The times at these places as ends of intervals; null where a place is."""
-        columns = [one_array(times.column(at)).take(places) for at in range(times.num_columns)]
+    def moments(self, times: pa.Table, indexes: pa.Array) -> pa.Array:
+        """The times at these indexes as ends of intervals; null where an index is."""
+        columns = [one_array(times.column(at)).take(indexes) for at in range(times.num_columns)]
         if len(columns) == 1:
             return columns[0]
         fields = [field.with_nullable(True) for field in times.schema]
-        return pa.StructArray.from_arrays(columns, fields=fields, mask=places.is_null())
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=indexes.is_null())

@@ -103,9 +103,9 @@ class _Partitions:
     """Which rows belong to the partition of a file."""
 
     def __init__(self, edits: Sequence[Edit], values: list[tuple[str | None, ...]], codes: Numbers) -> None:
-        places = {value: at for at, value in enumerate(values)}
+        indexes = {value: at for at, value in enumerate(values)}
         self._codes = codes
-        self._wanted = [places.get(tuple(value for _, value in edit.file.partition), -1) for edit in edits]
+        self._wanted = [indexes.get(tuple(value for _, value in edit.file.partition), -1) for edit in edits]
 
     def __call__(self, at: int) -> Mask:
         return np.equal(self._codes, self._wanted[at])

@@ -15,7 +15,7 @@ from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.fold import Folded
 from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array, ranks, taken
 from lakefeed.tables.write.keyed.layout import Edit
-from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
+from lakefeed.tables.write.keyed.lookup import Found, find, matched, rows_at
 from lakefeed.tables.write.keyed.truncation import leaving
 from lakefeed.tables.write.spread import Spread, in_threads
 
@@ -109,8 +109,8 @@ class _Deciding:
         """Which of the rows that were found are there once a truncation has had its effect."""
         masks = []
         for match in self.found.matches:
-            _, places = self.truncated.get(match.file.path, (None, np.zeros(0, np.int64)))
-            masks.append(~np.isin(match.places, places))
+            _, indexes = self.truncated.get(match.file.path, (None, np.zeros(0, np.int64)))
+            masks.append(~np.isin(match.indexes, indexes))
         return _joined(masks).astype(np.bool_)
 
     def _stale(self, present: Mask) -> tuple[Mask, Mask]:
@@ -164,8 +164,7 @@ class _Deciding:
     def _sequences(self) -> pa.Table:
         """The sequence of each row that was found."""
         schema = pa.schema([self.table.schema.field(name) for name in self.rules.sequence_by])
-        parts = [rows_at(self.table, match.file, match.places, schema) for match in self.found.matches]
-        return pa.concat_tables([schema.empty_table(), *parts])
+        return matched(self.table, self.found.matches, schema)
 
     def _repeated(self, tied: Mask) -> Mask:
         """Which changes say what the row says already: the same change came once more."""
@@ -176,7 +175,7 @@ class _Deciding:
         for match in self.found.matches:
             at = np.flatnonzero((tied & single)[match.numbers])
             if len(at) and match.file.path not in self.truncated:
-                there = rows_at(self.table, match.file, match.places[at], self.table.schema)
+                there = rows_at(self.table, match.file, match.indexes[at], self.table.schema)
                 own = taken(self.folded.rows, match.numbers[at])
                 same = np.ones(len(at), np.bool_)
                 for name in there.schema.names:
@@ -204,17 +203,16 @@ class _Deciding:
         """The rows with the values that changes say nothing about, from the rows that are there."""
         kept, buried = self._silent()
         schema = pa.schema([self.table.schema.field(name) for name in kept])
-        places = np.full(len(self.folded), -1, np.int64)
-        places[self.numbers[present]] = np.flatnonzero(present)
+        indexes = np.full(len(self.folded), -1, np.int64)
+        indexes[self.numbers[present]] = np.flatnonzero(present)
         if self.rules.sequence_by and len(self.numbers):
             (rank,) = ranks(self._sequence(self.values))
             order = np.lexsort((rank, self.numbers))
             order = order[present[order]]
             # Of several rows of one key, the newest is assigned last.
-            places[self.numbers[order]] = order
-        parts = [rows_at(self.table, match.file, match.places, schema) for match in self.found.matches]
-        there = pa.concat_tables([schema.empty_table(), *parts]).combine_chunks()
-        own = places[self._upserted]
+            indexes[self.numbers[order]] = order
+        there = matched(self.table, self.found.matches, schema).combine_chunks()
+        own = indexes[self._upserted]
         for name, mask in kept.items():
             known = mask[self._upserted] & (own >= 0)
             both = pa.concat_arrays([one_array(rows.column(name)), one_array(there.column(name))])
@@ -232,25 +230,25 @@ class _Deciding:
         """
         nobody = np.zeros(len(self.folded), np.bool_)
         kept, buried = {}, {}
-        for name, places in self.folded.said_by.items():
+        for name, indexes in self.folded.said_by.items():
             kept[name], buried[name] = self.folded.kept.get(name, nobody), nobody
             if self.rules.sequence_by:
-                said = np.where(places < 0, -1, self._said[places])
-                kept[name] = kept[name] | ((places >= 0) & (said < self._newest))
-                buried[name] = (places >= 0) & (said <= self._grave)
+                said = np.where(indexes < 0, -1, self._said[indexes])
+                kept[name] = kept[name] | ((indexes >= 0) & (said < self._newest))
+                buried[name] = (indexes >= 0) & (said <= self._grave)
         return kept, buried
 
     def _edits(self, applied: Mask, come: Numbers) -> list[Edit]:
-        place = np.full(len(self.folded), -1, np.int64)
-        place[come] = np.arange(len(come))
+        row_of = np.full(len(self.folded), -1, np.int64)
+        row_of[come] = np.arange(len(come))
         none = np.zeros(0, np.int64)
         left = dict(self.truncated)
         edits = []
         for match in self.found.matches:
             _, more = left.pop(match.file.path, (None, none))
             touched = applied[match.numbers]
-            gone = np.union1d(match.places[touched], more)
-            own = np.unique(place[match.numbers[touched]])
+            gone = np.union1d(match.indexes[touched], more)
+            own = np.unique(row_of[match.numbers[touched]])
             if len(gone):
                 edits.append(Edit(match.file, gone, own[own >= 0], match.span, match.is_sorted))
         edits += [Edit(file, gone, none) for file, gone in left.values() if len(gone)]

@@ -42,7 +42,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Folded:
-    """One change for each key of a batch; the number of a key is the place of its change."""
+    """One change for each key of a batch; the number of a key is the index of its change."""
 
     rows: pa.Table
     """The columns of the table, then those of staged changes."""
@@ -50,7 +50,7 @@ class Folded:
     kept: dict[str, Mask]
     """By column: which changes leave the value that a row of the table has. None of a column not named."""
     said_by: dict[str, Numbers]
-    """By column that some change is silent about: the place in `sequence` of the change that decides on it.
+    """By column that some change is silent about: the index in `sequence` of the change that decides on it.
 
     That change, a deletion perhaps, may be older than the row of the table, though the newest of its key is
     not. -1: none says anything about it.
@@ -88,16 +88,16 @@ def fold(rows: pa.Table, rules: KeyRules) -> Folded:
     deleted = found.deleted
     columns, kept, said_by = {}, {}, {}
     said = silences(found.rows, rules)
-    place = np.arange(len(deleted))
+    ordinals = np.arange(len(deleted))
     # An upsert that follows a deletion knows nothing of what was before it.
-    fresh = np.maximum.accumulate(np.where(deleted, place, -1))[last] if len(place) else last
+    fresh = np.maximum.accumulate(np.where(deleted, ordinals, -1))[last] if len(ordinals) else last
     first = np.searchsorted(found.numbers, np.arange(len(found.index)))
     for field in found.rows.schema:
         column = found.rows.column(field.name)
         if field.name not in said:
             columns[field.name] = column.take(pa.array(last))
             continue
-        newest = np.maximum.accumulate(np.where(said[field.name] & ~deleted, place, -1))[last]
+        newest = np.maximum.accumulate(np.where(said[field.name] & ~deleted, ordinals, -1))[last]
         begin = np.maximum(first, fresh)
         known = newest >= begin
         said_by[field.name] = np.where(known, newest, np.where(fresh >= first, fresh, -1))
@@ -127,13 +127,13 @@ def _truncation(rows: pa.Table, rules: KeyRules) -> tuple[pa.Table | None, Mask 
     if not truncates.any():
         return None, None
     sequence, position = _orders(rows, rules)
-    places = np.flatnonzero(truncates)
-    newest = places[np.lexsort((position[places], sequence[places]))[-1]]
+    indexes = np.flatnonzero(truncates)
+    newest = indexes[np.lexsort((position[indexes], sequence[indexes]))[-1]]
     # At the same sequence a truncation wins, as a deletion does.
-    place = sequence if rules.sequence_by else position
-    undone = place <= place[newest]
+    age = sequence if rules.sequence_by else position
+    undone = age <= age[newest]
     told = rows.select([*rules.sequence_by, *_POSITION, TIME, CLOCK])
-    return taken(told, places[places == newest]), undone | truncates
+    return taken(told, indexes[indexes == newest]), undone | truncates
 
 
 def silences(rows: pa.Table, rules: KeyRules) -> dict[str, Mask]:
@@ -146,10 +146,10 @@ def silences(rows: pa.Table, rules: KeyRules) -> dict[str, Mask]:
         parents = pc.list_parent_indices(unchanged).to_numpy(zero_copy_only=False)
         flat = unchanged.flatten()
         for name in names:
-            places = parents[pc.equal(flat, name).to_numpy(zero_copy_only=False)]
-            if len(places):
+            indexes = parents[pc.equal(flat, name).to_numpy(zero_copy_only=False)]
+            if len(indexes):
                 silent[name] = np.zeros(rows.num_rows, np.bool_)
-                silent[name][places] = True
+                silent[name][indexes] = True
     if rules.ignore_nulls:
         for name in names:
             column = rows.column(name)

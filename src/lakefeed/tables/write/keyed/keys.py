@@ -85,9 +85,9 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def taken(table: pa.Table, places: npt.NDArray[Any]) -> pa.Table:
-    """The rows at these places, in their order."""
-    return table.take(pa.array(places))
+def taken(table: pa.Table, indexes: npt.NDArray[Any]) -> pa.Table:
+    """The rows at these indexes, in their order."""
+    return table.take(pa.array(indexes))
 
 
 def _codes(indices: pa.Array) -> Numbers:
@@ -99,8 +99,8 @@ def _paired(first: Numbers, second: Numbers, width: int) -> Numbers:
 
 
 def _looked_up(known: Numbers, values: Numbers) -> Numbers:
-    """The place of each value among the known ones, which are sorted; -1 for others."""
+    """The index of each value among the known ones, which are sorted; -1 for others."""
     if not len(known):
         return np.full(len(values), -1, np.int64)
-    places = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return np.where(known[places] == values, places, -1)
+    indexes = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    return np.where(known[indexes] == values, indexes, -1)

@@ -27,7 +27,7 @@ class Edit:
 
     file: DataFile
     gone: Numbers
-    """The places of the rows that leave it, in ascending order, counted from 0 through the whole file."""
+    """The indexes of the rows that leave it, in ascending order, counted from 0 through the whole file."""
     own: Numbers
     """Which of the new rows take the place of rows that leave it, and may go back into its key range."""
     span: tuple[pa.Scalar, pa.Scalar] | None = None

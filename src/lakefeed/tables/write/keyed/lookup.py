@@ -38,7 +38,7 @@ class Match:
     """The rows of one file that have one of the keys."""
 
     file: DataFile
-    places: Numbers
+    indexes: Numbers
     """Where they lie, in ascending order, counted from 0 through the whole file."""
     numbers: Numbers
     """The number of the key of each."""
@@ -80,7 +80,7 @@ def find(
     schema = pa.schema([table.schema.field(name) for name in keys.schema.names])
     size = sum(file.size for file in files) * len(schema) // max(1, len(table.schema))
     matches = good(spread(table.store, partial(_match, index, schema), files, size))
-    return Found([one for one in matches if len(one.places)], len(files), actions.num_rows)
+    return Found([one for one in matches if len(one.indexes)], len(files), actions.num_rows)
 
 
 def read_columns(store: pafs.FileSystem, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -92,19 +92,29 @@ def read_columns(store: pafs.FileSystem, file: DataFile, schema: pa.Schema) -> I
             yield conformed(batch, schema, file.partition)
 
 
-def rows_at(table: LakeTable, file: DataFile, places: Numbers, schema: pa.Schema) -> pa.Table:
-    """The rows at these places of a file, which ascend; one row group is held at a time."""
+def rows_at(table: LakeTable, file: DataFile, indexes: Numbers, schema: pa.Schema) -> pa.Table:
+    """The rows at these indexes of a file, which ascend; one row group is held at a time."""
     found: list[pa.RecordBatch] = []
     with store_errors(table.path), open_data(table.store, file.path) as stream:
         reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
         names, start = _present(reader, schema), 0
         for group in range(reader.num_row_groups):
             end = start + reader.metadata.row_group(group).num_rows
-            wanted = places[np.searchsorted(places, start) : np.searchsorted(places, end)]
+            wanted = indexes[np.searchsorted(indexes, start) : np.searchsorted(indexes, end)]
             if len(wanted):
                 found.append(conformed(_taken(reader, group, wanted - start, names), schema, file.partition))
             start = end
     return pa.Table.from_batches(found, schema)
+
+
+def matched(table: LakeTable, matches: Sequence[Match], schema: pa.Schema) -> pa.Table:
+    """These columns of all rows that were found, in the order of the matches."""
+
+    def read(_: pafs.FileSystem, match: Match) -> pa.Table:
+        return rows_at(table, match.file, match.indexes, schema)
+
+    parts = good(in_threads(table.store, read, matches, 0))
+    return pa.concat_tables([schema.empty_table(), *parts])
 
 
 def held(table: LakeTable, files: Sequence[DataFile]) -> dict[str, pa.Table]:
@@ -124,11 +134,11 @@ def held(table: LakeTable, files: Sequence[DataFile]) -> dict[str, pa.Table]:
     return found
 
 
-def _taken(reader: pq.ParquetFile, group: int, places: Numbers, names: list[str]) -> pa.RecordBatch:
+def _taken(reader: pq.ParquetFile, group: int, indexes: Numbers, names: list[str]) -> pa.RecordBatch:
     if not names:
-        return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), len(places), [None]))
+        return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), len(indexes), [None]))
     rows = without_views(reader.read_row_group(group, columns=names, use_threads=False))
-    return rows.take(pa.array(places)).combine_chunks().to_batches()[0]
+    return rows.take(pa.array(indexes)).combine_chunks().to_batches()[0]
 
 
 def _present(reader: pq.ParquetFile, schema: pa.Schema) -> list[str]:
@@ -137,7 +147,7 @@ def _present(reader: pq.ParquetFile, schema: pa.Schema) -> list[str]:
 
 
 def _match(index: KeyIndex, schema: pa.Schema, store: pafs.FileSystem, file: DataFile) -> Match:
-    places, numbers = [], []
+    indexes, numbers = [], []
     low: list[Any] = []
     high: list[Any] = []
     start, is_sorted, before = 0, True, None
@@ -147,7 +157,7 @@ def _match(index: KeyIndex, schema: pa.Schema, store: pafs.FileSystem, file: Dat
         hits = np.flatnonzero(found >= 0)
         if len(deleted) and len(hits):
             hits = hits[~among(hits + start, deleted)]
-        places.append(hits + start)
+        indexes.append(hits + start)
         numbers.append(found[hits])
         bounds = pc.min_max(batch.column(0))
         low.append(bounds["min"])
@@ -161,7 +171,11 @@ def _match(index: KeyIndex, schema: pa.Schema, store: pafs.FileSystem, file: Dat
         span = pc.min_max(lows)["min"], pc.min_max(highs)["max"]
     none = np.zeros(0, np.int64)
     return Match(
-        file, np.concatenate([none, *places]), np.concatenate([none, *numbers]), span, start > 0 and is_sorted
+        file,
+        np.concatenate([none, *indexes]),
+        np.concatenate([none, *numbers]),
+        span,
+        start > 0 and is_sorted,
     )
 
 

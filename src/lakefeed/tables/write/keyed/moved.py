@@ -16,7 +16,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.fold import ops
 from lakefeed.tables.write.keyed.keys import KeyIndex, Numbers, one_array, ranks, taken
-from lakefeed.tables.write.keyed.lookup import find, rows_at
+from lakefeed.tables.write.keyed.lookup import find, matched
 
 
 def settled(table: LakeTable, changes: pa.Table, rules: KeyRules) -> pa.Table:
@@ -40,15 +40,15 @@ class _Move:
 
 def _moves(changes: pa.Table, moved: Numbers) -> list[_Move]:
     """The moves in their order, each with the deletion that it began with."""
-    places = _positions(changes, moved)
-    wanted = {(name, number - 1, offset): at for at, (name, number, offset) in places.items()}
+    indexes = _positions(changes, moved)
+    wanted = {(name, number - 1, offset): at for at, (name, number, offset) in indexes.items()}
     deleted = np.flatnonzero(ops(changes) == DELETE)
     halves = {
         wanted[position]: at for at, position in _positions(changes, deleted).items() if position in wanted
     }
     lists = one_array(changes.column(UNCHANGED)).take(pa.array(moved)).to_pylist()
     silent = dict(zip(moved.tolist(), lists, strict=True))
-    order = sorted(halves, key=lambda at: (places[at][2], places[at][1]))
+    order = sorted(halves, key=lambda at: (indexes[at][2], indexes[at][1]))
     return [_Move(at, halves[at], silent[at]) for at in order if silent[at]]
 
 
@@ -56,9 +56,9 @@ def _positions(changes: pa.Table, at: Numbers) -> dict[int, tuple[str, int, int]
     """The position of each of these changes: the stream, the number in it, and the offset."""
     names, offsets = (column.to_pylist() for column in taken(changes.select([PARTITION, OFFSET]), at).columns)
     found = {}
-    for place, name, offset in zip(at.tolist(), names, offsets, strict=True):
+    for row, name, offset in zip(at.tolist(), names, offsets, strict=True):
         stream, _, number = name.rpartition("-")
-        found[place] = stream, int(number), offset
+        found[row] = stream, int(number), offset
     return found
 
 
@@ -87,14 +87,13 @@ def _filled(table: LakeTable, changes: pa.Table, rules: KeyRules, moves: list[_M
 def _there(
     table: LakeTable, changes: pa.Table, rules: KeyRules, moves: list[_Move], names: list[str]
 ) -> tuple[dict[int, int], pa.Table]:
-    """The newest row that the table has of each key before a move: by deletion its place, and the rows."""
+    """The newest row that the table has of each key before a move: by deletion its index, and the rows."""
     deletions = np.array([move.deletion for move in moves])
     asked = taken(changes.select(list(rules.keys)), deletions)
     index = KeyIndex(asked, rules.keys)
     matches = find(table, asked, index).matches
     schema = pa.schema([table.schema.field(name) for name in dict.fromkeys([*names, *rules.sequence_by])])
-    parts = [rows_at(table, match.file, match.places, schema) for match in matches]
-    rows = pa.concat_tables([schema.empty_table(), *parts])
+    rows = matched(table, matches, schema)
     numbers = np.concatenate([np.zeros(0, np.int64), *(match.numbers for match in matches)])
     (rank,) = ranks(rows.select(list(rules.sequence_by)))
     newest: dict[int, int] = {}
@@ -114,15 +113,15 @@ class _Origins:
         (sequence,) = ranks(changes.select(list(rules.sequence_by)))
         (position,) = ranks(changes.select([OFFSET]))
         self._order = np.lexsort((position, sequence, self._numbers))
-        self._place = np.empty(self._count, np.int64)
-        self._place[self._order] = np.arange(self._count)
+        self._rank = np.empty(self._count, np.int64)
+        self._rank[self._order] = np.arange(self._count)
         self._silent: pa.Array = one_array(changes.column(UNCHANGED))
         self._settled: dict[int, list[str]] = {}
         self._found: dict[tuple[int, str], int] = {}
 
     def of(self, move: _Move, name: str) -> int | None:
-        """Its place among the changes and, behind them, the rows of the table; None where it is nowhere."""
-        number, at = self._numbers[move.deletion], self._place[move.deletion] - 1
+        """Its index among the changes and, behind them, the rows of the table; None where it is nowhere."""
+        number, at = self._numbers[move.deletion], self._rank[move.deletion] - 1
         while at >= 0 and self._numbers[self._order[at]] == number:
             change = int(self._order[at])
             if self._ops[change] == DELETE:

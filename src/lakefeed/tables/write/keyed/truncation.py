@@ -16,30 +16,30 @@ from lakefeed.tables.write.keyed.lookup import read_columns
 
 
 def leaving(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> dict[str, tuple[DataFile, Numbers]]:
-    """The places of the rows that a truncation removes, by the path of their file.
+    """The indexes of the rows that a truncation removes, by the path of their file.
 
     Without a sequence these are all rows: what is in the table came before it.
     """
     found = {}
     for file in data_files(table):
         if rules.sequence_by:
-            places = _older(table, file, truncation.select(list(rules.sequence_by)))
+            indexes = _older(table, file, truncation.select(list(rules.sequence_by)))
         else:
-            places = np.arange(_row_count(table, file), dtype=np.int64)
+            indexes = np.arange(_row_count(table, file), dtype=np.int64)
         if file.vector is not None:
-            places = np.setdiff1d(places, read_vector(table.store, file.vector), assume_unique=True)
-        found[file.path] = file, places
+            indexes = np.setdiff1d(indexes, read_vector(table.store, file.vector), assume_unique=True)
+        found[file.path] = file, indexes
     return found
 
 
 def _older(table: LakeTable, file: DataFile, edge: pa.Table) -> Numbers:
     schema = pa.schema([table.schema.field(name) for name in edge.schema.names])
-    start, places = 0, [np.zeros(0, np.int64)]
+    start, indexes = 0, [np.zeros(0, np.int64)]
     for batch in read_columns(table.store, file, schema):
         rows, limit = ranks(batch, edge)
-        places.append(np.flatnonzero(rows <= limit[0]) + start)
+        indexes.append(np.flatnonzero(rows <= limit[0]) + start)
         start += batch.num_rows
-    return np.concatenate(places)
+    return np.concatenate(indexes)
 
 
 def _row_count(table: LakeTable, file: DataFile) -> int:

@@ -14,7 +14,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.fold import ops
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
-from lakefeed.tables.write.keyed.lookup import find, rows_at
+from lakefeed.tables.write.keyed.lookup import find, matched
 
 
 def dated(
@@ -36,13 +36,13 @@ def dated(
     known = [_there(table, changes, rules, index), (index.find(tombstones), _times(tombstones, rules))]
     *ranked, own = ranks(*(times for _, times in known), _times(changes, rules))
     offsets = np.cumsum([0, *(times.num_rows for _, times in known)])
-    newest, place = np.full(len(index), -1, np.int64), np.full(len(index), -1, np.int64)
+    newest, latest = np.full(len(index), -1, np.int64), np.full(len(index), -1, np.int64)
     for (numbers, _), rank, offset in zip(known, ranked, offsets, strict=False):
-        _newest(numbers, rank, offset + np.arange(len(rank)), newest, place)
+        _newest(numbers, rank, offset + np.arange(len(rank)), newest, latest)
     numbers = index.find(changes)
     chosen, rank = _before(changes, numbers, own, undated)
     numbers = numbers[undated]
-    best = np.where(rank > newest[numbers], offsets[-1] + chosen, place[numbers])
+    best = np.where(rank > newest[numbers], offsets[-1] + chosen, latest[numbers])
     every = pa.concat_tables([*(times for _, times in known), _times(changes, rules)])
     source = np.arange(len(undated)) + offsets[-1]
     source[undated] = best
@@ -62,18 +62,17 @@ def _there(table: LakeTable, changes: pa.Table, rules: KeyRules, index: KeyIndex
     asked = taken(changes, np.flatnonzero(index.find(changes) >= 0))
     found = find(table, asked.select(list(rules.keys)), index).matches
     schema = _times(changes, rules).schema
-    parts = [rows_at(table, match.file, match.places, schema) for match in found]
     numbers = np.concatenate([np.zeros(0, np.int64), *(match.numbers for match in found)])
-    return numbers, pa.concat_tables([schema.empty_table(), *parts])
+    return numbers, matched(table, found, schema)
 
 
-def _newest(numbers: Numbers, rank: Numbers, own: Numbers, newest: Numbers, place: Numbers) -> None:
-    """Note for each key the largest rank so far, and the place that has it."""
+def _newest(numbers: Numbers, rank: Numbers, own: Numbers, newest: Numbers, latest: Numbers) -> None:
+    """Note for each key the largest rank so far, and the index that has it."""
     order = np.argsort(rank, kind="stable")
     order = order[(numbers >= 0)[order]]
     order = order[rank[order] > newest[numbers[order]]]
     # Of several of one key, the largest is assigned last.
-    newest[numbers[order]], place[numbers[order]] = rank[order], own[order]
+    newest[numbers[order]], latest[numbers[order]] = rank[order], own[order]
 
 
 def _before(changes: pa.Table, numbers: Numbers, rank: Numbers, undated: Mask) -> tuple[Numbers, Numbers]:

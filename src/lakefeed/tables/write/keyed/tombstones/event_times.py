@@ -41,9 +41,9 @@ def within(tombstones: pa.Table, age: int, oldest: Mapping[str, int]) -> Mask:
     clocks = one_array(tombstones.column(CLOCK)).dictionary_encode()
     # What has no clock has no time, and is older than everything.
     by_clock = np.array([limits.get(name, 0) for name in clocks.dictionary.to_pylist()] + [0], np.int64)
-    place = clocks.indices.fill_null(len(clocks.dictionary)).to_numpy(zero_copy_only=False)
+    clock_of = clocks.indices.fill_null(len(clocks.dictionary)).to_numpy(zero_copy_only=False)
     times = one_array(tombstones.column(TIME)).cast(pa.int64())
-    recent = pc.greater_equal(times, pa.array(by_clock[place]))
+    recent = pc.greater_equal(times, pa.array(by_clock[clock_of]))
     found: Mask = recent.fill_null(False).to_numpy(zero_copy_only=False)
     return found
 
