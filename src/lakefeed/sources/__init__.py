@@ -349,6 +349,10 @@ class Source(Connector):
         """Columns that all events of a stream have besides their own, as text."""
         return {}
 
+    def shown(self, origin: pa.RecordBatch, pipeline: str, name: str) -> pa.RecordBatch:
+        """`ORIGIN` of dead letters as metadata columns have it: what `Events.shown` said of their events."""
+        return origin
+
     def part_of(self, offset: int) -> str:
         """The part that an offset lies in, of a source that keeps account of parts."""
         raise NotImplementedError
