@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.widening import merge_fields, merge_proposals
-from lakefeed.dead_letters.pending import foreseen
+from lakefeed.dead_letters.pending import dead_letters_foreseen, foreseen, start_of
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, lowest
@@ -184,7 +184,7 @@ def _ask(
             with _refusing(plans[name]):
                 refuse_streams(client, tables.sources_of(handle.spec), name, handle.spec)
                 seen = StreamsClient(client, spec, handle.spec)
-                starts[name] = _start(seen, handle, pipeline, source, warnings)
+                starts[name] = _start(seen, handle, tables, source, warnings)
                 if not _held(handle, pipeline, source):
                     warnings.add(name, foreseen(tables, source, name, starts[name]))
     for name, start in starts.items():
@@ -240,11 +240,13 @@ def _held(handle: TableHandle, pipeline: Pipeline, source: str) -> Offsets:
 
 
 def _start(
-    client: SourceClient, handle: TableHandle, pipeline: Pipeline, source: str, warnings: Warnings
+    client: SourceClient, handle: TableHandle, tables: Tables, source: str, warnings: Warnings
 ) -> Offsets:
+    pipeline = tables.pipeline
     held = _held(handle, pipeline, source)
     if not held:
-        start = client.start()
+        letters = dead_letters_foreseen(tables, source, handle.name)
+        start = start_of(tables, client, source, handle.name, letters)
         refuse_second_copy(pipeline, source, handle, start, client.marks())
         refuse_ingested(pipeline, source, handle, start, held)
         return start
