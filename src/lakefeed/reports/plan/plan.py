@@ -24,6 +24,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
+from lakefeed.reports.outstanding import young_words
 from lakefeed.reports.plan.column_words import added_columns, column_words
 from lakefeed.reports.plan.query import plan_query
 from lakefeed.reports.plan.sample import (
@@ -84,6 +85,8 @@ class PlannedTable:
     properties: dict[str, str] = field(default_factory=dict)
     resumes: dict[str, dict[str, PlannedPartition]] = field(default_factory=dict)
     lag: int = 0
+    young: list[str] = field(default_factory=list)
+    """Sources with files that may still be written, and are not counted in `lag`."""
     seen_in: int = 0
     """The sampled events that the inferred columns were seen in."""
     sampled: int = 0
@@ -187,7 +190,9 @@ def _ask(
                 starts[name] = _start(seen, handle, tables, source, warnings)
                 if not _held(handle, pipeline, source):
                     warnings.add(name, foreseen(tables, source, name, starts[name]))
+    young = young_words(client.outstanding(lowest(starts.values()), ends))
     for name, start in starts.items():
+        plans[name].young += [f"{source}: {young}"] if young else []
         held = _held(handles[name], pipeline, source)
         lags = client.rows_between(start, ends)
         plans[name].resumes[source] = {
