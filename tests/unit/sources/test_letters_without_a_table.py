@@ -22,9 +22,10 @@ from support.ledger import dead_letters
 
 FILE = """\
 name: shop
-sources: {items: {type: delta, path: items}}
+sources: {items: {type: delta, path: itemsOPTIONS}}
 tables: {rows: {path: rows, from: items, python: "FUNCTION"}}
 """
+FEED = {"delta.enableChangeDataFeed": "true"}
 CODE = """\
 def nothing(batch):
     raise ValueError("no")
@@ -42,20 +43,22 @@ def everything(batch):
 class Shop:
     """A table `items` that feeds a table `rows`, through a function."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, options: str) -> None:
+        self.folder, self._options = folder, options
         (folder / "shape.py").write_text(CODE)
         self._next = 0
 
     def pipeline(self, function: str) -> Pipeline:
-        (self.folder / "shop.yaml").write_text(FILE.replace("FUNCTION", f"shape:{function}"))
+        (self.folder / "shop.yaml").write_text(
+            FILE.replace("OPTIONS", self._options).replace("FUNCTION", f"shape:{function}")
+        )
         return Pipeline.from_file(self.folder / "shop.yaml")
 
     def add(self, count: int) -> None:
         """Commit some more items."""
         ids = list(range(self._next, self._next + count))
         self._next += count
-        write_deltalake(self.folder / "items", pa.table({"id": ids}), mode="append")
+        write_deltalake(self.folder / "items", pa.table({"id": ids}), mode="append", configuration=FEED)
 
     def run(self, function: str) -> None:
         run_inline(self.pipeline(function))
@@ -76,9 +79,9 @@ class Shop:
         return sorted(json.loads(one["payload"])["id"] for one in letters)
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
+@pytest.fixture(params=["", ", change_feed: true"])
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Shop:
+    return Shop(tmp_path, request.param)
 
 
 def test_each_row_is_one_dead_letter_until_there_is_a_table(shop: Shop) -> None:
@@ -94,7 +97,7 @@ def test_each_row_is_one_dead_letter_until_there_is_a_table(shop: Shop) -> None:
 
 def test_a_table_that_is_waited_for_is_counted_from_its_first_row(shop: Shop) -> None:
     """The first run has begun before there was anything: all letters are of versions behind that."""
-    text = FILE.replace("{type: delta, path: items}", "{type: generate, rows: ROWS}").replace(
+    text = FILE.replace("{type: delta, path: itemsOPTIONS}", "{type: generate, rows: ROWS}").replace(
         "rows: {path: rows, from: items",
         "bronze: {path: bronze, from: items}, rows: {path: rows, from: bronze",
     )

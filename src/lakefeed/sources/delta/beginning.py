@@ -13,6 +13,7 @@ from lakefeed.sources.delta.history import History
 from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.stores import located, store_errors
+from lakefeed.tables.log.change_feed import INSERT
 
 _log = logging.getLogger("lakefeed")
 
@@ -70,7 +71,8 @@ class Beginning:
             pieces = list(history.snapshot(version).pieces)
             for number in range(version + 1, history.newest + 1):
                 added = history.version(number)
-                if added.stops is not None or number in history.restores:
+                changes = any(piece.change not in (None, INSERT) for piece in added.pieces)
+                if changes or added.stops is not None or number in history.restores:
                     return False
                 pieces += added.pieces
             there = {piece.path for piece in history.snapshot(history.newest).pieces}
