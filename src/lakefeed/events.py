@@ -86,6 +86,9 @@ class Outstanding:
     seconds: float | None = None
     """For how long, at least, there has been something that the slowest table has not read."""
     copied: SnapshotProgress | None = None
+    young: int = 0
+    """Files that may still be written and count for nothing yet: they are younger than `settle` seconds."""
+    settle: float | None = None
 
 
 def lowest(positions: Iterable[Offsets]) -> Offsets:

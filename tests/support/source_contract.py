@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from lakefeed import Pipeline, PipelineFileError
+from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.inline import run_inline
 from lakefeed.pipeline.connectors import connector_class
 from lakefeed.reports.verify import verify
+from lakefeed.reprocess.replay import replay
 from support.ledger import dead_letters, table_ids
 
 RUN = "import sys; from support.folder_source import register; from support.source_contract import run; "
@@ -106,6 +109,23 @@ class SourceContract:
         letters = case.dead_letters()
         assert letters
         assert all(one["payload"] and one["offset"] is not None and one["error"] for one in letters)
+
+    def test_replayed_row_has_the_metadata_that_a_run_writes(self, case: SourceCase) -> None:
+        """Whatever a letter keeps of its event, nobody can tell its row from the others."""
+        table = "from: items, schema: {other: long}, metadata: true, evolve:"
+        tables = f"run: {{path: run, {table} ignore}}, replayed: {{path: replayed, {table} dead_letter}}"
+        file = case.file
+        head, _, rest = file.read_text().partition("\ntables:")
+        file.write_text(f"{head}\ntables: {{{tables}}}\n{rest.partition(chr(10))[2]}")
+        run(file)
+        file.write_text(file.read_text().replace("dead_letter", "ignore"))
+        replay(Pipeline.from_file(file), DeadLetterFilter(table="replayed"))
+
+        by_run, by_replay = (
+            sorted(DeltaTable(case.folder / name).to_pyarrow_table().to_pylist(), key=repr)
+            for name in ("run", "replayed")
+        )
+        assert by_run and by_replay == by_run
 
     def test_unknown_option_is_refused_by_its_name(self, case: SourceCase) -> None:
         """No option is ignored in silence."""

@@ -54,7 +54,7 @@ def _table(one: PlannedTable) -> list[str]:
     lines += [f"  the query {one.refresh}"] if one.refresh else []
     for source, partitions in one.resumes.items():
         lines += [_resume(source, name, at) for name, at in partitions.items()]
-    lines += [f"  {text}" for text in one.shaping]
+    lines += [f"  {text}" for text in (*one.young, *one.shaping)]
     lines += [f"  {one.way}"] if one.way else []
     if one.sampled_filtered:
         lines.append(f"  of {one.sampled:,} sampled events would be left out: {one.sampled_filtered:,}")

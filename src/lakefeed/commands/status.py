@@ -19,7 +19,7 @@ from lakefeed.figures import readable_size
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports import status as report
-from lakefeed.reports.outstanding import behind_words, copied_words
+from lakefeed.reports.outstanding import behind_words, copied_words, young_words
 from lakefeed.reports.status import PipelineStatus, QueryStatus, TableStatus
 from lakefeed.tables.detail.shaped import Shaped
 from lakefeed.text import counted
@@ -118,7 +118,7 @@ def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
         if one.error and one.version is not None:
             yield redactor.redact(f"  {one.name}: {one.error}")
     for source, waiting in found.outstanding.items():
-        for text in filter(None, (copied_words(waiting), behind_words(waiting))):
+        for text in filter(None, (copied_words(waiting), behind_words(waiting), young_words(waiting))):
             yield f"  {source}: {text}"
     for error in filter(None, found.sources.values()):
         yield redactor.redact(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from lakefeed.errors import TableError, UsageError
 from lakefeed.events import ORIGIN, Events
 from lakefeed.handles.tables import Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
+from lakefeed.sources import Source
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import undeleted
 from lakefeed.tables.log.log import Log
@@ -116,7 +117,9 @@ def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
 class DeadLetterEvents(Events):
     """Dead letters as the events that they once were."""
 
-    def __init__(self, letters: pa.RecordBatch, partition_of: Callable[[str | None, int], str]) -> None:
+    def __init__(self, letters: pa.RecordBatch, source: Source, pipeline: str, name: str) -> None:
+        """Take letters of the source of that name."""
+        self._source, self._names = source, (pipeline, name)
         self._origin = pa.RecordBatch.from_arrays(
             [
                 letters.column("topic" if field.name == "stream" else field.name).cast(field.type)
@@ -125,13 +128,17 @@ class DeadLetterEvents(Events):
             schema=ORIGIN,
         )
         streams, numbers = (self._origin.column(name).to_pylist() for name in ("stream", "partition"))
-        self._partitions = list(map(partition_of, streams, numbers))
+        self._partitions = list(map(source.partition_of, streams, numbers))
         self.stream = streams[0] if len(set(streams)) == 1 else None
         self.payloads = letters.column("payload").to_pylist()
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """Where they came from, as their letters say."""
         return self._origin if rows is None else self._origin.take(pa.array(rows, pa.int64()))
+
+    def shown(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
+        """The same as a run would have shown it."""
+        return self._source.shown(self.origin(rows), *self._names)
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many of each partition."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from lakefeed.events import Offsets
 from lakefeed.handles.table_plan import Stamp
 from lakefeed.handles.tables import Tables
+from lakefeed.sources import SourceClient
 from lakefeed.tables.positions import positions_of
 from lakefeed.text import counted
 
@@ -34,12 +35,31 @@ def pending_dead_letters(
     return tables.dead_letters_from(source, table, ahead) if ahead else {}
 
 
+def start_of(tables: Tables, client: SourceClient, source: str, table: str, dead_letters: Offsets) -> Offsets:
+    """Where a table without a position begins: where events have the offsets of its dead letters, if any."""
+    if not dead_letters:
+        return client.start()
+
+    def offsets() -> list[int]:
+        found = tables.dead_letters_from(source, table, dict.fromkeys(dead_letters, 0))
+        return [offset for stamps in found.values() for offset, _, _ in stamps]
+
+    return client.start_again(offsets)
+
+
+def dead_letters_foreseen(tables: Tables, source: str, table: str) -> Offsets:
+    """Up to where dead letters of a table are in place; nothing where none of it is known."""
+    found = tables.dead_letters.look()
+    if found is None:
+        return {}
+    return positions_of(found.transactions, tables.pipeline.name, source, dead_letters_of=table)
+
+
 def foreseen(tables: Tables, source: str, table: str, start: Offsets) -> str:
     """What to know of a table that begins anew; nothing where no dead letter of it is known."""
-    dead_letters = tables.dead_letters.look()
-    if dead_letters is None:
+    known = dead_letters_foreseen(tables, source, table)
+    if not known:
         return ""
-    known = positions_of(dead_letters.transactions, tables.pipeline.name, source, dead_letters_of=table)
     return told_of_new(
         tables.pipeline.file_argument, table, pending_dead_letters(tables, source, table, {}, start, known)
     )

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from lakefeed.dead_letters.pending import pending_dead_letters, told_of_new
+from lakefeed.dead_letters.pending import pending_dead_letters, start_of, told_of_new
 from lakefeed.dead_letters.reconcile import reconcile
 from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.run_events import TableChanged, Watcher
@@ -60,7 +60,13 @@ class StartPositions:
                 failures[name] = error
         return found, failures
 
-    def begin(self, client: SourceClient, handle: TableHandle, held: Offsets | None = None) -> Offsets:
+    def begin(
+        self,
+        client: SourceClient,
+        handle: TableHandle,
+        held: Offsets | None = None,
+        dead_letters: Offsets | None = None,
+    ) -> Offsets:
         """Where a table without a position begins, or the partitions that are not held begin.
 
         Asked once, as `latest` moves on while nothing is recorded yet; partitions that have come since are
@@ -68,10 +74,14 @@ class StartPositions:
         """
         client = self._seen_by(handle, client)
         known = self._assignments.starts.get(handle.name)
-        self._assignments.starts[handle.name] = (
-            client.start_beside(held or {}) if known is None else client.check(known, {})
-        )
-        return self._assignments.starts[handle.name]
+        if known is not None:
+            start = client.check(known, {})
+        elif held:
+            start = client.start_beside(held)
+        else:
+            start = start_of(self._tables, client, self._source, handle.name, dead_letters or {})
+        self._assignments.starts[handle.name] = start
+        return start
 
     def create(
         self,
@@ -110,7 +120,7 @@ class StartPositions:
         transactions = dict(table.transactions) if table else {}
         held = self._held(handle, transactions)
         is_new = not held
-        rows_from = self._go_on_from(client, handle, held, transactions)
+        rows_from = self._go_on_from(client, handle, held, transactions, dead_letters)
         beginning = handle.beginning() if table is None else None
         if beginning is not None:
             columns, kept = beginning
@@ -149,7 +159,12 @@ class StartPositions:
         return held_positions(self._tables.pipeline, self._source, handle.spec, transactions)
 
     def _go_on_from(
-        self, client: SourceClient, handle: TableHandle, held: Offsets, transactions: Mapping[str, int]
+        self,
+        client: SourceClient,
+        handle: TableHandle,
+        held: Offsets,
+        transactions: Mapping[str, int],
+        dead_letters: Offsets,
     ) -> Offsets:
         """Where a table goes on, or begins.
 
@@ -159,7 +174,7 @@ class StartPositions:
         assert handle.spec is not None
         marks = marks_of(transactions, self._tables.pipeline.name, self._source)
         if not held:
-            return self.begin(client, handle)
+            return self.begin(client, handle, dead_letters=dead_letters)
         if handle.spec.app_id is None:
             return client.check(held, marks)
         own = own_positions(self._tables.pipeline, self._source, handle.spec, transactions)
@@ -190,7 +205,10 @@ class StartPositions:
         }
         # What is wrong with its SQL is told before anything is read.
         route.projection()
-        start = lowest(passed.values()) if passed else self.begin(client, route.front)
+        if passed:
+            start = lowest(passed.values())
+        else:
+            start = self.begin(client, route.front, dead_letters=dead_letters)
         if route.by_stream:
             # Streams whose table is still to be made are read from their beginning.
             start = client.check(start, {})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from lakefeed.events import Outstanding
 from lakefeed.figures import ago, readable_size
+from lakefeed.text import counted
+from lakefeed.units import format_duration
 
 
 def copied_words(outstanding: Outstanding | None) -> str:
@@ -23,6 +25,15 @@ def copied_words(outstanding: Outstanding | None) -> str:
         if outstanding.headroom is not None:
             text += f", room for {readable_size(outstanding.headroom)}"
     return text
+
+
+def young_words(outstanding: Outstanding | None) -> str:
+    """`3 files are younger than `settle` (2s) and not counted`; nothing where there are none."""
+    if outstanding is None or not outstanding.young or outstanding.settle is None:
+        return ""
+    are = "is" if outstanding.young == 1 else "are"
+    settle = format_duration(outstanding.settle)
+    return f"{counted(outstanding.young, 'file')} {are} younger than `settle` ({settle}) and not counted yet"
 
 
 def behind_words(outstanding: Outstanding | None) -> str:

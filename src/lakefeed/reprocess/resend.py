@@ -211,7 +211,7 @@ class Resend:
     def _run(self, source: str, rows: pa.RecordBatch, scratch: Path) -> Mapping[TableId, TableManifest]:
         pipeline = self._tables.pipeline
         spec = source_of(pipeline, source)
-        events = DeadLetterEvents(rows, spec.partition_of)
+        events = DeadLetterEvents(rows, spec, pipeline.name, source)
         ranges = [OffsetRange(partition, 0, 0) for partition in events.counts()]
         table = self._table_plan({span.partition: 0 for span in ranges}, scratch)
         plan = FlowPlan(

@@ -10,7 +10,7 @@ outside a source looks into a partition's name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -87,6 +87,14 @@ class SourceClient(ABC):
     def start_beside(self, held: Offsets) -> Offsets:
         """As `start`, without partitions that a table has a position of, whatever `start` says of them."""
         return {partition: at for partition, at in self.start().items() if partition not in held}
+
+    def start_again(self, dead_letters: Callable[[], Collection[int]]) -> Offsets:
+        """As `start`, for a table without a position that has dead letters; they are at these offsets.
+
+        Where offsets depend on where a reader has begun, it begins there again, as long as that can be read:
+        so events have the offsets of their letters.
+        """
+        return self.start()
 
     @abstractmethod
     def latest(self) -> Offsets:
@@ -348,6 +356,10 @@ class Source(Connector):
     def stream_columns(self, stream: str) -> dict[str, str | None]:
         """Columns that all events of a stream have besides their own, as text."""
         return {}
+
+    def shown(self, origin: pa.RecordBatch, pipeline: str, name: str) -> pa.RecordBatch:
+        """`ORIGIN` of dead letters as metadata columns have it: what `Events.shown` said of their events."""
+        return origin
 
     def part_of(self, offset: int) -> str:
         """The part that an offset lies in, of a source that keeps account of parts."""

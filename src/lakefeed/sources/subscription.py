@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from lakefeed.errors import TableError
 from lakefeed.events import EPOCH, Offsets
@@ -30,6 +30,10 @@ class StreamsClient(SourceClient):
     def start_beside(self, held: Offsets) -> Offsets:
         """Where the table begins with what it does not know yet."""
         return self._taken(self._client.start_beside(held))
+
+    def start_again(self, dead_letters: Callable[[], Collection[int]]) -> Offsets:
+        """Where a table begins that has dead letters."""
+        return self._taken(self._client.start_again(dead_letters))
 
     def latest(self) -> Offsets:
         """The ends of what the table takes."""

@@ -101,3 +101,28 @@ def test_name_that_no_file_has_and_unknown_states_are_told(lakefeed: Lakefeed, l
 
     assert nobody == (2, "", "no file in the ledger is named c.json; see: lakefeed files list\n")
     assert state[0] == 2 and "--state: unknown state 'reed', did you mean 'read'?" in state[2]
+
+
+def test_plan_and_status_tell_of_files_that_are_too_young_to_be_read(
+    lakefeed: Lakefeed, tmp_path: Path
+) -> None:
+    """They are not counted, but a run waits for them: nobody may think that there is nothing to read."""
+    landing = Landing(tmp_path, "format: json", table="schema: {id: long}")
+    landing.file.write_text(landing.file.read_text().replace("settle: 1ms", "settle: 1h"))
+    landing.put("a.json", '{"id": 1}\n', 1000)
+    young = "drops: 2 files are younger than `settle` (1h) and not counted yet"
+    landing.put("b.json", '{"id": 2}\n')
+    landing.put("c.json", '{"id": 3}\n')
+
+    _, planned, _ = lakefeed("plan", landing.file)
+    _, shown, _ = lakefeed("status", landing.file)
+    _, document, _ = lakefeed("status", landing.file, "--json")
+    (landing.into / "b.json").unlink()
+    (landing.into / "c.json").unlink()
+    _, later, _ = lakefeed("plan", landing.file)
+
+    assert f"  drops 0: begins at file 1, end file 2, lag 1\n  {young}\n" in planned
+    assert f"  {young}\n" in shown
+    told = json.loads(document)["outstanding"]["drops"]
+    assert (told["files"], told["young"], told["settle"]) == (1, 2, 3600.0)
+    assert "younger" not in later

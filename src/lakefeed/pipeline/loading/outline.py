@@ -60,6 +60,8 @@ class TableOutline:
     query: str | None = None
     evolve_rules: frozenset[str] = frozenset()
     """The rules of `evolve` that are given."""
+    new_column: str = "add"
+    """What `evolve` says of fields without a column."""
     keyed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The columns that `keys`, `sequence_by`, `track`, `track_except` and `within` name."""
     interval: Mapping[str, str] = field(default_factory=dict)
@@ -213,6 +215,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
     columns = table.get("schema")
     entries = table.get("partition_by")
     route = _valid(_ROUTE, table.get("route"), context)
+    evolve = _valid(_EVOLVE, table.get("evolve")) or Evolve()
     return TableOutline(
         _valid(_LOCATION, table.get("path"), context),
         Route(route) if route else None,
@@ -221,7 +224,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
         tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
         metadata_columns(_valid(_METADATA, table.get("metadata")) or False),
-        (_valid(_EVOLVE, table.get("evolve")) or Evolve()).rescues,
+        evolve.rescues,
         tuple(each for each in _sequence(table.get("drop")) if isinstance(each, str)),
         {old: new for old, new in _mapping(table.get("rename")).items() if isinstance(new, str)},
         # What a pipeline says when it is shown has these two names in every table.
@@ -230,6 +233,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         str(table.get("mode", "append")),
         _valid(_QUERY, table.get("query")),
         _evolve_rules(table.get("evolve")),
+        evolve.new_column,
         _keyed_by(table),
         _interval(table),
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.widening import merge_fields, merge_proposals
-from lakefeed.dead_letters.pending import foreseen
+from lakefeed.dead_letters.pending import dead_letters_foreseen, foreseen, start_of
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, lowest
@@ -24,6 +24,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
+from lakefeed.reports.outstanding import young_words
 from lakefeed.reports.plan.column_words import added_columns, column_words
 from lakefeed.reports.plan.query import plan_query
 from lakefeed.reports.plan.sample import (
@@ -84,6 +85,8 @@ class PlannedTable:
     properties: dict[str, str] = field(default_factory=dict)
     resumes: dict[str, dict[str, PlannedPartition]] = field(default_factory=dict)
     lag: int = 0
+    young: list[str] = field(default_factory=list)
+    """Sources with files that may still be written, and are not counted in `lag`."""
     seen_in: int = 0
     """The sampled events that the inferred columns were seen in."""
     sampled: int = 0
@@ -184,10 +187,12 @@ def _ask(
             with _refusing(plans[name]):
                 refuse_streams(client, tables.sources_of(handle.spec), name, handle.spec)
                 seen = StreamsClient(client, spec, handle.spec)
-                starts[name] = _start(seen, handle, pipeline, source, warnings)
+                starts[name] = _start(seen, handle, tables, source, warnings)
                 if not _held(handle, pipeline, source):
                     warnings.add(name, foreseen(tables, source, name, starts[name]))
+    young = young_words(client.outstanding(lowest(starts.values()), ends))
     for name, start in starts.items():
+        plans[name].young += [f"{source}: {young}"] if young else []
         held = _held(handles[name], pipeline, source)
         lags = client.rows_between(start, ends)
         plans[name].resumes[source] = {
@@ -240,11 +245,13 @@ def _held(handle: TableHandle, pipeline: Pipeline, source: str) -> Offsets:
 
 
 def _start(
-    client: SourceClient, handle: TableHandle, pipeline: Pipeline, source: str, warnings: Warnings
+    client: SourceClient, handle: TableHandle, tables: Tables, source: str, warnings: Warnings
 ) -> Offsets:
+    pipeline = tables.pipeline
     held = _held(handle, pipeline, source)
     if not held:
-        start = client.start()
+        letters = dead_letters_foreseen(tables, source, handle.name)
+        start = start_of(tables, client, source, handle.name, letters)
         refuse_second_copy(pipeline, source, handle, start, client.marks())
         refuse_ingested(pipeline, source, handle, start, held)
         return start

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Collection
+
+import pyarrow.fs as pafs
 
 from lakefeed.errors import DataLoss, SourceError, StoreUnavailable, TableError
 from lakefeed.sources.delta.history import History
 from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.source import DeltaSource
+from lakefeed.stores import located, store_errors
+from lakefeed.tables.log.change_feed import INSERT
 
 _log = logging.getLogger("lakefeed")
 
@@ -46,6 +51,41 @@ class Beginning:
             case dt.datetime():
                 return self._at(start)
         raise AssertionError(start)
+
+    def again(self, dead_letters: Collection[int]) -> DeltaOffset | None:
+        """The snapshot in which dead letters were counted, or one right before the first of them.
+
+        None where there are no letters, or where not all that was read from there on can be read again.
+        """
+        letters = [DeltaOffset.of(number) for number in dead_letters]
+        before = min((one.version for one in letters), default=0) - 1
+        version = max((one.version for one in letters if not one.past), default=before)
+        return DeltaOffset(False, version) if self._has_only_grown_since(version) else None
+
+    def _has_only_grown_since(self, version: int) -> bool:
+        """Whether all rows of a version are still rows, and all files can be read that have come with it."""
+        history = self._history
+        if not 0 <= version <= history.newest:
+            return False
+        try:
+            pieces = list(history.snapshot(version).pieces)
+            for number in range(version + 1, history.newest + 1):
+                added = history.version(number)
+                changes = any(piece.change not in (None, INSERT) for piece in added.pieces)
+                if changes or added.stops is not None or number in history.restores:
+                    return False
+                pieces += added.pieces
+            there = {piece.path for piece in history.snapshot(history.newest).pieces}
+            return all(map(self._is_there, {piece.path for piece in pieces} - there))
+        except StoreUnavailable:
+            raise
+        except TableError:
+            return False
+
+    def _is_there(self, file: str) -> bool:
+        with store_errors(self._source.path):
+            store, path = located(self._history.store, file)
+            return bool(store.get_file_info(path).type == pafs.FileType.File)
 
     def _at(self, moment: dt.datetime) -> DeltaOffset:
         """Before the first version that was committed at that time or later."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -63,6 +63,18 @@ class DeltaClient(SourceClient):
                 self._start = {PARTITION: first.number}
                 self._look_ahead(first.version if first.past else first.version + 1)
         return dict(self._start)
+
+    def start_again(self, dead_letters: Callable[[], Collection[int]]) -> Offsets:
+        """With the snapshot that the letters were counted in: another one has other offsets."""
+        start = self.start()
+        if self._source.start != "earliest" or self._history.newest < 0:
+            return start
+        with source_errors(self._whose):
+            again = self._beginning.again(dead_letters())
+            if again is None:
+                return start
+            self._look_ahead(again.version + 1)
+        return {PARTITION: again.number}
 
     def latest(self) -> Offsets:
         """Behind the newest version; the beginning while there is no table."""

@@ -151,9 +151,14 @@ class FilesClient(SourceClient):
         }
 
     def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding:
-        """The files that wait, and their bytes as they are read."""
-        at, end = position.get(PARTITION, 0), ends.get(PARTITION, 0)
-        return Outstanding(self._waiting.files_between(at, end), self._waiting.bytes_between(at, end))
+        """The files that wait, and their bytes as they are read; and those that are too young for that."""
+        at, end, young = position.get(PARTITION, 0), ends.get(PARTITION, 0), self._finder.young
+        return Outstanding(
+            self._waiting.files_between(at, end),
+            self._waiting.bytes_between(at, end),
+            young=young,
+            settle=self._source.settle if young else None,
+        )
 
     def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
         """By the ledger, where it has counted all of these files."""

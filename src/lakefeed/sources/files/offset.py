@@ -1,7 +1,7 @@
 """An offset of a source of files: the number of a file and an offset in it, as one number that grows.
 
-The offset in a file of plain lines is the byte at which a record begins, so that several tasks can read one
-file from the middle on. In all other files it is the number of the record, from 0.
+The offset in a plain file of lines, or of one JSON array, is the byte at which a record begins, so that
+several tasks can read one file from the middle on. In all other files it is the number of the record, from 0.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ from lakefeed.text import listed, shown
 from lakefeed.units import Duration
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakefeed.sources.files.ledger import LedgerLocation
 
 PARTITION = "0"
@@ -258,6 +260,12 @@ class FilesSource(Source):
     def partition_of(self, stream: str | None, number: int) -> str:
         """All files are one partition."""
         return PARTITION
+
+    def shown(self, origin: pa.RecordBatch, pipeline: str, name: str) -> pa.RecordBatch:
+        """With the offset in the file."""
+        from lakefeed.sources.files.letters import in_their_files
+
+        return in_their_files(origin, self.ledger_location(pipeline, name))
 
     def part_of(self, offset: int) -> str:
         """The number of the file."""

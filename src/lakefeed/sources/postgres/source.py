@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import pyarrow as pa
 from pydantic import Field, PrivateAttr, StringConstraints, field_validator, model_validator
 
 from lakefeed.columns.change_columns import POSTGRES, ChangeColumns
@@ -178,6 +179,11 @@ class PostgresSource(Source):
     def stream_of(self, partition: str) -> str | None:
         """The table."""
         return stream_of(partition)
+
+    def shown(self, origin: pa.RecordBatch, pipeline: str, name: str) -> pa.RecordBatch:
+        """Without the key of the row, which only a dead letter has."""
+        at = origin.schema.get_field_index("key")
+        return origin.set_column(at, origin.schema.field(at), pa.nulls(len(origin), pa.binary()))
 
     def describe_offset(self, offset: int) -> str | None:
         """`0/16B3748`."""

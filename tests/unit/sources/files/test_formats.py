@@ -288,3 +288,26 @@ def test_file_that_may_not_be_read_stops_the_source_and_says_which(
 
     with pytest.raises(SourceError, match=r"a\.json: permission denied\.\nGive .* the right to read it"):
         landing.run()
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "content", "offsets"),
+    [
+        ("format: json", "a.json", LINES, [0, 11, 22]),
+        ("format: json", "a.json", b' [{"id": 1}, {"id": 2},\n{"id": 3}]\n', [2, 13, 24]),
+        ("format: json", "a.json.gz", gzip.compress(LINES, mtime=0), [0, 2, 3]),
+        ("format: json", "a.json.gz", gzip.compress(b'[{"id": 1},{"id": 2}]', mtime=0), [0, 1]),
+        ("format: json, encoding: latin-1", "a.json", LINES, [0, 2, 3]),
+        ("format: {type: csv, header: true}", "a.csv", b"id\n1\n\n2\n", [0, 2]),
+    ],
+)
+def test_offset_is_the_byte_in_plain_json_and_the_number_of_the_record_elsewhere(
+    tmp_path: Path, options: str, name: str, content: bytes, offsets: list[int]
+) -> None:
+    landing = Landing(tmp_path, options, table="schema: {id: long}, metadata: [_offset]")
+    landing.put(name, content)
+
+    landing.run()
+
+    found = sorted(landing.rows("_offset"))
+    assert found == offsets

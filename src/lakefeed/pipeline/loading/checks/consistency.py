@@ -17,6 +17,7 @@ from lakefeed.columns.column_types import type_text
 from lakefeed.pipeline.loading.checks.ingest import group_problems, ingest_problems
 from lakefeed.pipeline.loading.checks.kept import kept_problems
 from lakefeed.pipeline.loading.checks.keys import key_problems
+from lakefeed.pipeline.loading.checks.made_columns import made_problems
 from lakefeed.pipeline.loading.checks.queries import query_problems
 from lakefeed.pipeline.loading.checks.streams import stream_problems
 from lakefeed.pipeline.loading.checks.upkeep import upkeep_problems
@@ -70,6 +71,7 @@ def _problems(outline: Outline) -> Problems:
     yield from query_problems(outline)
     yield from key_problems(outline)
     yield from kept_problems(outline)
+    yield from made_problems(outline)
     yield from group_problems(outline)
     for name, table in outline.tables.items():
         for path, message in _table_problems(name, table, outline):

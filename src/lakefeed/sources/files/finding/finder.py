@@ -50,6 +50,8 @@ class Finder:
         """Only a run takes messages: those who look would hide them from it for a while."""
         self.remark = ""
         """Why the queue does not tell of files; empty while it does."""
+        self.young = 0
+        """Files that the last look has left out, as they may still be written."""
         self._listed_at: float | None = None
         self._looked_at, self._silent_at = 0.0, 0.0
         self._listing_took, self._look_took = 0.0, 0.0
@@ -103,6 +105,7 @@ class Finder:
             raise kind(f"{self._whose}: {self._source.missing() or error}") from None
         settle = self._source.settle
         self._found = settled(files, settle) if self.local and settle else files
+        self.young = files.num_rows - self._found.num_rows
         return self._found
 
     def done(self) -> None:
