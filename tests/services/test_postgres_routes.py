@@ -253,6 +253,26 @@ def test_plan_and_doctor_show_each_table_with_its_types(shop: PostgresShop) -> N
     assert altered["copies/public.orders"].action == "nothing"
 
 
+def test_plan_of_a_route_tells_what_waits_and_nothing_of_what_its_tables_have(shop: PostgresShop) -> None:
+    shop.execute("INSERT INTO orders VALUES (9, 'infinity', 9)")
+    shop.run(ROUTE, EVERY)
+    pipeline = Pipeline.from_file(shop.file)
+    done = {one.name: one for one in plan_run(pipeline).tables}
+    shop.execute(
+        "INSERT INTO orders VALUES (10, '-infinity', 10), (11, null, 11)", "ALTER TABLE users ADD w int"
+    )
+    shop.execute("CREATE TABLE more (id int PRIMARY KEY)", "INSERT INTO more VALUES (1), (2), (3)")
+    waits = {one.name: one for one in plan_run(pipeline).tables}
+
+    assert (done["copies"].action, done["copies"].resumes, done["copies"].lag) == ("route", {"db": {}}, 0)
+    assert len(letters(shop)) == 1 and not any(one.sampled for one in done.values())
+    orders = waits["copies/public.orders"]
+    assert (orders.sampled, orders.sampled_dead_letters) == (2, {"out_of_range": 1})
+    assert waits["copies/public.items"].sampled == 0
+    assert sorted(waits["copies"].resumes["db"]) == ["public.more", "public.more:rows"]
+    assert waits["copies/public.more"].action == "create" and waits["copies/public.more"].sampled == 3
+
+
 def test_what_has_one_type_for_a_name_is_refused_with_the_way_on(shop: PostgresShop) -> None:
     """SQL reads columns of one type, as a table does that takes several streams."""
     filtered = ROUTE.replace("from: db", "from: db, where: _op <> 'delete'")

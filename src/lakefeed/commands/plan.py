@@ -37,7 +37,7 @@ def _table(one: PlannedTable) -> list[str]:
         "create": f"create at {one.path}",
         "alter": "alter",
         "nothing": "nothing to change",
-        ROUTE: "a table for each stream",
+        ROUTE: f"a table for each {'stream' if '{_stream}' in one.path else 'value'}",
     }[one.action]
     lines = [f"{one.name}: {what}" if not one.refused else f"{one.name}: would stop: {one.refused}"]
     if one.columns:
