@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,20 @@ from typing import Any
 import pytest
 
 from lakefeed import Pipeline
+from lakefeed.commands.plan import _lines as plan_lines
+from lakefeed.commands.status import _lines as status_lines
 from lakefeed.engine.inline import run_inline
 from lakefeed.events import Outstanding
+from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports.outstanding import copied_words
+from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.sources.postgres.client import PostgresClient
 from lakefeed.watch.log_lines import LogLines
 from lakefeed.watch.metrics import Metrics
 from lakefeed.watch.state import RunState
+from lakefeed.watch.terminal import _sum as terminal_sum
+from lakefeed.watch.web.page import StatusPage
 from lakefeed.watch.web.status import status_of
 from support.postgres import PostgresServer
 from support.postgres_shop import APPEND, ORDERS, PostgresShop
@@ -94,6 +101,47 @@ def test_lag_is_told_in_seconds_beside_bytes(shop: PostgresShop) -> None:
     assert told[2].bytes >= told[1].bytes > 400 * 50
     assert told[1].seconds is not None and told[2].seconds is not None
     assert told[2].seconds - told[1].seconds >= 0.5
+
+
+def test_lag_that_nobody_can_count_is_told_in_bytes_of_wal(shop: PostgresShop) -> None:
+    """The WAL is that of the whole server: nothing of it need be a change of these tables."""
+    pipeline = Pipeline.from_file(shop.write(APPEND))
+    before = "\n".join(status_lines(status(pipeline), Redactor([])))
+    shop.run(APPEND)
+    shop.execute("CREATE TABLE elsewhere AS SELECT i FROM generate_series(1, 10000) i")
+    found, planned = status(pipeline), plan_run(pipeline)
+    told, state = "\n".join(status_lines(found, Redactor([]))), RunState(pipeline)
+    run_inline(pipeline, state.watch)
+    table = found.tables[0]
+
+    assert "orders <- db public.orders:rows: next the beginning, end all rows, lag about 400 rows" in before
+    assert table.lag is not None and table.lag > 1000 and table.lag_words is not None
+    assert re.fullmatch(r"[\d.]+ KB of WAL", table.lag_words)
+    assert f", lag {table.lag_words}" in told
+    assert "public.orders:rows: next all rows, end all rows, lag 0" in told
+    assert re.search(r"public.orders: continues at .*, lag [\d.]+ KB of WAL", "\n".join(plan_lines(planned)))
+    assert (state.view().lag, state.view().lag_words) == (0, None)
+
+
+def test_page_and_terminal_tell_such_a_lag_in_the_same_words(shop: PostgresShop) -> None:
+    shop.run(APPEND)
+    pipeline = Pipeline.from_file(shop.file)
+    shop.execute("UPDATE orders SET total = 0")
+    state, pages, screens = RunState(pipeline), [], []
+
+    def watch(event: Any) -> None:
+        state.watch(event)
+        view = state.view()
+        if view.lag:
+            pages.append((StatusPage(pipeline, "1").live(view), view.lag_words))
+            screens.append(str(terminal_sum(view)))
+
+    run_inline(pipeline, watch)
+
+    page, words = pages[0]
+    assert words is not None and words.endswith(" KB of WAL")
+    assert page.count(words) >= 3 and f"lag {words}" in screens[0]
+    assert status_of(state.view()).tables[0].lag_words is None
 
 
 def test_rows_are_copied_no_faster_than_the_file_says(shop: PostgresShop) -> None:

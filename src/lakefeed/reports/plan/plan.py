@@ -60,6 +60,8 @@ class PlannedPartition:
     next_place: str | None = None
     """The two offsets in words, where they are more than numbers."""
     end_place: str | None = None
+    lag_words: str | None = None
+    """What waits in words, where the lag is a guess."""
 
 
 @dataclass
@@ -187,9 +189,7 @@ def _ask(
         shown = found.shown(handles[name])
         lags = client.rows_between(shown, ends)
         plans[name].resumes[source] = {
-            partition: _planned(
-                spec, at, ends.get(partition, at), lags[partition], partition not in found.held[name]
-            )
+            partition: _planned(spec, partition, at, ends, lags, partition not in found.held[name])
             for partition, at in sorted(shown.items())
         }
     fed = {name: handles[name] for name in starts}
@@ -215,8 +215,12 @@ def _ask(
                         samples.setdefault(one.name, []).append(take_sample(one, spec, events))
 
 
-def _planned(spec: Source, at: int, end: int, lag: int, begins: bool) -> PlannedPartition:
-    return PlannedPartition(at, end, lag, begins, spec.describe_offset(at), spec.describe_offset(end))
+def _planned(
+    spec: Source, name: str, at: int, ends: Offsets, lags: dict[str, int], begins: bool
+) -> PlannedPartition:
+    end = ends.get(name, at)
+    words = spec.describe_offset(at), spec.describe_offset(end), spec.describe_lag({name: at}, ends, lags)
+    return PlannedPartition(at, end, lags[name], begins, *words)
 
 
 def _warn_of_retention(
