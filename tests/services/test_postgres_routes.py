@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from lakefeed import LakefeedError, Pipeline
 from lakefeed.commands.plan import _lines
+from lakefeed.dead_letters.discard import discard
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.doctor.services import examine
 from lakefeed.engine.faultpoints import POINTS
@@ -18,7 +19,12 @@ from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
+from lakefeed.stores import open_store
+from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import positions_of
+from lakefeed.tables.table import commit_info_of
+from lakefeed.watch.log_lines import LogLines
+from lakefeed.watch.state import RunState
 from support.postgres import PostgresServer
 from support.postgres_shop import PostgresShop
 
@@ -234,6 +240,34 @@ def test_each_table_has_positions_in_its_own_stream_and_the_slot_moves_on(shop: 
     assert table is not None
     assert sorted(positions_of(table.transactions, "shop", "db")) == ["public.users", "public.users:rows"]
     assert shop.query(confirmed) > before
+
+
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_a_table_of_a_route_counts_the_dead_letters_of_its_stream(
+    shop: PostgresShop, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    route = ROUTE.replace("upsert", mode)
+    shop.run(route, EVERY)
+    shop.execute("INSERT INTO orders VALUES (8, 'infinity', 8), (9, null, 9)", "UPDATE users SET at = 'dusk'")
+    pipeline = Pipeline.from_file(shop.write(route, EVERY))
+    lines = LogLines(RunState(pipeline))
+    run_inline(pipeline, lines.watch)
+    proof = verify(pipeline, deep=True)
+
+    assert proof.sound and len(letters(shop)) == 1
+    counts = {
+        one.name: [(at.read, at.dead_letters) for at in one.partitions if not at.partition.endswith(":rows")]
+        for one in proof.tables
+    }
+    assert counts["copies/public.orders"] == [(2, 1)] and counts["copies/public.users"] == [(1, 0)]
+    orders = Log.open(open_store(str(shop.folder / ORDERS), {}))
+    assert orders is not None
+    info = commit_info_of(orders.entry(orders.newest).info)
+    assert info["ranges"]["public.orders"][2:] == [2, 1] and "routed" not in info
+    assert "copies/public.orders: version" in caplog.text and ", 1 new dead letter, " in caplog.text
+    discard(pipeline, DeadLetterFilter(), who="me", reason="no date")
+    assert [at.settled for one in verify(pipeline).tables for at in one.partitions if at.settled] == [1]
 
 
 def test_plan_and_doctor_show_each_table_with_its_types(shop: PostgresShop) -> None:

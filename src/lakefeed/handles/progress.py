@@ -56,6 +56,8 @@ class TableProgress:
     """Events of `open` that became dead letters; those that were before are only among its letters."""
     expectations: Expectations = field(default_factory=dict)
     """What the rules of `expect` said of the rows since the last commit."""
+    by_stream: bool = False
+    """Of a table of a route: whether all events of the partitions that it reads are its own."""
     shape: Shape | None = None
     """What the table was when the flow was planned: files are written for it. None while there is none."""
     _pause: int = 1
@@ -99,7 +101,7 @@ class TableProgress:
         between = {"lost": self.jumps, "adopted": self.adopted}
         moved = {key: {p: jump for p, jump in jumps.items() if p in ranges} for key, jumps in between.items()}
         # Events of the range that are not in a table of a route are in others of it.
-        routed = {"routed": True} if self.is_routed else {}
+        routed = {"routed": True} if self.is_routed and not self.by_stream else {}
         return {
             "ranges": ranges,
             **routed,

@@ -15,6 +15,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import ReadTwice, copied, pipelines_of, told_of_copies
 from lakefeed.reports.source_rows import compare_with_sources
 from lakefeed.sources import source_of
+from lakefeed.sources.subscription import is_by_stream
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, read_by_query, replay_id
 from lakefeed.tables.verify.chain import Chain
@@ -116,16 +117,25 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
         for findings, notes in (compared, told_of_copies(handle, proof.version, copies)):
             one.findings += findings
             one.notes += notes
-        if dead_letters_scan and dead_letters_proof and not dead_letters_proof.untouched:
-            _count_what_is_left(pipeline, handle, one, dead_letters_scan)
         if deep:
             _look_deep(pipeline, handle, proof, one, copies)
-        if deep and dead_letters_scan and dead_letters_proof and _only_runs(proof, dead_letters_proof):
+        if not (dead_letters_scan and dead_letters_proof and _counts_dead_letters(tables, handle)):
+            continue
+        if not dead_letters_proof.untouched:
+            _count_what_is_left(pipeline, handle, one, dead_letters_scan)
+        if deep and _only_runs(proof, dead_letters_proof):
             one.findings += _count_dead_letters(
                 pipeline, handle, proof, dead_letters_scan, dead_letters_proof
             )
     sound = all(one.complete and not one.findings for one in (*verified, dead_letters))
     return VerifiedPipeline(pipeline.name, sound, verified, dead_letters)
+
+
+def _counts_dead_letters(tables: Tables, handle: TableHandle) -> bool:
+    """Whether the commits of a table count dead letters: those of a route do by stream, or not at all."""
+    return not handle.id.key or bool(
+        handle.spec and is_by_stream(handle.spec, tables.sources_of(handle.spec))
+    )
 
 
 def _only_runs(*proofs: VerifiedLog) -> bool:
@@ -178,7 +188,7 @@ def _dead_letters_present(
     found = []
     for source in handle.spec.from_ if handle.spec else ():
         for name, chain in _chains(proof, pipeline.name, source):
-            known = held.get(application_id(*name, dead_letters_of=handle.name))
+            known = held.get(application_id(*name, dead_letters_of=handle.id.table))
             if chain.dead_lettered and (known is None or known < chain.dead_lettered[0]):
                 start, end = chain.dead_lettered
                 text = f"{chain.partition}: the dead letters of offsets {start} to {end - 1} are missing"
@@ -322,7 +332,7 @@ def _dead_letters_of(
     reach: dict[str, tuple[int, int]] = {}
     for origin, count in dead_letters.counts.items():
         owner, of_source, table, topic, number = origin
-        if (owner, of_source, table) == (pipeline.name, source, handle.name):
+        if (owner, of_source, table) == (pipeline.name, source, handle.id.table):
             partition = source_of(pipeline, source).partition_of(topic, number)
             counts[partition] += count
             here = dead_letters.lowest[origin], dead_letters.highest[origin]
@@ -345,7 +355,7 @@ def _count_dead_letters(
             lowest, highest = reach.get(partition, (chain.first, -1))
             outside = lowest < chain.first or highest >= chain.next
             # Dead letters that are older than the table may be of a topic that had the name before.
-            since = log.dead_lettered.get(application_id(*name, dead_letters_of=handle.name))
+            since = log.dead_lettered.get(application_id(*name, dead_letters_of=handle.id.table))
             older = since is not None and proof.created is not None and since < proof.created
             wrong = counts[partition] < chain.letters if older else counts[partition] != chain.letters
             if wrong and not outside:

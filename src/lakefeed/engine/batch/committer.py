@@ -143,17 +143,19 @@ class Committer:
         """Let every table that takes the batch know what was read for it."""
         for table, progress in self._progress.items():
             if TableId(table.table) in accepted:
-                # Dead letters are those of the route, and no table of it counts them.
                 own = TableManifest(table) if progress.is_routed else accepted[table]
-                progress.take(spans, read, own.dead_letters, own.skipped, own.filtered)
+                # Dead letters are those of the route; a table counts them where events of a stream are its.
+                front = accepted[TableId(table.table)] if progress.by_stream else own
+                progress.take(spans, read, front.dead_letters, front.skipped, front.filtered)
                 progress.expected(own.expectations, own.taken)
-                progress.refused += sum(own.refusals.values())
+                progress.refused += front.new_dead_letters(
+                    [one.partition for one in spans if is_missing(progress.rows_from, one)]
+                )
                 was_there = progress.shape is not None
                 self.awaiting_schema.add(progress.handle, own.without_columns, was_there=was_there)
         for table, result in accepted.items():
             handle = self._progress[table].handle
             if handle.spec and handle.spec.route and not table.key:
-                # No log holds what a route has left out: its tables do not count it.
                 self._tell_shaped(handle.name, sum(result.filtered.values()), result.expectations)
 
     def _tell_shaped(self, table: str, filtered: int, expectations: Expectations) -> None:
@@ -303,7 +305,8 @@ class Committer:
             # The dead letters of the batch are committed already.
             self._drop_after(error, [replace(result, dead_letter_files=[])])
             raise
-        self._tell_shaped(progress.handle.name, progress.filtered, progress.expectations)
+        if not progress.is_routed:
+            self._tell_shaped(progress.handle.name, progress.filtered, progress.expectations)
         progress.logged |= {partition: span.end - 1 for partition, span in progress.open.items()}
         progress.marks |= marks
         progress.ingest |= ingest
