@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ import pytest
 from lakefeed import Pipeline
 from lakefeed.commands.plan import _lines as plan_lines
 from lakefeed.commands.status import _lines as status_lines
-from lakefeed.engine.inline import run_inline
+from lakefeed.engine.flow import Flow
+from lakefeed.engine.inline import InlineFlow, run_inline
+from lakefeed.engine.supervisor import Supervisor
 from lakefeed.events import Outstanding
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports.outstanding import copied_words
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
+from lakefeed.reports.verify import verify
 from lakefeed.sources.postgres.client import PostgresClient
 from lakefeed.watch.log_lines import LogLines
 from lakefeed.watch.metrics import Metrics
@@ -28,6 +33,7 @@ from lakefeed.watch.web.page import StatusPage
 from lakefeed.watch.web.status import status_of
 from support.postgres import PostgresServer
 from support.postgres_shop import APPEND, ORDERS, PostgresShop
+from support.processes import wait_until
 
 
 @pytest.fixture
@@ -142,6 +148,40 @@ def test_page_and_terminal_tell_such_a_lag_in_the_same_words(shop: PostgresShop)
     assert words is not None and words.endswith(" KB of WAL")
     assert page.count(words) >= 3 and f"lag {words}" in screens[0]
     assert status_of(state.view()).tables[0].lag_words is None
+
+
+def test_empty_tables_are_read_at_once_for_whoever_looks(
+    shop: PostgresShop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that goes on says so in the log of each table, and does not wait for its first row."""
+    caplog.set_level(logging.INFO)
+    shop.execute("DELETE FROM orders", "CREATE TABLE users (id int PRIMARY KEY)", "VACUUM ANALYZE orders")
+    route = "  copies: {route: 'lake/{_stream}', from: db, mode: upsert}"
+    pipeline = Pipeline.from_file(shop.write(route, 'tables: "public.*"'))
+    state, stop = RunState(pipeline), threading.Event()
+    lines = LogLines(state, waits=True)
+
+    def watch(event: Any) -> None:
+        state.watch(event)
+        lines.watch(event)
+
+    flow: Flow = InlineFlow(Tables(pipeline), "db", shop.folder / "s", watch, once=False)
+    running = threading.Thread(target=Supervisor(pipeline, [flow], watch, stop).run, daemon=True)
+    running.start()
+    try:
+        wait_until(
+            lambda: "source db: nothing to read, waiting for events" in caplog.text, 60, lambda: caplog.text
+        )
+        told = status(pipeline)
+    finally:
+        stop.set()
+        running.join(30)
+
+    assert not running.is_alive()
+    assert [one.name for one in told.tables] == ["copies/public.orders", "copies/public.users"]
+    assert told.outstanding["db"].copied is None
+    assert {at.lag for one in told.tables for name, at in one.offsets["db"].items() if ":rows" in name} == {0}
+    assert verify(pipeline).sound
 
 
 def test_rows_are_copied_no_faster_than_the_file_says(shop: PostgresShop) -> None:

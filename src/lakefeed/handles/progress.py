@@ -117,6 +117,11 @@ class TableProgress:
         taken = {"taken": self.taken} if self.handle.python else {}
         return {**{key: counts for key, counts in told.items() if counts}, **taken}
 
+    @property
+    def found_empty(self) -> bool:
+        """Whether a partition was read from its beginning on, and nothing was there."""
+        return any(not span.start and span.end and not span.read for span in self.open.values())
+
     def is_due(self) -> bool:
         """Whether a position without rows is to be recorded at this chance.
 
@@ -144,6 +149,10 @@ class TableProgress:
             known = self.expectations.setdefault(rule, {})
             for result, rows in results.items():
                 known[result] = known.get(result, 0) + rows
+
+    def missed(self, spans: Iterable[OffsetRange]) -> list[str]:
+        """The partitions of those ranges of a batch that the table misses."""
+        return [span.partition for span in spans if is_missing(self.rows_from, span)]
 
     def take(self, spans: Iterable[OffsetRange], *counts: Mapping[str, int]) -> None:
         """Note those of a batch's ranges that the table misses; counts are by partition, as for `extend`."""

@@ -148,9 +148,7 @@ class Committer:
                 front = accepted[TableId(table.table)] if progress.by_stream else own
                 progress.take(spans, read, front.dead_letters, front.skipped, front.filtered)
                 progress.expected(own.expectations, own.taken)
-                progress.refused += front.new_dead_letters(
-                    [one.partition for one in spans if is_missing(progress.rows_from, one)]
-                )
+                progress.refused += front.new_dead_letters(progress.missed(spans))
                 was_there = progress.shape is not None
                 self.awaiting_schema.add(progress.handle, own.without_columns, was_there=was_there)
         for table, result in accepted.items():
@@ -189,6 +187,10 @@ class Committer:
     def record_when_due(self) -> dict[str, LakefeedError]:
         """The same every now and then, for tables that events have nothing for ever less often."""
         return self._record([one for one in self._progress.values() if one.is_due()])
+
+    def record_empty(self) -> dict[str, LakefeedError]:
+        """The same at once, for tables that have begun with a partition and found it empty."""
+        return self._record(one for one in self._progress.values() if one.found_empty)
 
     def _record(self, due: Iterable[TableProgress]) -> dict[str, LakefeedError]:
         # A table that another source has made since the plan holds none of what was read without it.
@@ -243,16 +245,15 @@ class Committer:
                 handle, self._tables.open_dead_letters(), change, rows=sum(file.rows for file in files)
             )
         for table, result in results.items():
-            name = table.table
             for partition in result.dead_letters:
-                key = application_id(self._pipeline, self._source, partition, dead_letters_of=name)
+                key = application_id(self._pipeline, self._source, partition, dead_letters_of=table.table)
                 if key in transactions:
                     self._progress[table].dead_letters_logged[partition] = transactions[key]
             if result.refusals:
                 parted = {text.partition("/"): count for text, count in result.refusals.items()}
                 counts_by_reason = {(stage, code): count for (stage, _, code), count in parted.items()}
                 samples = tuple(various(result.samples)[:MOST_SAMPLES])
-                self._watch(DeadLettersWritten(name, self._source, counts_by_reason, samples))
+                self._watch(DeadLettersWritten(table.table, self._source, counts_by_reason, samples))
         passing("letters_committed")
 
     def _commit_tables(self, results: Iterable[TableManifest]) -> dict[TableId, LakefeedError]:
