@@ -15,6 +15,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f", did you mean '{by_folded[near[0]]}'?" if near else ""
 
 
+def sentence(text: str) -> str:
+    """A text with a full stop, unless it ends with a sign of its own."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """The near name if there is one, else the list of all that is known; ready to be appended."""
     names = list(known)

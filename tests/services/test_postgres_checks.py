@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from lakefeed import SourceError
 from lakefeed.doctor.services import source
 from lakefeed.sources import Finding
-from lakefeed.sources.postgres.checks import findings
+from lakefeed.sources.postgres.checks import findings, tell_findings
 from lakefeed.sources.postgres.source import PostgresSource
 from support.postgres import PostgresServer
 
@@ -114,7 +115,7 @@ def test_doctor_tells_a_missing_right_once_with_the_statement_that_gives_it(
 ) -> None:
     spec = PostgresSource(connection=postgres.dsn(database, shop), tables=("public.orders",))
 
-    failed = [one for one in source("shop", "db", spec) if one.state == "fail"]
+    failed = [one for one in source("shop", "db", spec) if one.state != "warn"]
 
     assert [one.text.partition(",")[0] for one in failed] == [
         f"the role {shop} has no right to replicate",
@@ -122,6 +123,19 @@ def test_doctor_tells_a_missing_right_once_with_the_statement_that_gives_it(
         f"public.orders may not be read by the role {shop}",
     ]
     assert all(one.remedy for one in failed)
+
+
+def test_a_source_that_fails_is_not_said_to_be_fine_as_well(
+    postgres: PostgresServer, database: str, shop: str
+) -> None:
+    names = ("public.orders", "public.views", "public.ordres")
+    spec = PostgresSource(connection=postgres.dsn(database), tables=names)
+
+    found = [one for one in source("shop", "db", spec) if one.state != "warn"]
+
+    assert [one.state for one in found] == ["fail", "fail"]
+    with pytest.raises(SourceError, match=r"did you mean 'public.orders'\?\nCorrect `tables`"):
+        tell_findings("db", look(postgres, database, *names), lambda _: True)
 
 
 def test_what_a_publication_does_not_cover_is_told(

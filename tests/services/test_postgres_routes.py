@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from lakefeed import LakefeedError, Pipeline
 from lakefeed.commands.plan import _lines
+from lakefeed.dead_letters.discard import discard
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.doctor.services import examine
 from lakefeed.engine.faultpoints import POINTS
@@ -18,7 +19,12 @@ from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
+from lakefeed.stores import open_store
+from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import positions_of
+from lakefeed.tables.table import commit_info_of
+from lakefeed.watch.log_lines import LogLines
+from lakefeed.watch.state import RunState
 from support.postgres import PostgresServer
 from support.postgres_shop import PostgresShop
 
@@ -236,6 +242,34 @@ def test_each_table_has_positions_in_its_own_stream_and_the_slot_moves_on(shop: 
     assert shop.query(confirmed) > before
 
 
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_a_table_of_a_route_counts_the_dead_letters_of_its_stream(
+    shop: PostgresShop, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    route = ROUTE.replace("upsert", mode)
+    shop.run(route, EVERY)
+    shop.execute("INSERT INTO orders VALUES (8, 'infinity', 8), (9, null, 9)", "UPDATE users SET at = 'dusk'")
+    pipeline = Pipeline.from_file(shop.write(route, EVERY))
+    lines = LogLines(RunState(pipeline))
+    run_inline(pipeline, lines.watch)
+    proof = verify(pipeline, deep=True)
+
+    assert proof.sound and len(letters(shop)) == 1
+    counts = {
+        one.name: [(at.read, at.dead_letters) for at in one.partitions if not at.partition.endswith(":rows")]
+        for one in proof.tables
+    }
+    assert counts["copies/public.orders"] == [(2, 1)] and counts["copies/public.users"] == [(1, 0)]
+    orders = Log.open(open_store(str(shop.folder / ORDERS), {}))
+    assert orders is not None
+    info = commit_info_of(orders.entry(orders.newest).info)
+    assert info["ranges"]["public.orders"][2:] == [2, 1] and "routed" not in info
+    assert "copies/public.orders: version" in caplog.text and ", 1 new dead letter, " in caplog.text
+    discard(pipeline, DeadLetterFilter(), who="me", reason="no date")
+    assert [at.settled for one in verify(pipeline).tables for at in one.partitions if at.settled] == [1]
+
+
 def test_plan_and_doctor_show_each_table_with_its_types(shop: PostgresShop) -> None:
     pipeline = Pipeline.from_file(shop.write(ROUTE, EVERY))
     found = plan_run(pipeline)
@@ -251,6 +285,26 @@ def test_plan_and_doctor_show_each_table_with_its_types(shop: PostgresShop) -> N
     altered = {one.name: one for one in plan_run(pipeline).tables}
     assert altered["copies/public.users"].columns == ["line date"]
     assert altered["copies/public.orders"].action == "nothing"
+
+
+def test_plan_of_a_route_tells_what_waits_and_nothing_of_what_its_tables_have(shop: PostgresShop) -> None:
+    shop.execute("INSERT INTO orders VALUES (9, 'infinity', 9)")
+    shop.run(ROUTE, EVERY)
+    pipeline = Pipeline.from_file(shop.file)
+    done = {one.name: one for one in plan_run(pipeline).tables}
+    shop.execute(
+        "INSERT INTO orders VALUES (10, '-infinity', 10), (11, null, 11)", "ALTER TABLE users ADD w int"
+    )
+    shop.execute("CREATE TABLE more (id int PRIMARY KEY)", "INSERT INTO more VALUES (1), (2), (3)")
+    waits = {one.name: one for one in plan_run(pipeline).tables}
+
+    assert (done["copies"].action, done["copies"].resumes, done["copies"].lag) == ("route", {"db": {}}, 0)
+    assert len(letters(shop)) == 1 and not any(one.sampled for one in done.values())
+    orders = waits["copies/public.orders"]
+    assert (orders.sampled, orders.sampled_dead_letters) == (2, {"out_of_range": 1})
+    assert waits["copies/public.items"].sampled == 0
+    assert sorted(waits["copies"].resumes["db"]) == ["public.more", "public.more:rows"]
+    assert waits["copies/public.more"].action == "create" and waits["copies/public.more"].sampled == 3
 
 
 def test_what_has_one_type_for_a_name_is_refused_with_the_way_on(shop: PostgresShop) -> None:

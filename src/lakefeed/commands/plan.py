@@ -37,7 +37,7 @@ def _table(one: PlannedTable) -> list[str]:
         "create": f"create at {one.path}",
         "alter": "alter",
         "nothing": "nothing to change",
-        ROUTE: "a table for each stream",
+        ROUTE: f"a table for each {'stream' if '{_stream}' in one.path else 'value'}",
     }[one.action]
     lines = [f"{one.name}: {what}" if not one.refused else f"{one.name}: would stop: {one.refused}"]
     if one.columns:
@@ -75,8 +75,10 @@ def _waiting(one: PlannedTable) -> str:
     """Why no event shows a column."""
     if one.resumes and not one.lag:
         return "; there are none yet"
-    waits = "waits" if one.lag == 1 else "wait"
-    return f"; {counted(one.lag, 'event')} {waits}, none has a column with a value" if one.sampled else ""
+    guessed = any(at.lag_words for partitions in one.resumes.values() for at in partitions.values())
+    lag = one.sampled if guessed else one.lag
+    waits = "waits" if lag == 1 else "wait"
+    return f"; {counted(lag, 'event')} {waits}, none has a column with a value" if one.sampled else ""
 
 
 def _columns(one: PlannedTable) -> list[str]:
@@ -93,4 +95,4 @@ def _columns(one: PlannedTable) -> list[str]:
 def _resume(source: str, name: str, at: PlannedPartition) -> str:
     how = "begins at" if at.begins else "continues at"
     following, end = at.next_place or f"{at.next:,}", at.end_place or f"{at.end:,}"
-    return f"  {source} {name}: {how} {following}, end {end}, lag {at.lag:,}"
+    return f"  {source} {name}: {how} {following}, end {end}, lag {at.lag_words or f'{at.lag:,}'}"

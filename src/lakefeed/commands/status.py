@@ -109,7 +109,7 @@ def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
             for partition, at in partitions.items():
                 following = at.next_place or f"{at.next:,}"
                 end = at.end_place or ("?" if at.end is None else f"{at.end:,}")
-                lag = "?" if at.lag is None else f"{at.lag:,}"
+                lag = at.lag_words or ("?" if at.lag is None else f"{at.lag:,}")
                 yield f"  {one.name} <- {source} {partition}: next {following}, end {end}, lag {lag}"
         if one.shaped:
             yield from _shaped_lines(one.name, one.shaped)
@@ -153,4 +153,4 @@ def _lag(one: TableStatus) -> str:
         return "" if one.query.behind is None else counted(one.query.behind, "version")
     if not one.offsets:
         return ""
-    return "?" if one.lag is None else f"{one.lag:,}"
+    return one.lag_words or ("?" if one.lag is None else f"{one.lag:,}")

@@ -101,8 +101,9 @@ def source(
         if not is_told:
             yield CheckResult.of(check, error)
     else:
-        events = "nothing to read yet" if read is None else "an event was read"
-        yield CheckResult(check, "ok", f"{counted(len(ends), 'partition')}, {events}")
+        if not is_told:
+            events = "nothing to read yet" if read is None else "an event was read"
+            yield CheckResult(check, "ok", f"{counted(len(ends), 'partition')}, {events}")
         if read is not None:
             yield from _future(check, read)
     yield from _format(name, spec)

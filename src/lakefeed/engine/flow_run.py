@@ -259,6 +259,9 @@ class FlowRun:
         again = self.counter.again(planned, outcome.read)
         self._tell_batch(outcome, again, ends, time.monotonic() - began)
         if not outcome.failures:
+            # A table that is empty is not one that was not read: those who look at its log can tell.
+            if self.until is None and not outcome.proposals:
+                outcome.failures |= self.committer.record_empty()
             outcome.failures |= self._record_now_and_then()
         if outcome.failures:
             return outcome

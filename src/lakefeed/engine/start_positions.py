@@ -224,6 +224,7 @@ class StartPositions:
                 pending={},
                 marks=marks_of(txns, name, source),
                 jumps=_moved(logged[each], passed.get(each, {})),
+                by_stream=route.by_stream,
                 shape=handle.shape,
             )
             for each, (handle, txns) in held.items()

@@ -56,6 +56,8 @@ class TableProgress:
     """Events of `open` that became dead letters; those that were before are only among its letters."""
     expectations: Expectations = field(default_factory=dict)
     """What the rules of `expect` said of the rows since the last commit."""
+    by_stream: bool = False
+    """Of a table of a route: whether all events of the partitions that it reads are its own."""
     shape: Shape | None = None
     """What the table was when the flow was planned: files are written for it. None while there is none."""
     _pause: int = 1
@@ -99,7 +101,7 @@ class TableProgress:
         between = {"lost": self.jumps, "adopted": self.adopted}
         moved = {key: {p: jump for p, jump in jumps.items() if p in ranges} for key, jumps in between.items()}
         # Events of the range that are not in a table of a route are in others of it.
-        routed = {"routed": True} if self.is_routed else {}
+        routed = {"routed": True} if self.is_routed and not self.by_stream else {}
         return {
             "ranges": ranges,
             **routed,
@@ -114,6 +116,11 @@ class TableProgress:
         told = {"skipped": skipped, "filtered": filtered, "expectations": self.expectations}
         taken = {"taken": self.taken} if self.handle.python else {}
         return {**{key: counts for key, counts in told.items() if counts}, **taken}
+
+    @property
+    def found_empty(self) -> bool:
+        """Whether a partition was read from its beginning on, and nothing was there."""
+        return any(not span.start and span.end and not span.read for span in self.open.values())
 
     def is_due(self) -> bool:
         """Whether a position without rows is to be recorded at this chance.
@@ -142,6 +149,10 @@ class TableProgress:
             known = self.expectations.setdefault(rule, {})
             for result, rows in results.items():
                 known[result] = known.get(result, 0) + rows
+
+    def missed(self, spans: Iterable[OffsetRange]) -> list[str]:
+        """The partitions of those ranges of a batch that the table misses."""
+        return [span.partition for span in spans if is_missing(self.rows_from, span)]
 
     def take(self, spans: Iterable[OffsetRange], *counts: Mapping[str, int]) -> None:
         """Note those of a batch's ranges that the table misses; counts are by partition, as for `extend`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lakefeed.events import Outstanding
 from lakefeed.figures import ago, readable_size
 from lakefeed.text import counted
@@ -42,3 +44,11 @@ def behind_words(outstanding: Outstanding | None) -> str:
         return ""
     since = "" if outstanding.seconds is None else f", for {ago(outstanding.seconds)}"
     return f"behind by {readable_size(outstanding.bytes)} of its log{since}"
+
+
+def lag_words(told: Iterable[tuple[int | None, str | None]]) -> str | None:
+    """Lags of several sources together, each a number and its words; None where the numbers say it."""
+    known = list(told)
+    if any(lag is None for lag, _ in known) or not any(words for _, words in known):
+        return None
+    return ", ".join(words or f"{lag:,}" for lag, words in known if lag)

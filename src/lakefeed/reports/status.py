@@ -12,6 +12,7 @@ from lakefeed.handles.query.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
+from lakefeed.reports.outstanding import lag_words
 from lakefeed.sources import SourceClient, source_of
 from lakefeed.sources.held_positions import held_positions
 from lakefeed.sources.subscription import StreamsClient
@@ -38,6 +39,8 @@ class PartitionStatus:
     next_place: str | None = None
     """The two offsets in words, where they are more than numbers."""
     end_place: str | None = None
+    lag_words: str | None = None
+    """What waits in words, where the lag is a guess."""
 
 
 @dataclass
@@ -74,6 +77,8 @@ class TableStatus:
     last_commit: str | None = None
     offsets: dict[str, dict[str, PartitionStatus]] = field(default_factory=dict)
     lag: int | None = None
+    lag_words: str | None = None
+    """What waits in words, where the lag is a guess."""
     query: QueryStatus | None = None
     shaped: Shaped | None = None
     """With `where`, `select`, `expect` or `python`: what was left out, and how rows have met the rules."""
@@ -134,6 +139,7 @@ def _table(
         if handle.spec and (handle.spec.where or handle.spec.expect):
             found.shaped = shaped_by(table.log())
     transactions = dict(table.transactions) if table else {}
+    told: list[tuple[int | None, str | None]] = []
     for source in handle.spec.from_ if handle.spec else ():
         assert handle.spec is not None
         spec = source_of(pipeline, source)
@@ -153,11 +159,14 @@ def _table(
                 lags[partition] if partition in end else None,
                 spec.describe_offset(at),
                 spec.describe_offset(end[partition]) if partition in end else None,
+                spec.describe_lag({partition: at}, end, lags) if partition in end else None,
             )
             for partition, at in sorted(held.items())
         }
+        told.append((sum(lags.values()), spec.describe_lag(held, end, lags) if lags else None))
     every = [one.lag for source in found.offsets.values() for one in source.values()]
     found.lag = None if None in every or not every else sum(lag for lag in every if lag is not None)
+    found.lag_words = None if found.lag is None else lag_words(told)
     return found
 
 

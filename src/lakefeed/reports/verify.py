@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.handle import TableHandle
@@ -15,9 +16,10 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import ReadTwice, copied, pipelines_of, told_of_copies
 from lakefeed.reports.source_rows import compare_with_sources
 from lakefeed.sources import source_of
+from lakefeed.sources.subscription import is_by_stream
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, read_by_query, replay_id
-from lakefeed.tables.verify.chain import Chain
+from lakefeed.tables.verify.chain import Chain, Describe
 from lakefeed.tables.verify.changes import repeated_keys
 from lakefeed.tables.verify.duplicates import (
     OF_INGEST_LETTERS,
@@ -92,7 +94,8 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
     tables.find_routed()
     # Tables first: a running pipeline commits dead letters before rows, so these may only be further.
     shared = frozenset(name for name in pipeline.inputs if source_of(pipeline, name).unbounded)
-    proved = [(handle, *_proof(handle, shared)) for handle in tables.handles.values()]
+    words = partial(_words_for, pipeline)
+    proved = [(handle, *_proof(handle, shared, words)) for handle in tables.handles.values()]
     dead_letters_proof, dead_letters_log = _proof(tables.dead_letters, dead_letters=True)
     dead_letters = _verified(tables.dead_letters, dead_letters_proof, dead_letters_log)
     dead_letters_scan = None
@@ -116,11 +119,13 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
         for findings, notes in (compared, told_of_copies(handle, proof.version, copies)):
             one.findings += findings
             one.notes += notes
-        if dead_letters_scan and dead_letters_proof and not dead_letters_proof.untouched:
-            _count_what_is_left(pipeline, handle, one, dead_letters_scan)
         if deep:
             _look_deep(pipeline, handle, proof, one, copies)
-        if deep and dead_letters_scan and dead_letters_proof and _only_runs(proof, dead_letters_proof):
+        if not (dead_letters_scan and dead_letters_proof and _counts_dead_letters(tables, handle)):
+            continue
+        if not dead_letters_proof.untouched:
+            _count_what_is_left(pipeline, handle, one, dead_letters_scan)
+        if deep and _only_runs(proof, dead_letters_proof):
             one.findings += _count_dead_letters(
                 pipeline, handle, proof, dead_letters_scan, dead_letters_proof
             )
@@ -128,18 +133,42 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
     return VerifiedPipeline(pipeline.name, sound, verified, dead_letters)
 
 
+def _counts_dead_letters(tables: Tables, handle: TableHandle) -> bool:
+    """Whether the commits of a table count dead letters: those of a route do by stream, or not at all."""
+    return not handle.id.key or bool(
+        handle.spec and is_by_stream(handle.spec, tables.sources_of(handle.spec))
+    )
+
+
 def _only_runs(*proofs: VerifiedLog) -> bool:
     return all(proof.untouched and proof.first == 0 and not proof.missing for proof in proofs)
 
 
+def _words_for(pipeline: Pipeline, name: str) -> Describe:
+    """What says offsets of a partition in words, by the name that its position has in a log."""
+    owner, source, *_ = name.split("/")
+    known = owner == pipeline.name and source in pipeline.inputs
+    return source_of(pipeline, source).describe_offset if known else _no_words
+
+
+def _no_words(_: int) -> None:
+    return None
+
+
 def _proof(
-    handle: TableHandle, shared: frozenset[str] = frozenset(), *, dead_letters: bool = False
+    handle: TableHandle,
+    shared: frozenset[str] = frozenset(),
+    places: Callable[[str], Describe] = lambda _: _no_words,
+    *,
+    dead_letters: bool = False,
 ) -> tuple[VerifiedLog | None, Log | LakefeedError | None]:
     try:
         log = Log.open(handle.store)
         expected = Expected(handle.spec.app_id if handle.spec else None, handle.is_ingest_form)
-        found = verify_log(log, letters=dead_letters, shared=shared, expected=expected) if log else None
-        return found, log
+        if log is None:
+            return None, None
+        letters = dead_letters
+        return verify_log(log, letters=letters, shared=shared, expected=expected, places=places), log
     except LakefeedError as error:
         if error.retryable:
             raise
@@ -178,10 +207,10 @@ def _dead_letters_present(
     found = []
     for source in handle.spec.from_ if handle.spec else ():
         for name, chain in _chains(proof, pipeline.name, source):
-            known = held.get(application_id(*name, dead_letters_of=handle.name))
+            known = held.get(application_id(*name, dead_letters_of=handle.id.table))
             if chain.dead_lettered and (known is None or known < chain.dead_lettered[0]):
                 start, end = chain.dead_lettered
-                text = f"{chain.partition}: the dead letters of offsets {start} to {end - 1} are missing"
+                text = f"{chain.partition}: the dead letters of {chain.places(start, end)} are missing"
                 found.append(Finding("letters", text, proof.version, chain.partition, start, end))
     ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
     settled = held.get(replay_id(pipeline.name, handle.name), 0)
@@ -243,7 +272,7 @@ def _look_deep(
             # A function may make several rows of an event.
             verified.unchecked.append(f"{chain.partition}: whether events are there twice, as of `python`")
         elif chain.partition.partition("/")[2] not in shared:
-            text = f"{chain.partition}: {_there_twice('event', repeated)}"
+            text = f"{chain.partition}: {_there_twice('event', repeated, chain)}"
             span = (repeated.first, repeated.last + 1)
             verified.findings.append(Finding("duplicate", text, proof.version, chain.partition, *span))
     furthest: dict[str, int] = {}
@@ -255,7 +284,8 @@ def _look_deep(
             if highest < furthest[chain.partition.partition("/")[2]]:
                 # Another pipeline has read further.
                 continue
-            text = f"{chain.partition}: the table holds offset {highest}, its position is {chain.next}"
+            there, position = chain.place(highest), chain.place(chain.next)
+            text = f"{chain.partition}: the table holds offset {there}, its position is {position}"
             verified.findings.append(
                 Finding("reset", text, proof.version, chain.partition, chain.next, highest + 1)
             )
@@ -281,9 +311,9 @@ def _keys_once(handle: TableHandle, proof: VerifiedLog) -> list[Finding]:
     return [Finding("duplicate", text, proof.version)]
 
 
-def _there_twice(noun: str, repeated: Repeated) -> str:
+def _there_twice(noun: str, repeated: Repeated, chain: Chain) -> str:
     often = "twice" if repeated.rows == repeated.events else "more than once"
-    return f"{counted(repeated.events, noun)} there {often}, the first at {repeated.first}"
+    return f"{counted(repeated.events, noun)} there {often}, the first at {chain.place(repeated.first)}"
 
 
 def _owners(pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog) -> Callable[[Origin], Chain | None]:
@@ -322,7 +352,7 @@ def _dead_letters_of(
     reach: dict[str, tuple[int, int]] = {}
     for origin, count in dead_letters.counts.items():
         owner, of_source, table, topic, number = origin
-        if (owner, of_source, table) == (pipeline.name, source, handle.name):
+        if (owner, of_source, table) == (pipeline.name, source, handle.id.table):
             partition = source_of(pipeline, source).partition_of(topic, number)
             counts[partition] += count
             here = dead_letters.lowest[origin], dead_letters.highest[origin]
@@ -345,7 +375,7 @@ def _count_dead_letters(
             lowest, highest = reach.get(partition, (chain.first, -1))
             outside = lowest < chain.first or highest >= chain.next
             # Dead letters that are older than the table may be of a topic that had the name before.
-            since = log.dead_lettered.get(application_id(*name, dead_letters_of=handle.name))
+            since = log.dead_lettered.get(application_id(*name, dead_letters_of=handle.id.table))
             older = since is not None and proof.created is not None and since < proof.created
             wrong = counts[partition] < chain.letters if older else counts[partition] != chain.letters
             if wrong and not outside:

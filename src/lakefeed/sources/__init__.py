@@ -369,6 +369,13 @@ class Source(Connector):
         """An offset in words, where it is more than a number; None where it is none."""
         return None
 
+    def describe_lag(self, position: Offsets, ends: Offsets, rows: Mapping[str, int]) -> str | None:
+        """What waits in words, where `rows`, from `rows_between`, are a guess; None where a number says it.
+
+        None as well where nothing waits.
+        """
+        return None
+
     @abstractmethod
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield every event of the ranges, each once, in the order of each partition. Runs on a worker.

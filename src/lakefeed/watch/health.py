@@ -53,10 +53,14 @@ def remarks(view: RunView) -> list[str]:
         *(f"source {one.name}: {_parts(one.remark, '')[0]}" for one in told),
         *(f"table {one.name}: {_parts(one.refusing, '')[0]}" for one in refusing),
     ] + [
-        f"table {one.name}: catching up with source {listed(one.catching_up)}, "
-        f"{counted(one.lag, 'event') + ' behind' if one.lag is not None else 'its lag is not known'}"
-        for one in behind
+        f"table {one.name}: catching up with source {listed(one.catching_up)}, {_lag(one)}" for one in behind
     ]
+
+
+def _lag(table: TableView) -> str:
+    if table.lag is None:
+        return "its lag is not known"
+    return f"{table.lag_words or counted(table.lag, 'event')} behind"
 
 
 def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
@@ -80,7 +84,8 @@ def _of_source(source: SourceView, pipeline: Pipeline) -> Iterator[Concern]:
     limit = pipeline.ready.max_lag
     lag = source.lag_together or 0
     if limit is not None and lag > limit:
-        text = f"{counted(lag, 'event')} are waiting, more than ready.max_lag: {limit:,}"
+        about = "about " if source.lag_words else ""
+        text = f"{about}{counted(lag, 'event')} are waiting, more than ready.max_lag: {limit:,}"
         remedy = "Give the pipeline more cores (--master), or larger batches (flush.rows, flush.bytes)."
         yield Concern(DOWN, what, text, remedy)
 

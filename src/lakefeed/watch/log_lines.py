@@ -11,6 +11,7 @@ from types import TracebackType
 
 from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.run_events import (
+    BatchDone,
     Committed,
     InputsSeen,
     RefreshFailed,
@@ -127,6 +128,8 @@ class LogLines:
                     _info(f"{table}: waits for {listed(missing)}", "waiting", table=table)
             case Committed():
                 _info(_commit_line(event), "committed", **asdict(event))
+            case BatchDone(source=source, read=read) if read:
+                self._seen.add(source)
             case SourceSeen(source=source):
                 self._tell_waiting(source)
                 self._tell_copied(source)
@@ -154,13 +157,15 @@ class LogLines:
                 _info(f"{event.table}: {event.operation}: {files} in {took}", "upkept", **asdict(event))
 
     def _tell_waiting(self, source: str) -> None:
-        """Say once that a run has begun with nothing to read, so that a quiet log is not taken for a hang."""
-        if source in self._seen or self._state is None:
+        """Say once that a run has begun with nothing to read, so that a quiet log is not taken for a hang.
+
+        What a source took for events may turn out to be none.
+        """
+        if source in self._seen or self._state is None or not self._waits:
             return
         lag = next((one.lag for one in self._state.view().sources if one.name == source), None)
-        if lag is not None:
+        if lag == 0:
             self._seen.add(source)
-        if self._waits and lag == 0:
             _info(f"source {source}: nothing to read, waiting for events", "waiting", source=source)
 
     def _tell_copied(self, source: str) -> None:

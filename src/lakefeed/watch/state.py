@@ -83,6 +83,7 @@ class RunState:
             rate=rate,
             dead_letter_rate=dead_letter_rate,
             describe_offset=source_of(self._pipeline, name).describe_offset,
+            describe_lag=source_of(self._pipeline, name).describe_lag,
         )
 
     def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableState:

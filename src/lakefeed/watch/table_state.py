@@ -17,7 +17,7 @@ from lakefeed.engine.run_events import (
     UpkeepDone,
 )
 from lakefeed.events import Offsets, Outstanding
-from lakefeed.reports.outstanding import behind_words, copied_words
+from lakefeed.reports.outstanding import behind_words, copied_words, lag_words
 from lakefeed.sources import dense_offsets
 from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.watch.series import Rate, Series
@@ -38,6 +38,7 @@ class SourceState(SourceFacts):
     behind: int = 0
     describe: Callable[[], str] = lambda: ""
     describe_offset: Callable[[int], str | None] = lambda offset: None
+    describe_lag: Callable[[Offsets, Offsets, Mapping[str, int]], str | None] = lambda *_: None
     refuses: Callable[[], str] = lambda: ""
     lag: Series = field(default_factory=lambda: Series(level=True))
 
@@ -63,6 +64,7 @@ class SourceState(SourceFacts):
             about="; ".join(filter(None, told)),
             refusing=self.refuses(),
             outstanding=outstanding,
+            lag_words=self.describe_lag(slowest, self.ends, lags) if self.answers else None,
         )
 
 
@@ -153,7 +155,18 @@ class TableState(TableFacts):
             history=tuple(self.history),
             catching_up=tuple(sorted(self.apart)),
             refusing="; ".join(self.refusing.values()),
+            lag_words=self._lag_words(sources),
         )
+
+    def _lag_words(self, sources: Mapping[str, SourceState]) -> str | None:
+        told: list[tuple[int | None, str | None]] = []
+        for name, positions in self.positions.items():
+            source = sources.get(name)
+            if source is None or not source.answers or not source.ends.keys() >= positions.keys():
+                return None
+            lags = source.rows_between(positions, source.ends)
+            told.append((sum(lags.values()), source.describe_lag(positions, source.ends, lags)))
+        return lag_words(told)
 
 
 def _facts(state: SourceFacts | TableFacts, kind: type[SourceFacts] | type[TableFacts]) -> dict[str, Any]:
@@ -168,8 +181,14 @@ def _partitions(name: str, positions: dict[str, int], source: SourceState | None
     def described(at: int | None) -> str | None:
         return source.describe_offset(at) if source and at is not None else None
 
+    def waiting(partition: str) -> str | None:
+        at = {partition: positions[partition]}
+        return source.describe_lag(at, ends, lags) if source and partition in known else None
+
     return [
-        PartitionView(name, partition, at, end, lags.get(partition), described(at), described(end))
+        PartitionView(
+            name, partition, at, end, lags.get(partition), described(at), described(end), waiting(partition)
+        )
         for partition, at in sorted(positions.items())
         for end in (ends.get(partition),)
     ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakefeed.events import Outstanding
+from lakefeed.reports.outstanding import lag_words
 
 _RECENT = 30
 
@@ -36,6 +37,8 @@ class PartitionView:
     next_place: str | None = None
     """The two offsets in words, where they are more than numbers."""
     end_place: str | None = None
+    lag_words: str | None = None
+    """What waits in words, where the lag is a guess."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,8 @@ class SourceView(SourceFacts):
     """Why it takes no events at this moment."""
     outstanding: Outstanding | None = None
     """Files and bytes that wait, of a source of files."""
+    lag_words: str | None = None
+    """What waits in words, where the lag is a guess."""
 
     @property
     def lag(self) -> int | None:
@@ -204,6 +209,8 @@ class TableView(TableFacts):
     """Sources of which it is far behind the other tables, and is fed apart from them."""
     refusing: str
     """Which share of the last events became dead letters, and why, when that is more than 5%."""
+    lag_words: str | None = None
+    """What waits in words, where the lag is a guess."""
 
     @property
     def state(self) -> str:
@@ -281,3 +288,9 @@ class RunView:
             return None
         known = [one.lag for one in self.sources if one.lag is not None]
         return sum(known) if known else None
+
+    @property
+    def lag_words(self) -> str | None:
+        """The same in words, where a source can only guess."""
+        told = [(one.lag, one.lag_words) for one in self.sources if one.lag is not None]
+        return None if self.lag is None else lag_words(told)

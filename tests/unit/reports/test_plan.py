@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakefeed import Pipeline
+from lakefeed.engine.inline import run_inline
 from lakefeed.reports.plan.plan import PlannedTable, plan_run
 from lakefeed.reports.plan.warnings import Warnings
 from lakefeed.tables.table import LakeTable
@@ -77,6 +79,38 @@ def test_table_that_fits_shows_nothing_to_change_and_where_it_goes_on(shop: Plan
         "0": (50, 10, False),
         "1": (50, 10, False),
     }
+
+
+def test_table_that_nothing_waits_for_tells_no_sample_of_another_that_begins(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    head = (
+        "name: shop\nsources: {clicks: {type: generate, rows: 100, partitions: 2, bad_ratio: 0.1}}\ntables:\n"
+    )
+    file.write_text(head + "  old: {path: old, from: clicks, expect: {dear: price > 5000}}\n")
+    run_inline(Pipeline.from_file(file))
+    file.write_text(file.read_text() + "  new: {path: new, from: clicks}\n")
+
+    old, new = plan_run(Pipeline.from_file(file)).tables
+
+    assert (old.lag, old.sampled, old.sampled_dead_letters, old.expectations) == (0, 0, {}, {})
+    assert (new.lag, new.sampled, new.sampled_dead_letters) == (100, 100, {"bad_json": 10})
+
+
+def test_route_goes_on_where_its_tables_are(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    text = "name: shop\nsources: {clicks: {type: generate, rows: ROWS, partitions: 2, bad_ratio: 0.1}}\n"
+    text += "tables: {events: {route: 'lake/{event_type}', from: clicks}}\n"
+    file.write_text(text.replace("ROWS", "100"))
+    begins = plan_run(Pipeline.from_file(file)).tables[-1]
+    run_inline(Pipeline.from_file(file))
+    done = plan_run(Pipeline.from_file(file)).tables[-1]
+    file.write_text(text.replace("ROWS", "140"))
+    waits = plan_run(Pipeline.from_file(file)).tables[-1]
+
+    assert (begins.action, begins.lag, begins.sampled) == ("create", 100, 100)
+    assert (done.action, done.lag, done.sampled, done.columns) == ("route", 0, 0, [])
+    assert not any(at.begins for at in done.resumes["clicks"].values())
+    assert (waits.lag, waits.sampled, waits.sampled_dead_letters) == (40, 40, {"bad_json": 4})
 
 
 def test_columns_and_properties_to_add_are_shown(shop: PlannedShop) -> None:

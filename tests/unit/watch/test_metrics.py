@@ -186,3 +186,11 @@ def test_the_documentation_names_every_metric() -> None:
     rows = re.findall(r"^\| `(lakefeed_\w+)` \| ([^|]+) \|", page, re.MULTILINE)
 
     assert {name: set(re.findall(r"\w+", labels)) for name, labels in rows} == NAMES | SHAPED | RECEIVED
+
+
+def test_other_pages_name_metrics_of_sources_that_there_are() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+
+    named = set(re.findall(r"`(lakefeed_source_\w+)", pages))
+
+    assert named <= {*NAMES, *SHAPED, *RECEIVED}

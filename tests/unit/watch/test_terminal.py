@@ -13,6 +13,7 @@ from rich.console import Console
 from lakefeed.commands.options import called
 from lakefeed.engine.batch.refusals import Refusals, RefusedShare
 from lakefeed.engine.run_events import (
+    BatchDone,
     FilesCounted,
     SourceSeen,
     SourceStopped,
@@ -147,16 +148,24 @@ def test_a_run_that_has_read_everything_says_that_it_waits_for_events() -> None:
     assert [text for text in (unknown, once, one_waits) if "waiting for events" in text] == []
 
 
-@pytest.mark.parametrize(("end", "waits", "said"), [(100, True, 1), (101, True, 0), (100, False, 0)])
+@pytest.mark.parametrize(
+    ("end", "read", "waits", "said"),
+    [(100, 0, True, 1), (101, 1, True, 0), (101, 0, True, 1), (100, 0, False, 0)],
+)
 def test_the_log_says_once_that_a_run_begins_with_nothing_to_read(
-    end: int, waits: bool, said: int, caplog: pytest.LogCaptureFixture
+    end: int, read: int, waits: bool, said: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """What a source took for an event may be none, such as an empty table."""
     run = WatchedRun()
     everyone = all_of(run.state.watch, LogLines(run.state, waits=waits).watch)
     with caplog.at_level("INFO", "lakefeed"):
         everyone(TableReached("clicks", "clicks", {"0": 100}))
-        for at in (end, 100, 100):
-            everyone(SourceSeen("clicks", {"0": at}))
+        everyone(SourceSeen("clicks", {"0": end}))
+        if end > 100:
+            everyone(TableReached("clicks", "clicks", {"0": end}))
+            everyone(BatchDone("clicks", read, 0, 0.1, 0))
+        for _ in range(2):
+            everyone(SourceSeen("clicks", {"0": end}))
 
     assert caplog.text.count("source clicks: nothing to read, waiting for events") == said
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from lakefeed.commands.output import to_json
 from lakefeed.commands.table.table_command import TableCommand, table_command
 from lakefeed.commands.table.values import fits, record, shown
 from lakefeed.errors import UsageError
+from lakefeed.tables.log.change_feed import FEED
 from lakefeed.tables.operations import changes as operation
 from lakefeed.tables.operations.changes import Changes, version_at
 from lakefeed.tables.table import LakeTable
@@ -55,7 +57,8 @@ def changes(
     for version, name in found.left_out.items():
         typer.echo(
             f"version {version} ({name}) is not shown: it removed rows, and only the change data "
-            f"feed records removed rows. Turn it on with --set delta.enableChangeDataFeed=true.",
+            f"feed records removed rows. To turn it on: lakefeed table properties {quote(at.path)} "
+            f"--set {FEED}=true --yes",
             err=True,
         )
 

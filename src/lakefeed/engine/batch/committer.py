@@ -143,17 +143,17 @@ class Committer:
         """Let every table that takes the batch know what was read for it."""
         for table, progress in self._progress.items():
             if TableId(table.table) in accepted:
-                # Dead letters are those of the route, and no table of it counts them.
                 own = TableManifest(table) if progress.is_routed else accepted[table]
-                progress.take(spans, read, own.dead_letters, own.skipped, own.filtered)
+                # Dead letters are those of the route; a table counts them where events of a stream are its.
+                front = accepted[TableId(table.table)] if progress.by_stream else own
+                progress.take(spans, read, front.dead_letters, front.skipped, front.filtered)
                 progress.expected(own.expectations, own.taken)
-                progress.refused += sum(own.refusals.values())
+                progress.refused += front.new_dead_letters(progress.missed(spans))
                 was_there = progress.shape is not None
                 self.awaiting_schema.add(progress.handle, own.without_columns, was_there=was_there)
         for table, result in accepted.items():
             handle = self._progress[table].handle
             if handle.spec and handle.spec.route and not table.key:
-                # No log holds what a route has left out: its tables do not count it.
                 self._tell_shaped(handle.name, sum(result.filtered.values()), result.expectations)
 
     def _tell_shaped(self, table: str, filtered: int, expectations: Expectations) -> None:
@@ -187,6 +187,10 @@ class Committer:
     def record_when_due(self) -> dict[str, LakefeedError]:
         """The same every now and then, for tables that events have nothing for ever less often."""
         return self._record([one for one in self._progress.values() if one.is_due()])
+
+    def record_empty(self) -> dict[str, LakefeedError]:
+        """The same at once, for tables that have begun with a partition and found it empty."""
+        return self._record(one for one in self._progress.values() if one.found_empty)
 
     def _record(self, due: Iterable[TableProgress]) -> dict[str, LakefeedError]:
         # A table that another source has made since the plan holds none of what was read without it.
@@ -241,16 +245,15 @@ class Committer:
                 handle, self._tables.open_dead_letters(), change, rows=sum(file.rows for file in files)
             )
         for table, result in results.items():
-            name = table.table
             for partition in result.dead_letters:
-                key = application_id(self._pipeline, self._source, partition, dead_letters_of=name)
+                key = application_id(self._pipeline, self._source, partition, dead_letters_of=table.table)
                 if key in transactions:
                     self._progress[table].dead_letters_logged[partition] = transactions[key]
             if result.refusals:
                 parted = {text.partition("/"): count for text, count in result.refusals.items()}
                 counts_by_reason = {(stage, code): count for (stage, _, code), count in parted.items()}
                 samples = tuple(various(result.samples)[:MOST_SAMPLES])
-                self._watch(DeadLettersWritten(name, self._source, counts_by_reason, samples))
+                self._watch(DeadLettersWritten(table.table, self._source, counts_by_reason, samples))
         passing("letters_committed")
 
     def _commit_tables(self, results: Iterable[TableManifest]) -> dict[TableId, LakefeedError]:
@@ -303,7 +306,8 @@ class Committer:
             # The dead letters of the batch are committed already.
             self._drop_after(error, [replace(result, dead_letter_files=[])])
             raise
-        self._tell_shaped(progress.handle.name, progress.filtered, progress.expectations)
+        if not progress.is_routed:
+            self._tell_shaped(progress.handle.name, progress.filtered, progress.expectations)
         progress.logged |= {partition: span.end - 1 for partition, span in progress.open.items()}
         progress.marks |= marks
         progress.ingest |= ingest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -74,6 +74,12 @@ class TableManifest:
         for rule, results in counts.items():
             self.expectations[rule] = added([self.expectations.get(rule, {}), dict(results)])
         self.failed = {**failed, **self.failed}
+
+    def new_dead_letters(self, partitions: Collection[str]) -> int:
+        """Dead letters of this batch in partitions; 0 for a batch that finds some from before a crash."""
+        if sum(self.dead_letters.values()) != sum(self.refusals.values()):
+            return 0
+        return sum(self.dead_letters.get(partition, 0) for partition in partitions)
 
     @property
     def rows(self) -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.widening import merge_fields, merge_proposals
-from lakefeed.dead_letters.pending import dead_letters_foreseen, foreseen, start_of
+from lakefeed.dead_letters.pending import foreseen
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, lowest
@@ -19,7 +19,6 @@ from lakefeed.handles.change_advice import change_warnings
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
-from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse_seek_ahead
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
@@ -37,15 +36,13 @@ from lakefeed.reports.plan.sample import (
     take_sample,
 )
 from lakefeed.reports.plan.shaped_sample import shaping_lines, way
+from lakefeed.reports.plan.starts import Starts
 from lakefeed.reports.plan.warnings import Warnings
 from lakefeed.sources import Source, SourceClient, source_of
-from lakefeed.sources.held_positions import held_positions
-from lakefeed.sources.subscription import StreamsClient, refuse_streams
 from lakefeed.stores import UNSAFE, is_unsafe
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
 from lakefeed.tables.log.vector import PROPERTY
-from lakefeed.tables.positions import marks_of
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
 from lakefeed.text import counted
@@ -64,13 +61,16 @@ class PlannedPartition:
     next_place: str | None = None
     """The two offsets in words, where they are more than numbers."""
     end_place: str | None = None
+    lag_words: str | None = None
+    """What waits in words, where the lag is a guess."""
 
 
 @dataclass
 class PlannedTable:
     """What a run would do with one table: create, alter, nothing, or stop with the reason in `refused`.
 
-    What stands for a route whose tables are known beforehand has the action `route`.
+    What stands for a route has the action `route` where its tables are known beforehand, or all that events
+    wait for.
     """
 
     name: str
@@ -179,25 +179,23 @@ def _ask(
     warnings: Warnings,
 ) -> None:
     """Ask one source where each of its tables would go on, and for some of the events that wait."""
-    pipeline = tables.pipeline
-    spec, client, ends = source_of(pipeline, source), asked.clients[source], asked.ends[source]
-    starts: dict[str, Offsets] = {}
+    spec, client, ends = source_of(tables.pipeline, source), asked.clients[source], asked.ends[source]
+    found = Starts(tables, source, client, warnings)
     for name, handle in handles.items():
         if handle.spec and source in handle.spec.from_:
             with _refusing(plans[name]):
-                refuse_streams(client, tables.sources_of(handle.spec), name, handle.spec)
-                seen = StreamsClient(client, spec, handle.spec)
-                starts[name] = _start(seen, handle, tables, source, warnings)
-                if not _held(handle, pipeline, source):
-                    warnings.add(name, foreseen(tables, source, name, starts[name]))
+                found.look(handle)
+                if not found.held[name]:
+                    warnings.add(name, foreseen(tables, source, name, found.at[name]))
+    starts = found.at
     young = young_words(client.outstanding(lowest(starts.values()), ends))
-    for name, start in starts.items():
+    for name in starts:
         plans[name].young += [f"{source}: {young}"] if young else []
-        held = _held(handles[name], pipeline, source)
-        lags = client.rows_between(start, ends)
+        shown = found.shown(handles[name])
+        lags = client.rows_between(shown, ends)
         plans[name].resumes[source] = {
-            partition: _planned(spec, at, ends.get(partition, at), lags[partition], partition not in held)
-            for partition, at in sorted(start.items())
+            partition: _planned(spec, partition, at, ends, lags, partition not in found.held[name])
+            for partition, at in sorted(shown.items())
         }
     fed = {name: handles[name] for name in starts}
     warnings.look_at_findings(source, client.findings(), fed)
@@ -208,10 +206,13 @@ def _ask(
         for name in names:
             with _refusing(plans[name]):
                 # The first that fails to read it tells why; where the source cannot go on, none can.
-                payloads = payloads or read_sample(spec, client, lowest(starts[one] for one in names), ends)
+                if payloads is None:
+                    payloads = read_sample(spec, client, starts[name], ends)
                 parted = by_table(tables, handles[name], payloads)
-                if not parted:
+                if not parted and (payloads or not found.held[name] or name not in tables.routes):
                     samples[name].append(take_sample(handles[name], spec, payloads))
+                elif not parted:
+                    plans[name].action = ROUTE
                 for one, events in parted:
                     plans[name].action = ROUTE
                     handles.setdefault(one.name, one)
@@ -219,8 +220,12 @@ def _ask(
                         samples.setdefault(one.name, []).append(take_sample(one, spec, events))
 
 
-def _planned(spec: Source, at: int, end: int, lag: int, begins: bool) -> PlannedPartition:
-    return PlannedPartition(at, end, lag, begins, spec.describe_offset(at), spec.describe_offset(end))
+def _planned(
+    spec: Source, name: str, at: int, ends: Offsets, lags: dict[str, int], begins: bool
+) -> PlannedPartition:
+    end = ends.get(name, at)
+    words = spec.describe_offset(at), spec.describe_offset(end), spec.describe_lag({name: at}, ends, lags)
+    return PlannedPartition(at, end, lags[name], begins, *words)
 
 
 def _warn_of_retention(
@@ -236,31 +241,6 @@ def _warn_of_retention(
         warnings.look_at_retention(source, own, [name])
     for name, start in starts.items():
         warnings.look_at_age(name, source, kept, client.age(start))
-
-
-def _held(handle: TableHandle, pipeline: Pipeline, source: str) -> Offsets:
-    if not handle.exists or handle.spec is None:
-        return {}
-    return held_positions(pipeline, source, handle.spec, handle.table.transactions)
-
-
-def _start(
-    client: SourceClient, handle: TableHandle, tables: Tables, source: str, warnings: Warnings
-) -> Offsets:
-    pipeline = tables.pipeline
-    held = _held(handle, pipeline, source)
-    if not held:
-        letters = dead_letters_foreseen(tables, source, handle.name)
-        start = start_of(tables, client, source, handle.name, letters)
-        refuse_second_copy(pipeline, source, handle, start, client.marks())
-        refuse_ingested(pipeline, source, handle, start, held)
-        return start
-    if handle.spec and handle.spec.app_id:
-        refuse_seek_ahead(pipeline, source, handle, held)
-    start = client.check(held, marks_of(handle.table.transactions, pipeline.name, source))
-    refuse_ingested(pipeline, source, handle, start, held)
-    warnings.look_at_positions(handle.name, source, held, start)
-    return start
 
 
 def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOutcome]) -> None:

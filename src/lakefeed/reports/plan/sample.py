@@ -120,10 +120,10 @@ def take_sample(handle: TableHandle, source: Source, sampled: list[Events]) -> S
 
 
 def alike(starts: dict[str, Offsets]) -> list[list[str]]:
-    """Tables that take the same partitions, and so the same sample."""
-    found: dict[frozenset[str], list[str]] = {}
+    """Tables that go on from the same positions, and so have the same sample."""
+    found: dict[frozenset[tuple[str, int]], list[str]] = {}
     for name, start in starts.items():
-        found.setdefault(frozenset(start), []).append(name)
+        found.setdefault(frozenset(start.items()), []).append(name)
     return list(found.values())
 
 

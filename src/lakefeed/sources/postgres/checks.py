@@ -15,7 +15,7 @@ from lakefeed.errors import SourceError
 from lakefeed.figures import readable_seconds, readable_size
 from lakefeed.sources import Finding
 from lakefeed.sources.postgres.examined import Examined, quoted
-from lakefeed.text import did_you_mean, listed
+from lakefeed.text import did_you_mean, listed, sentence
 
 OLDEST, NEWEST = 13, 18
 """The versions of Postgres that are supported."""
@@ -30,10 +30,10 @@ def tell_findings(source: str, found: Sequence[Finding], takes: Callable[[str], 
     """Warn of what hurts tables that are taken; raises SourceError for what keeps any from being read."""
     for one in found:
         if one.state == "warn" and one.stream and takes(one.stream):
-            _log.warning("source %s: %s. %s", source, one.text, one.remedy)
+            _log.warning("source %s: %s %s", source, sentence(one.text), one.remedy)
     wrong = [one for one in found if one.state == "fail"]
     if wrong:
-        told = [f"{one.text}.\n{one.remedy}" if one.remedy else one.text for one in wrong[:3]]
+        told = [f"{sentence(one.text)}\n{one.remedy}" if one.remedy else one.text for one in wrong[:3]]
         raise SourceError(f"source {source}: " + "\n".join(told))
 
 

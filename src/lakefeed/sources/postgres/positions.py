@@ -53,4 +53,5 @@ def position_in_words(offset: int) -> str:
     """An offset of either partition as people read it."""
     if offset >= ALL_ROWS:
         return "all rows"
-    return lsn_text(offset) if offset else "the beginning"
+    # Rows that are read anew begin at 1, where no LSN is.
+    return lsn_text(offset) if offset > 1 else "the beginning"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, PrivateAttr, StringConstraints, field_validator, model_validator
 
 from lakefeed.columns.change_columns import POSTGRES, ChangeColumns
-from lakefeed.events import Events, OffsetRange
+from lakefeed.events import Events, OffsetRange, Offsets
+from lakefeed.figures import readable_size
 from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.sources import Source, SourceClient
-from lakefeed.sources.postgres.positions import partition_name, position_in_words, stream_of
+from lakefeed.sources.postgres.positions import is_rows, partition_name, position_in_words, stream_of
+from lakefeed.text import counted
 
 _LONGEST_NAME = 63
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,63}$")]
@@ -188,6 +190,13 @@ class PostgresSource(Source):
     def describe_offset(self, offset: int) -> str | None:
         """`0/16B3748`."""
         return position_in_words(offset)
+
+    def describe_lag(self, position: Offsets, ends: Offsets, rows: Mapping[str, int]) -> str | None:
+        """`8.8 MB of WAL`, which all tables share; while a snapshot is not done, `about 50 rows` with it."""
+        changes = [ends.get(name, at) - at for name, at in position.items() if not is_rows(name)]
+        waiting, left = max(changes, default=0), sum(rows[name] for name in position if is_rows(name))
+        words = [f"about {counted(left, 'row')}"] if left else []
+        return " and ".join([*words, *([f"{readable_size(waiting)} of WAL"] if waiting > 0 else [])]) or None
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield rows of a snapshot, or changes. Runs on a worker."""

@@ -147,7 +147,11 @@ def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None
     metrics = info.get("operationMetrics")
     metrics = metrics if isinstance(metrics, dict) else {}
     added, removed = _moved(entry, metrics)
-    if removed is None and _is_whole(entry, commit_info):
+    if "touched" in commit_info:
+        # What changes by key have left alone is copied with the rest, and counted apart.
+        added = int(commit_info["rows"]) - int(commit_info["copied"])
+        removed = int(commit_info["touched"]) - added
+    elif removed is None and _is_whole(entry, commit_info):
         added, removed = _less_kept(_rows_of(entry.adds), gone(), metrics.get("num_added_rows"))
     return Commit(
         version=info["version"],

@@ -69,9 +69,10 @@ def refuse_moved(table: LakeTable, plan: RestorePlan, file: str = "FILE") -> Non
     if not plan.moved:
         return
     name, (then, now) = next(iter(plan.moved.items()))
-    held = "nothing" if then is None else f"up to {then}"
+    held = "nothing" if then is None else f"up to offset {then}"
     raise TableError(
-        f"{table.path}: version {plan.to_version} had read {held} of {name!r}, the log says up to {now}.\n"
+        f"{table.path}: version {plan.to_version} had read {held} of {name!r}, and the newest version has "
+        f"read up to offset {now}, as the log counts them.\n"
         "A restore changes rows, not positions: the events in between would be lost.\n"
         f"To move both: lakefeed rewind {file} --table NAME --to-version {plan.to_version}. "
         "To leave positions as they are: --keep-positions."

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.text import counted
+
+Describe = Callable[[int], str | None]
+"""An offset in words, where it is more than a number."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,22 @@ class Chain:
     """The last range with dead letters."""
     anew: bool = False
     """Whether offsets began anew at the source, so that the same offset stands for several events."""
+    describe: Describe = lambda offset: None
 
     @classmethod
-    def begun(cls, partition: str, version: int, at: int) -> Chain:
+    def begun(cls, partition: str, version: int, at: int, describe: Describe = lambda offset: None) -> Chain:
         """A chain whose first offset is known, and which has read nothing."""
-        return cls(partition, at, [Link(version, at)])
+        return cls(partition, at, [Link(version, at)], describe=describe)
+
+    def place(self, at: int) -> str:
+        """An offset as people read it."""
+        return self.describe(at) or str(at)
+
+    def places(self, start: int, end: int) -> str:
+        """A range as people read it: `offsets 5 to 9`, or `the events from file 1 up to file 3`."""
+        if self.describe(start) is None:
+            return f"offsets {start} to {end - 1}"
+        return f"the events from {self.place(start)} up to {self.place(end)}"
 
     @property
     def next(self) -> int:
@@ -75,17 +89,18 @@ class Chain:
             self.anew |= jump[1] < jump[0]
         if start > expected:
             text = (
-                f"offsets {expected} to {start - 1} are missing: the next expected offset was "
-                f"{expected}, the commit starts at {start}"
+                f"{self.places(expected, start)} are missing: the next expected offset was "
+                f"{self.place(expected)}, the commit starts at {self.place(start)}"
             )
             found.append(self._finding("gap", version, text, expected, start))
         elif start < expected:
             text = (
-                f"offsets {start} to {expected - 1} were read twice: the next expected offset was {expected}"
+                f"{self.places(start, expected)} were read twice: the next expected offset was "
+                f"{self.place(expected)}"
             )
             found.append(self._finding("overlap", version, text, start, expected))
         if not 0 <= letters <= read or (read > end - start and not shared):
-            text = f"offsets {start} to {end - 1} cannot be {counted(read, 'event')}, {letters} of them dead"
+            text = f"{self.places(start, end)} cannot be {counted(read, 'event')}, {letters} of them dead"
             found.append(self._finding("count", version, text, start, end))
         self.links.append(Link(version, end, self.read + read, self.letters + letters))
         if letters:
@@ -99,11 +114,11 @@ class Chain:
             return []
         self.links.append(Link(version, at, self.read, self.letters))
         what = (
-            f"offsets {before} to {at - 1} were never read"
+            f"{self.places(before, at)} were never read"
             if at > before
-            else f"offsets {at} to {before - 1} are read again"
+            else f"{self.places(at, before)} are read again"
         )
-        text = f"the position was set from {before} to {at} without reading: {what}"
+        text = f"the position was set from {self.place(before)} to {self.place(at)} without reading: {what}"
         return [self._finding("reset", version, text, min(at, before), max(at, before))]
 
     def go_back(self, version: int, to_version: int, at: int) -> None:
@@ -122,10 +137,20 @@ class Chain:
         if then == self.next:
             return []
         text = (
-            f"the table was restored to version {to_version} and the position left at {self.next}: "
-            f"the rows of offsets {then} to {self.next - 1} are missing"
+            f"the table was restored to version {to_version} and the position left at "
+            f"{self.place(self.next)}: the rows of {self.places(then, self.next)} are missing"
         )
         return [self._finding("restore", version, text, then, self.next)]
+
+    def told_loss(self, wanted: int, going_on: int) -> str:
+        """What a jump over lost offsets, or back to others, was."""
+        if going_on > wanted:
+            return f"{self.places(wanted, going_on)} were gone at the source (`on_data_loss: skip`)"
+        return (
+            "the source started again from the beginning: the next expected offset was "
+            f"{self.place(wanted)}, reading continued at {self.place(going_on)} "
+            "(`on_data_loss: skip`, or read anew by `lakefeed snapshot`)"
+        )
 
     def _finding(self, kind: str, version: int, text: str, start: int, end: int) -> Finding:
         return Finding(kind, f"{self.partition}: {text}", version, self.partition, start, end)

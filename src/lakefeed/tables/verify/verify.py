@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lakefeed.tables.log.data_file import DataFile, row_count
 from lakefeed.tables.log.entry import DamagedEntry, Entry
-from lakefeed.tables.log.listing import file_sizes
 from lakefeed.tables.log.log import Log, Snapshot
 from lakefeed.tables.positions import named_partition
 from lakefeed.tables.table import commit_info_of
-from lakefeed.tables.verify.chain import Chain
+from lakefeed.tables.verify.chain import Chain, Describe
 from lakefeed.tables.verify.changes import change_problems, events_left, is_keyed
+from lakefeed.tables.verify.files import check_files
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.refreshes import check_refresh
 from lakefeed.tables.verify.strangers import NOBODY, Expected, told_of_stranger
@@ -24,9 +24,6 @@ _APPENDS = ("rows", "position", "replay", "letters")
 
 _ABOUT_ROWS = ("count", "foreign", "restore")
 """Kinds of findings about rows that are there: void when all rows are replaced."""
-
-_MOST_NAMED = 20
-"""So many missing files are named one by one."""
 
 
 @dataclass
@@ -64,20 +61,36 @@ class VerifiedLog:
 
 
 def verify_log(
-    log: Log, *, letters: bool = False, shared: frozenset[str] = frozenset(), expected: Expected = NOBODY
+    log: Log,
+    *,
+    letters: bool = False,
+    shared: frozenset[str] = frozenset(),
+    expected: Expected = NOBODY,
+    places: Callable[[str], Describe] = lambda name: lambda offset: None,
 ) -> VerifiedLog:
-    """Compare a log with its files; in `shared` sources, several events may have one offset."""
-    walk = _Walk(log, letters, shared, expected)
+    """Compare a log with its files; in `shared` sources, several events may have one offset.
+
+    `places` gives words for the offsets of a partition, by the name that its position has in the log.
+    """
+    walk = _Walk(log, letters, shared, expected, places)
     walk.run()
-    _check_files(log, walk.verified)
+    check_files(log, walk.verified)
     return walk.verified
 
 
 class _Walk:
     """One way through a log, from the oldest version that it can rebuild to the newest."""
 
-    def __init__(self, log: Log, letters: bool, shared: frozenset[str], expected: Expected) -> None:
+    def __init__(
+        self,
+        log: Log,
+        letters: bool,
+        shared: frozenset[str],
+        expected: Expected,
+        places: Callable[[str], Describe],
+    ) -> None:
         self._log, self._letters, self._shared, self._expected = log, letters, shared, expected
+        self._places = places
         self.verified = VerifiedLog()
         self._uncounted: list[int] = []
         """Versions that changed rows and do not say how many."""
@@ -159,7 +172,9 @@ class _Walk:
     def _begin_chains(self, state: Snapshot) -> None:
         for name, last in state.transactions.items():
             if not self._letters and (partition := named_partition(name)):
-                self.verified.chains[name] = Chain.begun(partition, state.version, last + 1)
+                self.verified.chains[name] = Chain.begun(
+                    partition, state.version, last + 1, self._places(name)
+                )
 
     def _check(self, entry: Entry, state: Snapshot) -> None:
         try:
@@ -196,17 +211,18 @@ class _Walk:
         for partition, span in ranges.items():
             name = head + partition
             shown = named_partition(name) or name
-            chain = verified.chains.setdefault(name, Chain.begun(shown, version, span[0]))
+            chain = verified.chains.setdefault(name, Chain.begun(shown, version, span[0], self._places(name)))
             shared = commit_info.get("source") in self._shared
             verified.findings += chain.read_range(version, span, jumps.get(partition), shared=shared)
             if partition in lost:
-                self._note_loss(shown, version, *lost[partition])
+                told = chain.told_loss(*lost[partition])
+                verified.notes.append(f"version {version}: {shown}: {told}")
         for name, last in entry.transactions.items():
             known = verified.chains.get(name)
             if known is not None:
                 verified.findings += known.set_position(version, last + 1)
             elif begun := named_partition(name):
-                verified.chains[name] = Chain.begun(begun, version, last + 1)
+                verified.chains[name] = Chain.begun(begun, version, last + 1, self._places(name))
 
     def _follow_rewind(self, entry: Entry, commit_info: Mapping[str, Any]) -> None:
         """What came after the version that is back is gone."""
@@ -217,15 +233,6 @@ class _Walk:
             at = entry.transactions.get(name)
             chain.go_back(entry.version, target, chain.next if at is None else at + 1)
         verified.notes.append(f"version {entry.version}: rewound to version {target}")
-
-    def _note_loss(self, partition: str, version: int, wanted: int, going_on: int) -> None:
-        what = (
-            f"offsets {wanted} to {going_on - 1} were gone at the source (`on_data_loss: skip`)"
-            if going_on > wanted
-            else f"the source started again from the beginning: the next expected offset was {wanted}, "
-            f"reading continued at {going_on} (`on_data_loss: skip`, or read anew by `lakefeed snapshot`)"
-        )
-        self.verified.notes.append(f"version {version}: {partition}: {what}")
 
     def _check_counts(self, entry: Entry, state: Snapshot, commit_info: Mapping[str, Any], kind: str) -> None:
         removes = {file.path for file in entry.removes}
@@ -345,49 +352,6 @@ class _Walk:
 
     def _wrong(self, entry: Entry, text: str) -> None:
         self.verified.findings.append(Finding("count", text, entry.version))
-
-
-def _check_files(log: Log, verified: VerifiedLog) -> None:
-    """Every file of the newest version is there, as large as the log says."""
-    sizes = file_sizes(log.store)
-    absent, other = [], []
-    elsewhere = 0
-    for file in verified.snapshot.files.values():
-        if "://" in file.path or file.path.startswith("/"):
-            elsewhere += 1
-        elif file.path not in sizes:
-            absent.append(file)
-        elif sizes[file.path] != file.size:
-            other.append(file)
-    verified.missing = {file.path for file in absent} | _without_vectors(verified, sizes)
-    for file in absent[:_MOST_NAMED]:
-        rows = "" if file.rows is None else f" with {counted(file.rows, 'row')}"
-        verified.findings.append(Finding("file", f"{file.path}{rows} is missing", verified.version))
-    for file in other[:_MOST_NAMED]:
-        text = f"{file.path} has {sizes[file.path]:,} bytes, the log says {file.size:,}"
-        verified.findings.append(Finding("file", text, verified.version))
-    more = sum(max(0, len(found) - _MOST_NAMED) for found in (absent, other))
-    if more:
-        verified.findings.append(Finding("file", f"and {counted(more, 'file')} more", verified.version))
-    if elsewhere:
-        verified.complete = False
-        verified.unchecked.append(
-            f"{counted(elsewhere, 'file')} lie outside of the table and were not looked at"
-        )
-
-
-def _without_vectors(verified: VerifiedLog, sizes: Mapping[str, int]) -> set[str]:
-    """Files whose deleted rows are not known, as the file of their deletion vector is missing."""
-    lacking: dict[str, list[DataFile]] = {}
-    for file in verified.snapshot.files.values():
-        path = file.vector.path if file.vector else None
-        if path and not path.startswith("/") and "://" not in path and path not in sizes:
-            lacking.setdefault(path, []).append(file)
-    for path, files in list(lacking.items())[:_MOST_NAMED]:
-        deleted = counted(sum(file.deleted for file in files), "row")
-        text = f"{path} is missing, which says that {deleted} of {counted(len(files), 'file')} are deleted"
-        verified.findings.append(Finding("file", text, verified.version))
-    return {file.path for files in lacking.values() for file in files}
 
 
 def _operation(entry: Entry) -> str:

@@ -120,7 +120,9 @@ def _source_lines(frame: _Frame, source: SourceView) -> _Lines:
 def _said_of(source: SourceView) -> str:
     if source.stopped or source.trouble:
         return "stopped" if source.stopped else "does not answer"
-    return f"{per_second(source.rate)} · lag {short(source.lag)}" if source.lag is not None else "starting"
+    if source.lag is None:
+        return "starting"
+    return f"{per_second(source.rate)} · lag {source.lag_words or short(source.lag)}"
 
 
 def _table_lines(frame: _Frame, table: TableView) -> _Lines:

@@ -99,10 +99,10 @@ def _of_source(source: SourceView) -> _Node:
     state = "down" if source.stopped or source.trouble else "up" if source.seen_at else "new"
     if source.stopped or source.trouble:
         said = "stopped" if source.stopped else "does not answer"
+    elif source.lag is None:
+        said = "starting"
     else:
-        said = (
-            f"{per_second(source.rate)} · lag {short(source.lag)}" if source.lag is not None else "starting"
-        )
+        said = f"{per_second(source.rate)} · lag {source.lag_words or short(source.lag)}"
     title = f"source {source.name} ({source.kind}): {source.trouble or source.stopped or said}"
     return _Node(("source", source.name), 0, state, title, (f"{source.kind} · {said}",))
 
@@ -130,7 +130,7 @@ def _progress(table: TableView, now: float) -> Iterator[str]:
         refreshed = "" if last is None else f"refreshed {ago(now - last)} ago"
         yield f"{counted(table.behind, 'version')} behind" if table.behind else refreshed
     elif table.lag is not None:
-        yield f"lag {short(table.lag)}"
+        yield f"lag {table.lag_words or short(table.lag)}"
 
 
 def _rules(table: TableView) -> Iterator[str]:

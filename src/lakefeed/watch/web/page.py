@@ -83,7 +83,9 @@ def _waiting(view: RunView) -> str:
     silent = [one.name for one in view.sources if one.trouble]
     if not silent:
         files = sum(one.outstanding.files or 0 for one in view.sources if one.outstanding)
-        return f"events wait, in {counted(files, 'file')}" if files else "events wait"
+        if files:
+            return f"events wait, in {counted(files, 'file')}"
+        return "events wait" if view.lag_words is None else "to be read"
     return f"unknown: {listed(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
 
 

@@ -45,7 +45,7 @@ def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus
     offsets: dict[str, dict[str, PartitionStatus]] = {}
     for one in table.partitions:
         offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(
-            one.next, one.end, one.lag, one.next_place, one.end_place
+            one.next, one.end, one.lag, one.next_place, one.end_place, one.lag_words
         )
     return TableStatus(
         name=table.name,
@@ -58,6 +58,7 @@ def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus
         last_commit=None if table.last_commit is None else iso(table.last_commit),
         offsets=offsets,
         lag=table.lag,
+        lag_words=table.lag_words,
         query=_query(table, versions) if table.query else None,
         shaped=_shaped(table),
         error=table.stopped or table.trouble or None,

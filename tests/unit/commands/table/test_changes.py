@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,9 @@ def test_changes_without_a_feed_are_the_appends_and_name_what_they_leave_out(
         (5, "2026-11-02", 5),
     ]
     assert said.startswith("version 8 (DELETE) is not shown: it removed rows")
+    _, _, command = said.strip().partition("To turn it on: lakefeed table ")
+    assert run(*shlex.split(command))[0] == 0
+    assert DeltaTable(path).metadata().configuration["delta.enableChangeDataFeed"] == "true"
 
 
 def test_changes_of_versions_that_are_not_there_are_refused(run: Lakefeed, tmp_path: Path) -> None:

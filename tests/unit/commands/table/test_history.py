@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable
 
+from lakefeed import Pipeline
 from lakefeed.commands.output import operator
+from lakefeed.engine.inline import run_inline
 from support.command_line import Lakefeed
 from support.delta_tables import small_files, write_table
 
@@ -65,3 +68,32 @@ def test_history_counts_rows_of_restore_and_replace_and_names_who_typed_them(
         ("replace", 1, 2),
     ]
     assert {one["by"] for one in told[:3]} == {f"lakefeed command, {operator()}"}
+
+
+@pytest.mark.parametrize("updates", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize(("mode", "moved"), [("upsert", (2, 2)), ("history", (4, 2))])
+def test_history_tells_what_changes_by_key_did_to_rows(
+    run: Lakefeed, tmp_path: Path, mode: str, moved: tuple[int, int], updates: str
+) -> None:
+    """A row is changed, one is deleted, one is new, and seven stay; a closed interval is a row that came."""
+    file = tmp_path / "shop.yaml"
+    (tmp_path / "in").mkdir()
+    columns = "{id: long, at: long, v: long, gone: boolean}"
+    file.write_text(
+        "name: shop\nsources: {drops: {type: files, path: in, format: json, settle: 1ms}}\ntables:\n"
+        "  t: {path: t, from: drops, keys: id, sequence_by: at, delete_when: gone, "
+        f"schema: {columns}, mode: {mode}, updates: {updates}}}\n"
+    )
+    for name, rows in {
+        "1": [{"id": number, "at": 1} for number in range(9)],
+        "2": [{"id": 1, "at": 2, "v": 5}, {"id": 20, "at": 2}, {"id": 3, "at": 2, "gone": True}],
+    }.items():
+        (tmp_path / "in" / name).with_suffix(".json").write_text("\n".join(map(json.dumps, rows)))
+        run_inline(Pipeline.from_file(file))
+
+    told = json.loads(run("history", tmp_path / "t", "--json")[1])
+    newest, first = (one for one in told if one["operation"] == mode)
+
+    assert (first["rows_added"], first["rows_removed"]) == (9, 0)
+    assert (newest["rows_added"], newest["rows_removed"]) == moved
+    assert f"+{moved[0]} -{moved[1]}" in run("history", tmp_path / "t")[1]

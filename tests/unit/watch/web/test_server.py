@@ -74,7 +74,7 @@ def test_the_status_that_is_served_has_the_keys_of_the_command(site: Site, tmp_p
     assert answer.keys() - {"run"} == command.keys() == set(PipelineStatus.__dataclass_fields__)
     assert answer["tables"][0].keys() == command["tables"][0].keys() == set(TableStatus.__dataclass_fields__)
     clicks, _, refunds = answer["tables"]
-    place = {"next_place": None, "end_place": None}
+    place = {"next_place": None, "end_place": None, "lag_words": None}
     assert clicks["offsets"] == {"clicks": {"0": {"next": 100, "end": 100, "lag": 0, **place}}}
     assert (clicks["rows"], clicks["version"], clicks["lag"]) == (100, 1, 0)
     assert refunds["error"].startswith("table refunds: /lake/refunds is partitioned by")
