@@ -38,7 +38,7 @@ class Compact(Section):
         "more files, two are enough.",
     )
     max_deleted: float = Field(
-        default=0.07,
+        default=0.05,
         gt=0,
         le=1,
         description="A file is written again without its deleted rows when deletion vectors delete more than "

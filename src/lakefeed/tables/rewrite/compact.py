@@ -14,7 +14,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.units import parse_size
 
 TARGET_FILE_SIZE = 128 * 1024**2
-MAX_DELETED = 0.07
+MAX_DELETED = 0.05
 """The share of deleted rows up to which a file stays as it is."""
 _TARGET_PROPERTY = "delta.targetFileSize"
 
