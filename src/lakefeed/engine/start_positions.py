@@ -205,13 +205,7 @@ class StartPositions:
         }
         # What is wrong with its SQL is told before anything is read.
         route.projection()
-        if passed:
-            start = lowest(passed.values())
-        else:
-            start = self.begin(client, route.front, dead_letters=dead_letters)
-        if route.by_stream:
-            # Streams whose table is still to be made are read from their beginning.
-            start = client.check(start, {})
+        start = self._route_start(client, route, passed, dead_letters)
         if not passed:
             for handle, _ in held.values():
                 refuse_second_copy(self._tables.pipeline, source, handle, start, client.marks())
@@ -232,6 +226,17 @@ class StartPositions:
         known = {partition: at - 1 for partition, at in dead_letters.items()}
         pending = pending_dead_letters(self._tables, source, route.front.name, {}, start, dead_letters)
         return [TableProgress(route.front, start, {}, known, pending, {}), *opened]
+
+    def _route_start(
+        self, client: SourceClient, route: RoutedTables, passed: Mapping[str, Offsets], dead_letters: Offsets
+    ) -> Offsets:
+        """Where a route goes on, given how far its tables have come."""
+        if passed:
+            start = lowest(passed.values())
+        else:
+            start = self.begin(client, route.front, dead_letters=dead_letters)
+        # Streams whose table is still to be made are read from their beginning.
+        return client.check(start, {}) if route.by_stream else start
 
     def _opened(self, handle: TableHandle) -> dict[str, int]:
         """Open a table of a route, finish what was cut short there, and return what its log holds."""
