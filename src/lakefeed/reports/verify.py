@@ -158,7 +158,7 @@ def _no_words(_: int) -> None:
 def _proof(
     handle: TableHandle,
     shared: frozenset[str] = frozenset(),
-    places: Callable[[str], Describe] = lambda _: _no_words,
+    words: Callable[[str], Describe] = lambda _: _no_words,
     *,
     dead_letters: bool = False,
 ) -> tuple[VerifiedLog | None, Log | LakefeedError | None]:
@@ -168,7 +168,7 @@ def _proof(
         if log is None:
             return None, None
         letters = dead_letters
-        return verify_log(log, letters=letters, shared=shared, expected=expected, places=places), log
+        return verify_log(log, letters=letters, shared=shared, expected=expected, words=words), log
     except LakefeedError as error:
         if error.retryable:
             raise
@@ -210,7 +210,7 @@ def _dead_letters_present(
             known = held.get(application_id(*name, dead_letters_of=handle.id.table))
             if chain.dead_lettered and (known is None or known < chain.dead_lettered[0]):
                 start, end = chain.dead_lettered
-                text = f"{chain.partition}: the dead letters of {chain.places(start, end)} are missing"
+                text = f"{chain.partition}: the dead letters of {chain.range_words(start, end)} are missing"
                 found.append(Finding("letters", text, proof.version, chain.partition, start, end))
     ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
     settled = held.get(replay_id(pipeline.name, handle.name), 0)
@@ -284,7 +284,7 @@ def _look_deep(
             if highest < furthest[chain.partition.partition("/")[2]]:
                 # Another pipeline has read further.
                 continue
-            there, position = chain.place(highest), chain.place(chain.next)
+            there, position = chain.offset_words(highest), chain.offset_words(chain.next)
             text = f"{chain.partition}: the table holds offset {there}, its position is {position}"
             verified.findings.append(
                 Finding("reset", text, proof.version, chain.partition, chain.next, highest + 1)
@@ -313,7 +313,8 @@ def _keys_once(handle: TableHandle, proof: VerifiedLog) -> list[Finding]:
 
 def _there_twice(noun: str, repeated: Repeated, chain: Chain) -> str:
     often = "twice" if repeated.rows == repeated.events else "more than once"
-    return f"{counted(repeated.events, noun)} there {often}, the first at {chain.place(repeated.first)}"
+    first = chain.offset_words(repeated.first)
+    return f"{counted(repeated.events, noun)} there {often}, the first at {first}"
 
 
 def _owners(pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog) -> Callable[[Origin], Chain | None]:

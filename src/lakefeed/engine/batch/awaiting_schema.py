@@ -22,7 +22,7 @@ class AwaitingSchema:
         self._there: set[str] = set()
         """Tables that are there, and whose columns are asked for anew."""
 
-    def add(self, handle: TableHandle, events: int, *, was_there: bool = False) -> None:
+    def add(self, handle: TableHandle, events: int, was_there: bool = False) -> None:
         """Note events without a column; the first of them are told.
 
         `was_there`: the table was there when the batch was planned.

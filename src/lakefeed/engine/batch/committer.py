@@ -148,9 +148,9 @@ class Committer:
                 front = accepted[TableId(table.table)] if progress.by_stream else own
                 progress.take(spans, read, front.dead_letters, front.skipped, front.filtered)
                 progress.expected(own.expectations, own.taken)
-                progress.refused += front.new_dead_letters(progress.missed(spans))
-                was_there = progress.shape is not None
-                self.awaiting_schema.add(progress.handle, own.without_columns, was_there=was_there)
+                missed = progress.missed(spans) if progress.by_stream else None
+                progress.refused += front.new_dead_letters(missed)
+                self.awaiting_schema.add(progress.handle, own.without_columns, progress.shape is not None)
         for table, result in accepted.items():
             handle = self._progress[table].handle
             if handle.spec and handle.spec.route and not table.key:

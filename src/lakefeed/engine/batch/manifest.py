@@ -75,8 +75,13 @@ class TableManifest:
             self.expectations[rule] = added([self.expectations.get(rule, {}), dict(results)])
         self.failed = {**failed, **self.failed}
 
-    def new_dead_letters(self, partitions: Collection[str]) -> int:
-        """Dead letters of this batch in partitions; 0 for a batch that finds some from before a crash."""
+    def new_dead_letters(self, partitions: Collection[str] | None) -> int:
+        """Dead letters of this batch, or of some partitions in it.
+
+        Of these it is 0 in a batch that finds letters from before a crash.
+        """
+        if partitions is None:
+            return sum(self.refusals.values())
         if sum(self.dead_letters.values()) != sum(self.refusals.values()):
             return 0
         return sum(self.dead_letters.get(partition, 0) for partition in partitions)

@@ -41,15 +41,15 @@ class Chain:
         """A chain whose first offset is known, and which has read nothing."""
         return cls(partition, at, [Link(version, at)], describe=describe)
 
-    def place(self, at: int) -> str:
+    def offset_words(self, at: int) -> str:
         """An offset as people read it."""
         return self.describe(at) or str(at)
 
-    def places(self, start: int, end: int) -> str:
+    def range_words(self, start: int, end: int) -> str:
         """A range as people read it: `offsets 5 to 9`, or `the events from file 1 up to file 3`."""
         if self.describe(start) is None:
             return f"offsets {start} to {end - 1}"
-        return f"the events from {self.place(start)} up to {self.place(end)}"
+        return f"the events from {self.offset_words(start)} up to {self.offset_words(end)}"
 
     @property
     def next(self) -> int:
@@ -89,18 +89,20 @@ class Chain:
             self.anew |= jump[1] < jump[0]
         if start > expected:
             text = (
-                f"{self.places(expected, start)} are missing: the next expected offset was "
-                f"{self.place(expected)}, the commit starts at {self.place(start)}"
+                f"{self.range_words(expected, start)} are missing: the next expected offset was "
+                f"{self.offset_words(expected)}, the commit starts at {self.offset_words(start)}"
             )
             found.append(self._finding("gap", version, text, expected, start))
         elif start < expected:
             text = (
-                f"{self.places(start, expected)} were read twice: the next expected offset was "
-                f"{self.place(expected)}"
+                f"{self.range_words(start, expected)} were read twice: the next expected offset was "
+                f"{self.offset_words(expected)}"
             )
             found.append(self._finding("overlap", version, text, start, expected))
         if not 0 <= letters <= read or (read > end - start and not shared):
-            text = f"{self.places(start, end)} cannot be {counted(read, 'event')}, {letters} of them dead"
+            text = (
+                f"{self.range_words(start, end)} cannot be {counted(read, 'event')}, {letters} of them dead"
+            )
             found.append(self._finding("count", version, text, start, end))
         self.links.append(Link(version, end, self.read + read, self.letters + letters))
         if letters:
@@ -114,11 +116,12 @@ class Chain:
             return []
         self.links.append(Link(version, at, self.read, self.letters))
         what = (
-            f"{self.places(before, at)} were never read"
+            f"{self.range_words(before, at)} were never read"
             if at > before
-            else f"{self.places(at, before)} are read again"
+            else f"{self.range_words(at, before)} are read again"
         )
-        text = f"the position was set from {self.place(before)} to {self.place(at)} without reading: {what}"
+        then, now = self.offset_words(before), self.offset_words(at)
+        text = f"the position was set from {then} to {now} without reading: {what}"
         return [self._finding("reset", version, text, min(at, before), max(at, before))]
 
     def go_back(self, version: int, to_version: int, at: int) -> None:
@@ -138,17 +141,17 @@ class Chain:
             return []
         text = (
             f"the table was restored to version {to_version} and the position left at "
-            f"{self.place(self.next)}: the rows of {self.places(then, self.next)} are missing"
+            f"{self.offset_words(self.next)}: the rows of {self.range_words(then, self.next)} are missing"
         )
         return [self._finding("restore", version, text, then, self.next)]
 
     def told_loss(self, wanted: int, going_on: int) -> str:
         """What a jump over lost offsets, or back to others, was."""
         if going_on > wanted:
-            return f"{self.places(wanted, going_on)} were gone at the source (`on_data_loss: skip`)"
+            return f"{self.range_words(wanted, going_on)} were gone at the source (`on_data_loss: skip`)"
         return (
             "the source started again from the beginning: the next expected offset was "
-            f"{self.place(wanted)}, reading continued at {self.place(going_on)} "
+            f"{self.offset_words(wanted)}, reading continued at {self.offset_words(going_on)} "
             "(`on_data_loss: skip`, or read anew by `lakefeed snapshot`)"
         )
 

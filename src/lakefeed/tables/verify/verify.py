@@ -66,13 +66,13 @@ def verify_log(
     letters: bool = False,
     shared: frozenset[str] = frozenset(),
     expected: Expected = NOBODY,
-    places: Callable[[str], Describe] = lambda name: lambda offset: None,
+    words: Callable[[str], Describe] = lambda name: lambda offset: None,
 ) -> VerifiedLog:
     """Compare a log with its files; in `shared` sources, several events may have one offset.
 
-    `places` gives words for the offsets of a partition, by the name that its position has in the log.
+    `words` gives words for the offsets of a partition, by the name that its position has in the log.
     """
-    walk = _Walk(log, letters, shared, expected, places)
+    walk = _Walk(log, letters, shared, expected, words)
     walk.run()
     check_files(log, walk.verified)
     return walk.verified
@@ -87,10 +87,10 @@ class _Walk:
         letters: bool,
         shared: frozenset[str],
         expected: Expected,
-        places: Callable[[str], Describe],
+        words: Callable[[str], Describe],
     ) -> None:
         self._log, self._letters, self._shared, self._expected = log, letters, shared, expected
-        self._places = places
+        self._words = words
         self.verified = VerifiedLog()
         self._uncounted: list[int] = []
         """Versions that changed rows and do not say how many."""
@@ -173,7 +173,7 @@ class _Walk:
         for name, last in state.transactions.items():
             if not self._letters and (partition := named_partition(name)):
                 self.verified.chains[name] = Chain.begun(
-                    partition, state.version, last + 1, self._places(name)
+                    partition, state.version, last + 1, self._words(name)
                 )
 
     def _check(self, entry: Entry, state: Snapshot) -> None:
@@ -211,7 +211,7 @@ class _Walk:
         for partition, span in ranges.items():
             name = head + partition
             shown = named_partition(name) or name
-            chain = verified.chains.setdefault(name, Chain.begun(shown, version, span[0], self._places(name)))
+            chain = verified.chains.setdefault(name, Chain.begun(shown, version, span[0], self._words(name)))
             shared = commit_info.get("source") in self._shared
             verified.findings += chain.read_range(version, span, jumps.get(partition), shared=shared)
             if partition in lost:
@@ -222,7 +222,7 @@ class _Walk:
             if known is not None:
                 verified.findings += known.set_position(version, last + 1)
             elif begun := named_partition(name):
-                verified.chains[name] = Chain.begun(begun, version, last + 1, self._places(name))
+                verified.chains[name] = Chain.begun(begun, version, last + 1, self._words(name))
 
     def _follow_rewind(self, entry: Entry, commit_info: Mapping[str, Any]) -> None:
         """What came after the version that is back is gone."""
