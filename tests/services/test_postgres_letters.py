@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lakefeed import Pipeline
+from lakefeed.dead_letters.find import DeadLetterFilter
+from lakefeed.reprocess.replay import replay
 from support.postgres import PostgresServer
 from support.postgres_shop import PostgresShop
 
@@ -53,3 +56,21 @@ def test_a_kill_between_letters_and_rows_doubles_no_letter_of_rows_that_move(
     held = shop.table("orders", "a")
     # In a log, rows that were read before the kill have their updates behind them.
     assert (sorted(set(held) - {(1,)}) if mode == "append" else held) == there
+
+
+def test_a_letter_of_sql_that_only_spark_has_tells_the_key_of_its_row(
+    shop: PostgresShop, spark: object
+) -> None:
+    shop.execute(
+        "CREATE TABLE orders (a int PRIMARY KEY, b text)", "INSERT INTO orders VALUES (1, 'x'), (2, 'y')"
+    )
+    rule = "  orders: {path: orders, from: db, mode: upsert, expect: {heard: \"soundex(b) = 'X000'\"}}"
+    pipeline = Pipeline.from_file(shop.write(rule))
+    pipeline.run(once=True)
+    (letter,) = shop.rows("shop_dead_letters")
+
+    shop.write(rule.replace("X000", "Y000"))
+    (report,) = replay(Pipeline.from_file(shop.file), DeadLetterFilter())
+
+    assert (letter["key"], report.rows) == (b'{"a":2}', 1)
+    assert shop.table("orders", "a", "b") == [(1, "x"), (2, "y")]

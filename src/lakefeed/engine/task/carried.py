@@ -12,7 +12,7 @@ from typing import overload
 import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
-from lakefeed.engine.task.decoding import payloads_of
+from lakefeed.engine.task.decoding import origin_of, payloads_of
 from lakefeed.events import ORIGIN, Events
 from lakefeed.handles.table_plan import TablePlan
 from lakefeed.rows import Rows
@@ -57,7 +57,7 @@ def carried(rows: Rows, columns: Sequence[str], table: TablePlan) -> pa.RecordBa
     """Columns of rows, and beside each row its event."""
     given: dict[str, pa.Array] = {
         PAYLOAD: pa.array(payloads_of(rows.events, rows.indexes), pa.binary()),
-        EVENT_ORIGIN: rows.origin().to_struct_array(),
+        EVENT_ORIGIN: origin_of(rows.events, rows.indexes).to_struct_array(),
     }
     given |= {} if rows.ops is None else {OPS: rows.ops}
     given |= {} if rows.unchanged is None else {UNCHANGED: rows.unchanged}
