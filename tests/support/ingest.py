@@ -101,9 +101,9 @@ class Worker:
     def _run(self) -> None:
         tables = Tables(self.pipeline)
         state = Path(self.pipeline.state) / "checkpoints"
-        with LocalTasks(lambda: None) as here:
+        with LocalTasks(lambda: None) as local:
             flows: list[Any] = [
-                InlineFlow(tables, name, state, self._watch, once=False, here=here)
+                InlineFlow(tables, name, state, self._watch, once=False, local=local)
                 for name in self.pipeline.inputs
             ]
             try:
