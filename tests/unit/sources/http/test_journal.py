@@ -509,3 +509,24 @@ def test_requests_do_not_wait_for_all_segments_that_go(tmp_path: Path) -> None:
 
     assert order.index("write") <= 10
     assert order.count("delete") >= 33
+
+
+def test_an_acknowledgement_that_comes_while_the_disk_is_in_trouble_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that writes may have waited long enough at just that moment."""
+    monkeypatch.setattr("lakefeed.sources.http.journal.journal._RETRY", 0.05)
+    told: list[dict[str, int]] = []
+    with journal_of(tmp_path / "journal") as journal:
+        append(journal, "orders", [b"0"])
+        monkeypatch.setattr(journal, "_forget", lambda positions: told.append(dict(positions)))
+        monkeypatch.setattr(journal, "_trouble", "the disk is full")
+        monkeypatch.setattr(journal, "_commit", lambda group: None)
+        with journal._condition:
+            journal._condition.notify_all()
+        time.sleep(0.02)
+        with journal._condition:
+            time.sleep(0.2)
+            journal.acknowledge({"orders": 1})
+        wait_until(lambda: {"orders": 1} in told, 10, lambda: f"{told}")
+        monkeypatch.undo()
