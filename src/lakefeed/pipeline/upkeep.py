@@ -42,8 +42,8 @@ class Compact(Section):
         gt=0,
         le=1,
         description="A file is written again without its deleted rows when deletion vectors delete more than "
-        "this share of them, as with `updates: merge_on_read`. Where that is so for the whole table, it is "
-        "done at once.",
+        "this share of them, as with `updates: merge_on_read`. As soon as they delete more than half of this "
+        "share of the whole table, the files with most deleted rows are written again, until it is less.",
         examples=[0.2],
     )
     where: str | None = Field(

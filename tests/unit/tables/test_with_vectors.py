@@ -265,7 +265,7 @@ def test_files_with_many_deleted_rows_are_written_again_be_they_large_or_alone(p
         )
         return len(found)
 
-    assert (due(0.2, 0), due(0.2, 9e9)) == (0, 0)
-    assert (due(0.1, 0), due(0.1, 9e9)) == (1, 1)
+    assert (due(0.4, 0), due(0.4, 9e9)) == (0, 0)
+    assert (due(0.3, 0), due(0.3, 9e9)) == (1, 1)
     compact.run(table, compact.plan(table, max_deleted=0.1), ACCOUNT, file_writer)
     assert [(file.rows, file.deleted) for file in data_files(open_any(path))] == [(3300, 0)]

@@ -362,7 +362,7 @@ def test_a_table_with_many_deleted_rows_does_not_wait_for_its_interval(
 ) -> None:
     monkeypatch.setattr(scheduler, "_WORN_LOOK", 0.05)
     kept = Kept(tmp_path, "{compact: {every: 1h}, max_share: 1}")
-    kept.add(0, 2, rows=20)
+    kept.add(0, 2, rows=60)
     allow(kept.path)
     mark_everywhere(kept.path, [0])
     kept.handle.table.refresh()
@@ -378,7 +378,7 @@ def test_a_table_with_many_deleted_rows_does_not_wait_for_its_interval(
 
     assert few == []
     assert [(step.operation, step.files_before) for step in kept.told.steps] == [("compact", 2)]
-    assert kept.ids() == [*range(3, 20), *range(23, 40)]
+    assert kept.ids() == [*range(3, 60), *range(63, 120)]
     # Nor do readers meet the entries that have marked them.
     assert DeltaTable(kept.path).version() in kept.handle.table.log().checkpoints
 

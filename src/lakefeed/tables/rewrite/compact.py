@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from lakefeed.tables.data_files import codec_of, data_files, read_rows
@@ -15,7 +16,7 @@ from lakefeed.units import parse_size
 
 TARGET_FILE_SIZE = 128 * 1024**2
 MAX_DELETED = 0.05
-"""The share of deleted rows up to which a file stays as it is."""
+"""The share of deleted rows up to which a file stays as it is; all files together may have half of it."""
 _TARGET_PROPERTY = "delta.targetFileSize"
 
 
@@ -59,20 +60,21 @@ def plan(
     """Find the small files of each partition, oldest partition first.
 
     A file is small below `min_size`, by default half of the target; a partition is left alone unless it has
-    at least `min_files` of them. Files of which deletion vectors delete more than the share `max_deleted` are
-    written again without these rows, be they small or not. `where` is a SQL condition on the partition
-    columns. The target is by default the table's own property delta.targetFileSize, or 128 MB.
+    at least `min_files` of them. Worn files are written again without their deleted rows, be they small or
+    not: see `worn_files`. `where` is a SQL condition on the partition columns. The target is by default the
+    table's own property delta.targetFileSize, or 128 MB.
     """
     files = files_to_rewrite(table, "compact", where)
     target = target_size or target_of(table)
     small = min(min_size or small_below(target), target)
-    groups = by_partition(file for file in files if file.size < small or is_worn(file, max_deleted))
+    worn = worn_files(files, max_deleted)
+    groups = by_partition(file for file in files if file.size < small or file.path in worn)
     steps = tuple(
         CompactStep(partition, tuple(sorted(group, key=lambda file: file.modified)), expected)
         for partition, group in groups.items()
         if (expected := _expected(group, target))
         and (
-            any(is_worn(file, max_deleted) for file in group)
+            any(file.path in worn for file in group)
             or (len(group) >= max(2, min_files) and expected < len(group))
         )
     )
@@ -80,18 +82,41 @@ def plan(
     return CompactPlan(table.version, target, steps, whole, codec_of(table.store, files))
 
 
-def is_worn(file: DataFile, max_deleted: float) -> bool:
-    """Whether deletion vectors delete more than this share of the rows of a file."""
-    return file.deleted > 0 and file.deleted > max_deleted * ((file.rows or 0) + file.deleted)
+def worn_files(files: Collection[DataFile], max_deleted: float) -> frozenset[str]:
+    """The files to write again without their deleted rows, by their paths.
+
+    Those of which deletion vectors delete more than the share `max_deleted`. And where all files together
+    have more than half of that share, the most worn ones, until they have not. Changes of random keys wear
+    all files at the same pace: so they are rewritten one after the other and not all at once, each when it
+    has about `max_deleted`, and readers always meet about half of it.
+    """
+    marked = sorted((file for file in files if file.deleted), key=_deleted_share, reverse=True)
+    limit = _limit(files, max_deleted)
+    left = sum(file.deleted for file in marked)
+    worn = []
+    for file in marked:
+        if left <= limit and _deleted_share(file) <= max_deleted:
+            break
+        worn.append(file.path)
+        left -= file.deleted
+    return frozenset(worn)
 
 
 def table_is_worn(table: LakeTable, max_deleted: float) -> bool:
-    """Whether that is so for all rows of the version that the table stands at."""
+    """Whether readers of the version that the table stands at read more deleted rows than they should."""
     if not table.has_vectors:
         return False
     files = table.live().files.values()
-    deleted = sum(file.deleted for file in files)
-    return deleted > max_deleted * (deleted + sum(file.rows or 0 for file in files))
+    return sum(file.deleted for file in files) > _limit(files, max_deleted)
+
+
+def _limit(files: Collection[DataFile], max_deleted: float) -> float:
+    """How many deleted rows all files together may have."""
+    return max_deleted / 2 * sum((file.rows or 0) + file.deleted for file in files)
+
+
+def _deleted_share(file: DataFile) -> float:
+    return file.deleted / ((file.rows or 0) + file.deleted)
 
 
 def target_of(table: LakeTable) -> int:

@@ -32,13 +32,15 @@ def due_for_compaction(
     A partition that still grows is gathered tier by tier: `min_files` files smaller than half a tier become
     files of that tier. So a row is rewritten once a tier, and not at every look. A partition that got no file
     since `cold_before` (seconds since 1970) gets its final files. A step reads about as much as fills a file
-    of the target size. Files with more than the share `max_deleted` of deleted rows are always among it.
+    of the target size. Files that are worn by `max_deleted` are always among it.
     """
     plans = [_plan(table, max(2, target_size // part), min_files, where, max_deleted) for part in _PARTS]
+    files_now = data_files(table, where)
+    worn = compact.worn_files(files_now, max_deleted)
     chosen: list[Due] = []
-    for partition, files in by_partition(data_files(table, where)).items():
+    for partition, files in by_partition(files_now).items():
         if max(file.modified for file in files) / 1000 < cold_before:
-            chosen += _final(plans[0], partition, files, max_deleted)
+            chosen += _final(plans[0], partition, files, worn)
         else:
             found = [each for plan in plans if (each := _of(plan, partition))]
             full = [(plan, step) for plan, step in found if step.before.bytes >= plan.target_size]
@@ -58,16 +60,15 @@ def even_size(total: int, target: int) -> int:
 
 
 def _final(
-    plan: compact.CompactPlan, partition: Partition, files: list[DataFile], max_deleted: float
+    plan: compact.CompactPlan, partition: Partition, files: list[DataFile], worn: frozenset[str]
 ) -> list[Due]:
     """The steps that leave no small file behind; the smallest of the large ones may have to take it up."""
     by_size = sorted(files, key=lambda file: file.size)
     small = [file for file in by_size if file.size < small_below(plan.target_size)]
     if small and sum(file.size for file in small) < small_below(plan.target_size):
         small += by_size[len(small) : len(small) + 1]
-    worn = [file for file in by_size if file not in small and compact.is_worn(file, max_deleted)]
-    small += worn
-    if len(small) < 2 and not any(compact.is_worn(file, max_deleted) for file in small):
+    small += [file for file in by_size if file.path in worn and file not in small]
+    if len(small) < 2 and not any(file.path in worn for file in small):
         return []
     total = sum(file.size for file in small)
     size = even_size(total, plan.target_size)
