@@ -82,7 +82,7 @@ tables:
     keys: event_type
     sequence_by: event_id
     schema: {{event_id: long, event_type: string}}
-    properties: {{delta.enableChangeDataFeed: "true"}}
+    properties: {{delta.enableChangeDataFeed: "true", delta.checkpointInterval: "2"}}
 storage: {json.dumps(self.cloud.storage)}
 flush: {{rows: 100}}
 """
@@ -99,6 +99,7 @@ flush: {{rows: 100}}
         assert_each_once(range(rows), table_ids(self.events, storage=self.storage), dead)
         proof = verify(Pipeline.from_file(self.file), deep=True)
         assert proof.sound, proof
+        assert open_any(self.latest, self.storage).log().checkpoints
         self.check_locks()
 
     def check_locks(self) -> None:

@@ -101,12 +101,16 @@ def make_old(folder: Path, days: float) -> None:
 
 def clean_log(path: Path) -> int:
     """Take away all entries that a checkpoint of the newest version stands for; returns that version."""
-    table = DeltaTable(path)
-    table.create_checkpoint()
-    for entry in (path / "_delta_log").glob("*.json"):
-        if int(entry.stem) < table.version():
-            entry.unlink()
-    return table.version()
+    DeltaTable(path).create_checkpoint()
+    return forget_entries(path)
+
+
+def forget_entries(path: Path) -> int:
+    """Take away all entries but the newest, of which there is a checkpoint; returns its version."""
+    *older, newest = sorted((path / "_delta_log").glob("*.json"))
+    for entry in older:
+        entry.unlink()
+    return int(newest.stem)
 
 
 def age_log(path: Path, days: float) -> None:

@@ -226,6 +226,7 @@ class Scheduler:
             yield change
         if due:
             job.rewriter.checkpoint()
+            yield FileChange()
 
     def _cluster(self, job: UpkeepJob) -> Iterator[FileChange]:
         """Order the partitions that got files since they were last put in order."""

@@ -82,7 +82,7 @@ def read_transactions(store: pafs.FileSystem, version: int) -> dict[str, int]:
     many partitions has many ids, and some are not known in advance.
     """
     found: dict[str, int] = {}
-    checkpoint = _at_or_before(store, version)
+    checkpoint = checkpoint_before(store, version)
     for _, action in checkpoint.actions(store, "txn") if checkpoint else ():
         found[action["appId"]] = action["version"]
     for number in range(checkpoint.version + 1 if checkpoint else 0, version + 1):
@@ -90,12 +90,8 @@ def read_transactions(store: pafs.FileSystem, version: int) -> dict[str, int]:
     return found
 
 
-def _sidecar(action: Mapping[str, Any]) -> str:
-    # All lie in one folder, however their path is written.
-    return f"{LOG}/_sidecars/{unquote(action['path']).rpartition('/')[2]}"
-
-
-def _at_or_before(store: pafs.FileSystem, version: int) -> Checkpoint | None:
+def checkpoint_before(store: pafs.FileSystem, version: int) -> Checkpoint | None:
+    """The newest checkpoint of this version or one before it; None where there is none."""
     hint = last_checkpoint(store)
     if hint is not None and hint <= version:
         # Without listing a log of many thousand entries.
@@ -107,6 +103,11 @@ def _at_or_before(store: pafs.FileSystem, version: int) -> Checkpoint | None:
     return max(
         (one for one in found.values() if one.version <= version), key=lambda one: one.version, default=None
     )
+
+
+def _sidecar(action: Mapping[str, Any]) -> str:
+    # All lie in one folder, however their path is written.
+    return f"{LOG}/_sidecars/{unquote(action['path']).rpartition('/')[2]}"
 
 
 def _read(store: pafs.FileSystem, path: str, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:

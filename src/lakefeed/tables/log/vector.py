@@ -1,7 +1,7 @@
 """Deletion vectors: which rows of a data file are deleted though they are still in it.
 
-A vector is named by the `add` of its file. Its bitmap lies in the log itself or in a file of its own, which
-may hold those of many data files. See the Delta protocol, "Deletion Vectors".
+A vector is named by the `add` of its file. Its bitmap lies in a file of its own, which may hold those of many
+data files, or in the log itself where others have put it. See the Delta protocol, "Deletion Vectors".
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from lakefeed.tables.log.roaring import NotABitmap, Positions, decode, encode
 FEATURE = "deletionVectors"
 PROPERTY = "delta.enableDeletionVectors"
 _INLINE, _RELATIVE, _ABSOLUTE = "i", "u", "p"
-_MOST_INLINE = 1024
-"""Bytes up to which a bitmap is kept in the log. Every checkpoint repeats it."""
 _VERSION = b"\x01"
 _UUID_TEXT = 20
 """Letters of a UUID in base 85."""
@@ -107,21 +105,18 @@ def read_vector(store: pafs.FileSystem, vector: DeletionVector) -> Positions:
 def write_vectors(
     store: pafs.FileSystem, bitmaps: Sequence[Positions], *, durable: bool = False
 ) -> list[DeletionVector]:
-    """Store bitmaps: small ones in what is returned, all others in one new file of the table.
+    """Store bitmaps in one new file of the table. A `durable` one outlives a power cut before this returns.
 
-    A `durable` file outlives a power cut before this returns.
+    None in the log, which the protocol allows for small ones: Spark's VACUUM fails on a table with one.
     """
     found: list[DeletionVector] = []
     content = bytearray(_VERSION)
     name = uuid.uuid4()
     for positions in bitmaps:
         data = encode(positions)
-        if len(data) <= _MOST_INLINE:
-            found.append(DeletionVector(_INLINE, _to_z85(data), None, len(data), len(positions)))
-            continue
         found.append(DeletionVector(_RELATIVE, _to_z85(name.bytes), len(content), len(data), len(positions)))
         content += struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    if len(content) > len(_VERSION):
+    if found:
         _write(store, f"deletion_vector_{name}.bin", bytes(content), durable)
     return found
 
@@ -173,8 +168,7 @@ def _unreadable(store: pafs.FileSystem, vector: DeletionVector, reason: str) -> 
 
 
 def _to_z85(data: bytes) -> str:
-    # Whole groups of four bytes; the size says how many of them count.
-    return base64.b85encode(data + bytes(-len(data) % 4)).translate(_TO_Z85).decode()
+    return base64.b85encode(data).translate(_TO_Z85).decode()
 
 
 def _from_z85(text: str) -> bytes:

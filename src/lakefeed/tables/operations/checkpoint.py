@@ -9,6 +9,7 @@ from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import LakefeedError
 from lakefeed.stores import store_errors
+from lakefeed.tables.log.lean_checkpoint import write_lean_checkpoint
 from lakefeed.tables.log.write import sync_checkpoint
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.table import LakeTable
@@ -16,6 +17,8 @@ from lakefeed.tables.table import LakeTable
 _log = logging.getLogger("lakefeed")
 _INTERVAL = 100
 """Commits between two checkpoints, where the table does not say: as delta-rs has it."""
+_IN_PARTS = "v2Checkpoint"
+"""The feature of tables whose checkpoints may be of version 2."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def plan(table: LakeTable) -> CheckpointPlan:
 def run(table: LakeTable, plan: CheckpointPlan) -> int:
     """Write a checkpoint of the newest version; it makes no version of its own."""
     with store_errors(table.path):
-        table.delta.create_checkpoint()
+        _write(table)
     return table.version
 
 
@@ -62,7 +65,7 @@ def checkpoint_now(table: LakeTable) -> None:
     What fails is done the next time: the commit before it stands without it.
     """
     try:
-        table.delta.create_checkpoint()
+        _write(table)
         if table.durable:
             # Before the entries go that it stands for. Others may have made versions behind this one.
             sync_checkpoint(table.store, table.version)
@@ -70,3 +73,10 @@ def checkpoint_now(table: LakeTable) -> None:
             table.delta.cleanup_metadata()
     except (DeltaError, LakefeedError, OSError) as error:
         _log.debug("no checkpoint of %s", table.path, exc_info=error)
+
+
+def _write(table: LakeTable) -> None:
+    if table.has_vectors and _IN_PARTS not in table.shape.features:
+        write_lean_checkpoint(table.store, table.version, durable=table.durable)
+    else:
+        table.delta.create_checkpoint()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from lakefeed.errors import TableError
 from lakefeed.stores import open_store
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.log.roaring import NotABitmap, decode, encode
-from lakefeed.tables.log.vector import DeletionVector, among, read_vector, union, write_vectors
+from lakefeed.tables.log.vector import _TO_Z85, DeletionVector, among, read_vector, union, write_vectors
 from support.delta_tables import ids, open_any
 from support.vectors import allow, mark_everywhere
 
@@ -59,19 +60,29 @@ def test_names_of_files_are_those_of_the_protocol() -> None:
     assert vector.path == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
 
 
-def test_small_ones_stay_in_the_log_and_large_ones_share_a_file(tmp_path: Path) -> None:
+def test_all_of_one_commit_share_a_file(tmp_path: Path) -> None:
     store = open_store(str(tmp_path), {})
     small, large, other = np.array([3]), np.arange(0, 100_000, 7), np.arange(5, 9_000, 3)
 
     vectors = write_vectors(store, [small, large, other], durable=True)
 
     (file,) = tmp_path.iterdir()
-    assert [vector.path for vector in vectors] == [None, file.name, file.name]
+    assert [vector.path for vector in vectors] == [file.name] * 3
     assert uuid.UUID(file.name.removeprefix("deletion_vector_").removesuffix(".bin")).version == 4
     for vector, wanted in zip(vectors, (small, large, other), strict=True):
         assert read_vector(store, vector).tolist() == wanted.tolist()
     absolute = DeletionVector("p", str(file), vectors[1].offset, vectors[1].size, vectors[1].cardinality)
     assert read_vector(store, absolute).tolist() == large.tolist()
+
+
+def test_one_that_another_writer_has_put_into_the_log_is_read(tmp_path: Path) -> None:
+    data = encode(np.array([3, 4, 7]))
+    text = base64.b85encode(data + bytes(-len(data) % 4)).translate(_TO_Z85).decode()
+
+    vector = DeletionVector("i", text, None, len(data), 3)
+
+    assert vector.path is None
+    assert read_vector(open_store(str(tmp_path), {}), vector).tolist() == [3, 4, 7]
 
 
 def test_a_vector_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:

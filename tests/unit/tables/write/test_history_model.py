@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from lakefeed.tables.operations import vacuum
+from lakefeed.tables.operations.checkpoint import checkpoint_now
 from lakefeed.tables.rewrite import compact
 from lakefeed.tables.write.history import HistoryMode
 from lakefeed.tables.write.keyed import HistoryRules
@@ -68,7 +68,7 @@ def disturb(chance: random.Random, table: KeyedTable) -> None:
         case 1:
             vacuum.run(other, vacuum.plan(other, retain=0.0, allow_short=True), ACCOUNT)
         case 2:
-            DeltaTable(table.path).create_checkpoint()
+            checkpoint_now(open_any(table.path))
         case 3:
             # A new process knows only what is in the table.
             table.restart()

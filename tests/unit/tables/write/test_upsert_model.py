@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed.tables.operations import vacuum
+from lakefeed.tables.operations.checkpoint import checkpoint_now
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
 from lakefeed.tables.write.keyed.layout import Layout
@@ -70,7 +71,7 @@ def disturb(chance: random.Random, table: KeyedTable) -> None:
             other = open_any(table.path)
             vacuum.run(other, vacuum.plan(other, retain=0.0, allow_short=True), {"kind": "vacuum"})
         case 2:
-            DeltaTable(table.path).create_checkpoint()
+            checkpoint_now(open_any(table.path))
         case 3:
             # A new process knows only what is in the table.
             table.restart()
