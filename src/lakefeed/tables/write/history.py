@@ -6,16 +6,20 @@ table is what it would be if all of them had come in order. See `lakefeed.tables
 
 from __future__ import annotations
 
+import logging
+
+import numpy as np
 import pyarrow as pa
 
 from lakefeed.columns.column_types import type_text
-from lakefeed.columns.staged import OP
+from lakefeed.columns.staged import OP, UPSERT
 from lakefeed.errors import TableError
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.intervals.decision import decide
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.decision import Decision
+from lakefeed.tables.write.keyed.fold import ops
 from lakefeed.tables.write.keyed.layout import Layout
 from lakefeed.tables.write.keyed.moved import settled
 from lakefeed.tables.write.keyed.staged import read_staged
@@ -23,6 +27,10 @@ from lakefeed.tables.write.keyed.tombstones import TOLD, Tombstones
 from lakefeed.tables.write.keyed.tombstones.event_times import oldest_events
 from lakefeed.tables.write.mode import Change
 from lakefeed.tables.write.upsert import Targets, UpsertMode
+
+_log = logging.getLogger("lakefeed")
+_MOST_REMEMBERED = 64 * 2**20
+"""Bytes of changes that share an interval with others, in the memory of the driver."""
 
 
 class _Memory(Tombstones):
@@ -33,6 +41,20 @@ class _Memory(Tombstones):
         assert isinstance(self._rules, HistoryRules)
         own = [field.with_nullable(True) for field in self._rules.body(table.schema)]
         return pa.schema([*own, pa.field(OP, pa.int8()), *TOLD])
+
+    def _worth_keeping(self, every: pa.Table) -> pa.Table:
+        """Not more changes than there is memory for, the oldest first; every deletion.
+
+        A key that is told again and again to be as it was has one more each time, for two days by default.
+        """
+        folded = np.flatnonzero(ops(every) == UPSERT)
+        too_many = int(len(folded) * (1 - _MOST_REMEMBERED / max(every.nbytes, 1)))
+        if too_many <= 0:
+            return every
+        _log.debug("%d changes that share an interval with others are forgotten", too_many)
+        keep = np.ones(every.num_rows, np.bool_)
+        keep[folded[:too_many]] = False
+        return every.filter(pa.array(keep))
 
 
 class HistoryMode(UpsertMode):

@@ -11,7 +11,10 @@ import pyarrow as pa
 import pytest
 
 from lakefeed.errors import TableError
+from lakefeed.tables.write import history as history_mode
 from lakefeed.tables.write.history import HistoryMode
+from lakefeed.tables.write.intervals.known import Known
+from lakefeed.tables.write.intervals.points import Points
 from lakefeed.tables.write.keyed import HistoryRules, copy_on_write, lookup
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
 from lakefeed.tables.write.keyed.layout import Layout
@@ -225,3 +228,51 @@ def test_large_files_are_read_again_and_not_held(
 
     assert spans(table) == "[10,15) A, [15,20) C, [20,) B, [10,) other"
     assert held == [None]
+
+
+TRACKING = HistoryRules(("id",), ("seq",), track=("v",))
+
+
+def test_a_key_that_is_told_again_and_again_to_be_as_it_was_costs_no_more_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = history(tmp_path, rules=TRACKING)
+    points: list[int] = []
+    real = Known.points
+
+    def counted(known: Known) -> Points:
+        found = real(known)
+        points.append(len(found))
+        return found
+
+    monkeypatch.setattr(Known, "points", counted)
+
+    for number in range(60):
+        table.apply(up(10 + 2 * number, "A", note=f"n{number}"))
+
+    assert spans(table) == "[10,) A"
+    assert max(points) <= 4
+    # Nothing of it is forgotten: a late change splits what was one where it belongs.
+    table.apply(up(51, "B"))
+    assert spans(table) == "[10,51) A, [51,52) B, [52,) A"
+    assert [row["note"] for row in sorted(table.rows(), key=lambda row: row["valid_from"])] == [
+        "n20",
+        None,
+        "n59",
+    ]
+
+
+def test_changes_that_share_an_interval_are_remembered_within_a_bound_and_deletions_always(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_mode, "_MOST_REMEMBERED", 1_000)
+    table = history(tmp_path, rules=TRACKING)
+    table.apply({"id": 2, "seq": 5, "v": "Z", "op": "delete"})
+
+    for number in range(90):
+        table.apply(up(10 + number, "A", note=f"n{number}"))
+
+    remembered = table.mode._tombstones.load(table.table)  # type: ignore[union-attr]
+    assert remembered.num_rows < 45
+    table.apply({"id": 2, "seq": 3, "v": "Z"}, up(97, "B"))
+    assert spans(table) == "[10,97) A, [97,98) B, [98,) A, [3,5) Z"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.staged import DELETE, OFFSET, PARTITION, TRUNCATE
+from lakefeed.columns.staged import DELETE, OFFSET, OP, PARTITION, TRUNCATE
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.intervals.points import IMPLIED, IN_TABLE, NEW, REMEMBERED, Points, joined
@@ -82,7 +82,8 @@ class Known:
             [self.table.schema.field(rules.valid_from), self.table.schema.field(rules.valid_to)]
         )
         spans = matched(self.table, matches, schema).combine_chunks()
-        known, stones = self._remembered()
+        at, stones = self._remembered()
+        known = taken(self.remembered.select([*dict.fromkeys((*rules.keys, *rules.sequence_by)), OP]), at)
         begin, end = (rules.times(spans.column(at)) for at in (0, 1))
         everything = [begin, end, *map(rules.sequence, (known, stones, self.truncations, self.new))]
         self.times = pa.concat_tables(everything).combine_chunks()
@@ -95,12 +96,15 @@ class Known:
         which = np.repeat(np.arange(len(matches)), [len(match.indexes) for match in matches])
         indexes = _concat([match.indexes for match in matches])
         self.rows = KnownRows(numbers[kept], ranked[0][kept], ends[kept], which[kept], indexes[kept])
-        self._known, self._known_times = known, ranked[2]
+        self._since = first.copy()
+        np.minimum.at(self._since, self.rows.numbers, self.rows.begins)
+        of_use = self._of_use(known, ranked[2], first)
+        self._known, self._known_times = taken(self.remembered, at[of_use]), ranked[2][of_use]
         self._floors = np.unique(np.concatenate([ranked[3], ranked[4]]))
-        self._new_times, self._first_times = ranked[5], first
+        self._new_times = ranked[5]
         self.known_floors, self.own_floors = ranked[3], ranked[4]
         full = self._full()
-        bodies = [*full, known.select(self.body.names), self.new.select(self.body.names)]
+        bodies = [*full, self._known.select(self.body.names), self.new.select(self.body.names)]
         nullable = pa.schema([one.with_nullable(True) for one in self.body])
         self.values = pa.concat_tables(
             [nullable.empty_table(), *(_as(one, nullable) for one in bodies)]
@@ -119,11 +123,29 @@ class Known:
             for file, some in zip(files, indexes, strict=True)
         ]
 
-    def _remembered(self) -> tuple[pa.Table, pa.Table]:
-        """What is remembered of these keys, and truncations."""
+    def _remembered(self) -> tuple[Numbers, pa.Table]:
+        """What is remembered of these keys, by its indexes, and truncations."""
         truncates = ops(self.remembered) == TRUNCATE
         own = (self.index.find(self.remembered) >= 0) & ~truncates
-        return taken(self.remembered, np.flatnonzero(own)), taken(self.remembered, np.flatnonzero(truncates))
+        return np.flatnonzero(own), taken(self.remembered, np.flatnonzero(truncates))
+
+    def _of_use(self, known: pa.Table, times: Numbers, first: Numbers) -> Numbers:
+        """Which remembered changes may make a difference, by their indexes.
+
+        What is remembered between the begin of the interval in which the first change of a key falls and that
+        change is part of that interval, all of it: the first and the last of it tell the same as all. There
+        may be thousands, of a key that is told again and again to be as it was.
+        """
+        numbers = self.index.find(known)
+        before = (times < first[numbers]) & (ops(known) != DELETE)
+        at = np.flatnonzero(before & (times >= self._since[numbers]))
+        pairs = numbers[at] * (self.times.num_rows + 1) + times[at]
+        lowest, highest = np.full(len(self.index), _NOBODY), np.full(len(self.index), -1)
+        np.minimum.at(lowest, numbers[at], pairs)
+        np.maximum.at(highest, numbers[at], pairs)
+        edges = at[(pairs == lowest[numbers[at]]) | (pairs == highest[numbers[at]])]
+        found: Numbers = np.union1d(np.flatnonzero(~before), edges)
+        return found
 
     def _first(self, times: Numbers, truncations: Numbers) -> Numbers:
         """By key: the time of the first change."""
@@ -156,10 +178,8 @@ class Known:
         old = joined([table, memory, floors])
         # Where another interval begins, nothing was deleted.
         implied = implied.chosen(~np.isin(self.pairs(implied), self.pairs(old)))
-        since = self._first_times.copy()
-        np.minimum.at(since, rows.numbers, rows.begins)
         every = joined([table, implied, memory, floors, new])
-        return every.chosen(every.times >= since[every.numbers])
+        return every.chosen(every.times >= self._since[every.numbers])
 
     def _floor_points(self) -> Points:
         """A truncation deletes every key."""

@@ -96,12 +96,18 @@ class Tombstones:
         number = max(_now(), *(at + 1 for at in heads), 0)
         whole = len(segments) >= _MOST_SEGMENTS
         every = pa.concat_tables([before, stamped])
+        if whole:
+            every = self._worth_keeping(every)
         rows, older = (every, []) if whole else (stamped, segments)
         path = _path(number)
         self._written = number, every, [*older, number]
         told = {_OLDER: json.dumps(older), _AGE: json.dumps(self._age)}
         _write(table, path, rows.replace_schema_metadata(told))
         return number, path
+
+    def _worth_keeping(self, every: pa.Table) -> pa.Table:
+        """What is left of all when many files become one."""
+        return every
 
     def _read(self, table: LakeTable, heads: tuple[int, ...]) -> tuple[pa.Table, list[int]]:
         found: dict[int, pa.Table] = {}
