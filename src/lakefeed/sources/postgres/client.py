@@ -13,11 +13,11 @@ import pyarrow as pa
 from lakefeed.errors import DataLoss, SourceUnavailable
 from lakefeed.events import EPOCH, OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
-from lakefeed.sources.postgres.checks import findings, tell_findings
+from lakefeed.sources.postgres.checks.findings import findings, tell_findings
+from lakefeed.sources.postgres.checks.losses import halfway, loss, refuse_older_server, refuse_other_server
+from lakefeed.sources.postgres.checks.marks import Marks, refuse_lost_timeline, tell_rewritten
+from lakefeed.sources.postgres.checks.shared_columns import key_problem, type_problem
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors, where
-from lakefeed.sources.postgres.lag import SeenEnds
-from lakefeed.sources.postgres.losses import halfway, loss, refuse_older_server, refuse_other_server
-from lakefeed.sources.postgres.marks import Marks, refuse_lost_timeline, tell_rewritten
 from lakefeed.sources.postgres.positions import (
     ALL_ROWS,
     changes_of,
@@ -26,15 +26,15 @@ from lakefeed.sources.postgres.positions import (
     rows_of,
     stream_of,
 )
-from lakefeed.sources.postgres.published import Published, published_of
-from lakefeed.sources.postgres.relations import TableInfo, matching, published, tables_of
-from lakefeed.sources.postgres.shared_columns import key_problem, type_problem
-from lakefeed.sources.postgres.slot import Acknowledger, Slot, make_publication, make_slot, slot_named
+from lakefeed.sources.postgres.relations import TableInfo, matching, tables_of
+from lakefeed.sources.postgres.replication.lag import SeenEnds
+from lakefeed.sources.postgres.replication.publication import Published, make_publication, published_of
+from lakefeed.sources.postgres.replication.slot import Acknowledger, Slot, make_slot, slot_named
 from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk
 from lakefeed.sources.postgres.snapshot.plan import SnapshotPart, conditions, plan_part, wal_end
 from lakefeed.sources.postgres.snapshot.progress import Progress
 from lakefeed.sources.postgres.source import PostgresSource
-from lakefeed.sources.postgres.stored_defaults import stored_defaults
+from lakefeed.sources.postgres.values.stored_defaults import stored_defaults
 
 _log = logging.getLogger("lakefeed")
 _BYTES_OF_A_CHANGE = 200
@@ -344,7 +344,7 @@ class PostgresClient(SourceClient):
         self._looked = time.monotonic()
         self._slot = slot_named(connection, self.slot)
         there = tables_of(connection, self.publication)
-        names = published(connection, self.publication)
+        names = sorted(published_of(connection, self.publication))
         if self._source.tables:
             # What is not published yet shows in `plan`; a run has made the publication before.
             makes = self._makes and self._source.snapshot != "only"

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from lakefeed.events import ORIGIN, Events, Unfit
-from lakefeed.sources.postgres.pgoutput import Numbers
 from lakefeed.sources.postgres.positions import partition_name
+from lakefeed.sources.postgres.replication.pgoutput import Numbers
 
 METADATA = pa.schema(
     [

@@ -15,15 +15,15 @@ from lakefeed.errors import SourceUnavailable
 from lakefeed.events import Events, OffsetRange
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
-from lakefeed.sources.postgres.pgoutput import OPS, TRUNCATE, Changes, Decoder, Mask, Relation
 from lakefeed.sources.postgres.positions import is_rows, partition_name, stream_of
-from lakefeed.sources.postgres.published import Published, published_of
-from lakefeed.sources.postgres.slot import slot_named
-from lakefeed.sources.postgres.slot_messages import messages
+from lakefeed.sources.postgres.replication.pgoutput import OPS, TRUNCATE, Changes, Decoder, Mask, Relation
+from lakefeed.sources.postgres.replication.publication import Published, published_of
+from lakefeed.sources.postgres.replication.slot import slot_named
+from lakefeed.sources.postgres.replication.slot_messages import messages
 from lakefeed.sources.postgres.snapshot.chunk import Chunk
 from lakefeed.sources.postgres.snapshot.orphans import completed
 from lakefeed.sources.postgres.snapshot.rows import Rows, no_events, read_rows, relation_of
-from lakefeed.sources.postgres.table_columns import TableColumns
+from lakefeed.sources.postgres.values.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
 if TYPE_CHECKING:

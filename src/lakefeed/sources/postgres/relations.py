@@ -113,12 +113,3 @@ def matching(tables: Mapping[str, Sequence[str]], patterns: Sequence[str]) -> li
         return any(fnmatchcase(name, one) for one in patterns)
 
     return [name for name, above in tables.items() if is_meant(name) and not any(map(is_meant, above))]
-
-
-def published(connection: Connection, publication: str) -> list[str]:
-    """The streams of a publication."""
-    rows = connection.execute(
-        "SELECT schemaname || '.' || tablename FROM pg_catalog.pg_publication_tables WHERE pubname = %s",
-        [publication],
-    )
-    return sorted(name for (name,) in rows)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lakefeed.sources.postgres.pgoutput import TRUNCATE, Changes, Mask, Numbers
 from lakefeed.sources.postgres.positions import ALL_ROWS
+from lakefeed.sources.postgres.replication.pgoutput import TRUNCATE, Changes, Mask, Numbers
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 from lakefeed.sources.postgres.snapshot.visibility import Visibility
 

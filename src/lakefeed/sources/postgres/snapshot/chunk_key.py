@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from lakefeed.sources.postgres.pgoutput import Numbers
+from lakefeed.sources.postgres.replication.pgoutput import Numbers
 
 HASHES = 1 << 60
 """Hashes are from 0 up to and without this."""

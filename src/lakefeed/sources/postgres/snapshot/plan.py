@@ -14,8 +14,8 @@ from lakefeed.errors import SourceUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.sources.postgres.connection import Connection, connect
 from lakefeed.sources.postgres.positions import ALL_ROWS, lsn_number, stream_of
-from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.relations import TableInfo
+from lakefeed.sources.postgres.replication.publication import Published, published_of
 from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk, fits, key_at, position_of_key
 from lakefeed.sources.postgres.snapshot.chunk_key import HASHES
 from lakefeed.sources.postgres.snapshot.progress import estimated

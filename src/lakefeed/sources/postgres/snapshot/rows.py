@@ -19,10 +19,10 @@ from lakefeed.events import Events, OffsetRange
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
-from lakefeed.sources.postgres.pgoutput import Field, Numbers, Relation
+from lakefeed.sources.postgres.replication.pgoutput import Field, Numbers, Relation
 from lakefeed.sources.postgres.snapshot.chunk import positions_of_keys
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
-from lakefeed.sources.postgres.table_columns import TableColumns
+from lakefeed.sources.postgres.values.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
 _STEP_BYTES = 8 * 2**20

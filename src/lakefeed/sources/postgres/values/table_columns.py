@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from lakefeed.events import Unfit
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.events import METADATA
-from lakefeed.sources.postgres.pgoutput import Mask, Relation
-from lakefeed.sources.postgres.published import Published
-from lakefeed.sources.postgres.stored_defaults import columns_of, stored_defaults, with_defaults
+from lakefeed.sources.postgres.replication.pgoutput import Mask, Relation
+from lakefeed.sources.postgres.replication.publication import Published
 from lakefeed.sources.postgres.values.casts import cast
+from lakefeed.sources.postgres.values.stored_defaults import columns_of, stored_defaults, with_defaults
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, TypeCatalog
 from lakefeed.sources.postgres.values.types import notice
 

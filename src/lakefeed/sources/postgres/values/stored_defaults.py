@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakefeed.sources.postgres.connection import Connection
-from lakefeed.sources.postgres.published import Published
+from lakefeed.sources.postgres.replication.publication import Published
 from lakefeed.sources.postgres.values.casts import cast
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, TypeCatalog
 

@@ -16,11 +16,11 @@ import psycopg
 from psycopg import sql
 
 from lakefeed.errors import SourceUnavailable
-from lakefeed.sources.postgres.ahead import ReadingAhead
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.positions import lsn_text
-from lakefeed.sources.postgres.slot import slot_named
+from lakefeed.sources.postgres.replication.ahead import ReadingAhead
+from lakefeed.sources.postgres.replication.slot import slot_named
 
 _COPY = """
 COPY (SELECT data FROM pg_catalog.{function}(

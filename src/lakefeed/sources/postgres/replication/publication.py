@@ -1,0 +1,73 @@
+"""The publication of a source: made where it is missing, and what it has of its tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from lakefeed.errors import SourceError
+from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.relations import matching, tables_of
+
+if TYPE_CHECKING:
+    from lakefeed.sources.postgres.source import PostgresSource
+
+_PUBLISHED = (
+    "SELECT schemaname || '.' || tablename, {} FROM pg_catalog.pg_publication_tables WHERE pubname = %s"
+)
+_NARROWED_SINCE = 150000
+"""The server version whose publications may have some columns or some rows of a table."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a publication has of a table."""
+
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+
+
+def published_of(connection: Connection, publication: str) -> dict[str, Published]:
+    """What a publication has of its tables, by stream."""
+    is_newer = connection.info.server_version >= _NARROWED_SINCE
+    asked = _PUBLISHED.format("attnames::text[], rowfilter" if is_newer else "NULL, NULL")
+    rows: Any = connection.execute(asked.encode(), [publication])
+    return {
+        stream: Published(tuple(columns) if columns else None, condition)
+        for stream, columns, condition in rows
+    }
+
+
+def make_publication(connection: Connection, source: PostgresSource, name: str) -> list[str]:
+    """Make the publication, or add the tables that it lacks; returns the statements that were run."""
+    exists = connection.execute(
+        "SELECT puballtables FROM pg_catalog.pg_publication WHERE pubname = %s", [name]
+    ).fetchone()
+    if not source.tables:
+        if exists is None:
+            raise SourceError(
+                f"there is no publication {name}.\nMake it: CREATE PUBLICATION {name} FOR TABLE ...; or name "
+                "the tables with `tables`, then Lakefeed makes it."
+            )
+        return []
+    wanted = matching({name: one.ancestors for name, one in tables_of(connection).items()}, source.tables)
+    if not wanted:
+        raise SourceError(f"no table is named {', '.join(source.tables)} in {connection.info.dbname}.")
+    lacking = [one for one in wanted if one not in published_of(connection, name)] if exists else wanted
+    if not lacking:
+        return []
+    listed = sql.SQL(", ").join(sql.Identifier(*one.split(".", 1)) for one in lacking)
+    verb = "ALTER PUBLICATION {} ADD TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
+    root = "" if exists else " WITH (publish_via_partition_root = true)"
+    statement = sql.SQL(verb + root).format(sql.Identifier(name), listed)
+    try:
+        connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SourceError(
+            f"the publication {name} lacks {', '.join(lacking)}, and {connection.info.user} may not change "
+            f"that: {str(error).splitlines()[0]}.\nRun as their owner: {statement.as_string(connection)};"
+        ) from error
+    return [statement.as_string(connection)]
