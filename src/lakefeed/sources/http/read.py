@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from lakefeed.errors import SourceError
 from lakefeed.events import OffsetRange
@@ -12,9 +11,7 @@ from lakefeed.sources.http.journal.frame import Frame, frames
 from lakefeed.sources.http.journal.index import Piece
 from lakefeed.sources.http.journal.scan import scan
 from lakefeed.sources.http.journal.segments import Segments, segments_at
-
-if TYPE_CHECKING:
-    from lakefeed.sources.http.source import HttpSource
+from lakefeed.sources.http.source import HttpSource
 
 _EVENTS = 50_000
 _BYTES = 16 * 2**20

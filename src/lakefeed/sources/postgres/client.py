@@ -100,8 +100,7 @@ class PostgresClient(SourceClient):
         if len(tables) != 1:
             return {}
         with self._asking() as connection:
-            known = published_of(connection, self.publication).get(tables[0].stream, Published())
-            return stored_defaults(connection, tables[0].oid, known)
+            return stored_defaults(connection, self.publication, tables[0].stream, tables[0].oid)
 
     def start(self) -> Offsets:
         """From where the slot begins; the slot is made here."""
@@ -155,11 +154,12 @@ class PostgresClient(SourceClient):
         last = max((ends.get(name, 0) for name in streams), default=0)
         if pending and (last - first <= _SMALL_BACKLOG or not self._makes):
             with self._asking() as connection:
-                for name in pending:
-                    self._progress.look(connection, self._tables[stream_of(name)])
                 beyond = max((position[name] for name in streams), default=0)
+                tables = {stream_of(name): self._tables[stream_of(name)] for name in pending}
+                for table in tables.values():
+                    self._progress.look(connection, table)
                 self._part = plan_part(
-                    self._source, self.publication, self._known(pending), pending, beyond, allowed.rows, under
+                    self._source, self.publication, tables, pending, beyond, allowed.rows, under
                 )
             end = {name: max(at, self._part.end) if name in streams else at for name, at in position.items()}
             if not self._makes:
@@ -354,9 +354,6 @@ class PostgresClient(SourceClient):
         self._tables = {name: there[name] for name in names if name in there and self.takes(name)}
         self._marks.look(connection, self._tables)
 
-    def _known(self, pending: Offsets) -> dict[str, TableInfo]:
-        return {stream_of(name): self._tables[stream_of(name)] for name in pending}
-
     def _is_read_anew(self, name: str, positions: Offsets) -> bool:
         at = positions.get(changes_of(name))
         return is_rows(name) and at is not None and self._source.is_read_anew(stream_of(name), at)
@@ -382,11 +379,8 @@ class PostgresClient(SourceClient):
         """The connection, made anew after it broke."""
         try:
             if self._connection is None or self._connection.broken or self._connection.closed:
-                self._connection = connect(self._source, **self._words())
+                self._connection = connect(self._source, connect_timeout=max(2, int(self.patience)))
             with postgres_errors(self._source):
                 yield self._connection
         except SourceUnavailable as error:
             raise SourceUnavailable(f"source {self._name}: {error}") from error
-
-    def _words(self) -> dict[str, Any]:
-        return {"connect_timeout": max(2, int(self.patience))}

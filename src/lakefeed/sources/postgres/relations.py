@@ -85,10 +85,9 @@ class TableInfo:
         return ChunkKey(self.keys, is_hashed=True) if self.keys else None
 
     @property
-    def offset_key(self) -> str | None:
-        """The column that numbers the rows: the only one of the primary key; None where nothing does."""
-        chunks = self.chunks
-        return self.keys[0] if chunks and not chunks.is_hashed and len(self.keys) == 1 else None
+    def is_numbered(self) -> bool:
+        """Whether an integer alone tells the rows apart."""
+        return len(self.keys) == 1 and self.chunks is not None and not self.chunks.is_hashed
 
 
 def tables_of(connection: Connection, publication: str = "") -> dict[str, TableInfo]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefeed.events import ORIGIN, Events, Refused
+from lakefeed.events import ORIGIN, Events, Refused, origin_of
 from lakefeed.sources.files.offset import file_start
 from lakefeed.sources.files.piece import FoundFile
 from lakefeed.sources.files.reading.lines import FileOffsets
@@ -82,18 +82,16 @@ class FileEvents(Events):
     def _origin(self, owners: npt.NDArray[np.int64], offsets: FileOffsets) -> pa.RecordBatch:
         count, files = len(owners), self._files
         taken = pa.array(owners)
-        kinds = {field.name: field.type for field in ORIGIN}
-        times = pa.array([file.modified for file in files], pa.int64()).cast(kinds["timestamp"])
-        headers = pa.array([_headers(file) for file in files], kinds["headers"])
-        known = {
-            "stream": pa.array([file.path for file in files], pa.string()).take(taken),
-            "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-            "offset": pa.array(offsets, pa.int64()),
-            "timestamp": times.take(taken),
-            "headers": headers.take(taken),
-        }
-        arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in ORIGIN]
-        return pa.record_batch(arrays, schema=ORIGIN)
+        times = pa.array([file.modified for file in files], ORIGIN.field("timestamp").type)
+        headers = pa.array([_headers(file) for file in files], ORIGIN.field("headers").type)
+        return origin_of(
+            count,
+            stream=pa.array([file.path for file in files], pa.string()).take(taken),
+            partition=pa.repeat(pa.scalar(0, pa.int32()), count),
+            offset=pa.array(offsets, pa.int64()),
+            timestamp=times.take(taken),
+            headers=headers.take(taken),
+        )
 
 
 def _headers(file: FoundFile) -> list[dict[str, object]]:

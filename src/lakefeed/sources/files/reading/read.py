@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +16,8 @@ from lakefeed.sources.files.reading.lines import FileOffsets
 from lakefeed.sources.files.reading.opening import FileOpener, Unreadable
 from lakefeed.sources.files.reading.parquet import parquet_rows
 from lakefeed.sources.files.reading.records import records
+from lakefeed.sources.files.source import FilesSource
 from lakefeed.stores import store_errors
-
-if TYPE_CHECKING:
-    from lakefeed.sources.files.source import FilesSource
 
 _TOGETHER_RECORDS = 50_000
 _TOGETHER_BYTES = 16 * 2**20

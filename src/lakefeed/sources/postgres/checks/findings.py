@@ -14,7 +14,8 @@ from psycopg import Connection
 from lakefeed.errors import SourceError
 from lakefeed.figures import readable_seconds, readable_size
 from lakefeed.sources import Finding
-from lakefeed.sources.postgres.checks.examined import Examined, quoted
+from lakefeed.sources.postgres.checks.examined import Examined
+from lakefeed.sources.postgres.connection import quoted
 from lakefeed.text import did_you_mean, listed, sentence
 
 OLDEST, NEWEST = 13, 18

@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from lakefeed.errors import DataLoss
 from lakefeed.events import EPOCH, Offsets
 from lakefeed.sources.postgres.connection import Connection, connect, where
 from lakefeed.sources.postgres.positions import is_rows, lsn_number, lsn_text, partition_name
 from lakefeed.sources.postgres.relations import TableInfo
-
-if TYPE_CHECKING:
-    from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.sources.postgres.source import PostgresSource
 
 TABLE_BITS = 32
 """Bits of the mark of a stream that stand for a table; those above stand for the server and the database."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -11,9 +11,7 @@ from psycopg import sql
 from lakefeed.errors import SourceError
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.relations import matching, tables_of
-
-if TYPE_CHECKING:
-    from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.sources.postgres.source import PostgresSource
 
 _PUBLISHED = (
     "SELECT schemaname || '.' || tablename, {} FROM pg_catalog.pg_publication_tables WHERE pubname = %s"

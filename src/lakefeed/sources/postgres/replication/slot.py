@@ -6,16 +6,13 @@ import logging
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
 
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
 from lakefeed.sources.postgres.positions import lsn_number, lsn_text
-
-if TYPE_CHECKING:
-    from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.sources.postgres.source import PostgresSource
 
 _log = logging.getLogger("lakefeed")
 _SLOT = """

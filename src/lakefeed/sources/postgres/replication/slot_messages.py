@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from lakefeed.errors import SourceUnavailable
-from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.connection import Connection, quoted
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.positions import lsn_text
 from lakefeed.sources.postgres.replication.ahead import ReadingAhead
@@ -121,12 +121,11 @@ def _given(
     connection: Connection, function: str, slot: str, publication: str, end: int
 ) -> Iterator[list[bytes]]:
     """The messages of one question, in pieces."""
-    named = '"' + publication.replace('"', '""') + '"'
     statement = sql.SQL(_COPY).format(
         function=sql.Identifier(function),
         slot=sql.Literal(slot),
         end=sql.Literal(lsn_text(end)),
-        publication=sql.Literal(named),
+        publication=sql.Literal(quoted(publication)),
     )
     copied = CopyOut(connection, statement.as_bytes(connection))
     while rows := copied.take(_PIECE_BYTES, _PIECE_MESSAGES):

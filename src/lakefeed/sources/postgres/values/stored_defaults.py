@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakefeed.sources.postgres.connection import Connection
-from lakefeed.sources.postgres.replication.publication import Published
+from lakefeed.sources.postgres.replication.publication import Published, published_of
 from lakefeed.sources.postgres.values.casts import cast
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, TypeCatalog
 
@@ -18,12 +18,13 @@ _COLUMNS = (
 )
 
 
-def stored_defaults(connection: Connection, oid: int, published: Published) -> dict[str, pa.Scalar]:
+def stored_defaults(connection: Connection, publication: str, stream: str, oid: int) -> dict[str, pa.Scalar]:
     """The value of each column that was added with a default, as a column of Arrow holds it.
 
     A table that was written anew since (VACUUM FULL) has none any more, and arrays are left out.
     """
     types, found = TypeCatalog(connection), {}
+    published = published_of(connection, publication).get(stream, Published())
     for name, kind, typmod, text in connection.execute(_MISSING, [oid]).fetchall():
         if published.columns is None or name in published.columns:
             column = PostgresColumn(name, types.type_of(kind), typmod)

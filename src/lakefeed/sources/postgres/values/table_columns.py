@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,6 @@ from lakefeed.events import Unfit
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.events import METADATA
 from lakefeed.sources.postgres.replication.pgoutput import Mask, Relation
-from lakefeed.sources.postgres.replication.publication import Published
 from lakefeed.sources.postgres.values.casts import cast
 from lakefeed.sources.postgres.values.stored_defaults import columns_of, stored_defaults, with_defaults
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, TypeCatalog
@@ -56,9 +55,7 @@ class TableColumns:
             names.append(name)
         return pa.RecordBatch.from_arrays([*arrays, *added], names=[*names, *METADATA.names]), unfit
 
-    def know_later(
-        self, relation: Relation, connection: Connection, published: Callable[[], Published]
-    ) -> None:
+    def know_later(self, relation: Relation, connection: Connection, publication: str) -> None:
         """Learn what rows of a table that had these columns have by now in columns that came later."""
         if relation in self._later:
             return
@@ -67,7 +64,7 @@ class TableColumns:
         later = with_defaults(connection, relation.oid) - known
         # With a name that is gone, one of the others may be another name of the same column.
         if later and known <= columns_of(connection, relation.oid):
-            found = stored_defaults(connection, relation.oid, published())
+            found = stored_defaults(connection, publication, relation.stream, relation.oid)
             self._later[relation] = [(name, found[name]) for name in later if name in found]
 
     def columns(self, relation: Relation) -> list[PostgresColumn]:
