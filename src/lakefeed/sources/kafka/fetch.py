@@ -96,8 +96,8 @@ class _Reader:
         Large ones one by one.
         """
         small = [span for span in ranges if len(span) < _LARGE]
-        for spans in [small] if small else []:
-            yield from self._read_together(spans)
+        if small:
+            yield from self._read_together(small)
         for span in ranges:
             if len(span) >= _LARGE:
                 yield from self._read_together([span])

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -283,7 +284,7 @@ class PostgresClient(SourceClient):
             "slot": self.slot,
             "publication": self.publication,
             "keys": list(table.keys),
-            "chunk": chunk.payload(),
+            "chunk": asdict(chunk),
             "shown": self._shown(table),
         }
         return OffsetRange(span.partition, span.start, span.end, payload)
@@ -322,7 +323,7 @@ class PostgresClient(SourceClient):
         for (_, condition), start, end in zip(asked, edges, edges[1:], strict=False):
             part = OffsetRange(span.partition, start, end)
             rows = self._part.rows(part, table, lsn, condition, limit)
-            payload = rows.payload() | {"shows": span.start <= AGAIN}
+            payload = asdict(rows) | {"shows": span.start <= AGAIN}
             found.append(OffsetRange(span.partition, start, end, payload))
         return found
 

@@ -33,7 +33,7 @@ class DiskSegments:
         return str(self._folder)
 
     @contextmanager
-    def locked(self, owner: str) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the journal for the length of a run: two writers would give one number to two events."""
         try:
             self._make_folder()

@@ -39,7 +39,7 @@ class ObjectSegments:
         return self._path
 
     @contextmanager
-    def locked(self, owner: str) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Nothing to hold; but the store must keep two writers apart. Raises SourceError."""
         if not is_conditional(self._store):
             raise SourceError(
@@ -89,8 +89,10 @@ class ObjectSegments:
             # Its answer was lost, and the request repeated.
             return
         self.cut(number, 0)
-        with self._fenced():
+        try:
             put_new(self._store, _name(number), data)
+        except FileExistsError:
+            raise self._other() from None
 
     def cut(self, number: int, size: int) -> None:
         """Take back a segment of ours that nobody was told of as done; never one of somebody else."""
@@ -121,13 +123,6 @@ class ObjectSegments:
             f"another run writes the journal {self._path}.\nStop one of them, or give each a `journal` of "
             "its own."
         )
-
-    @contextmanager
-    def _fenced(self) -> Iterator[None]:
-        try:
-            yield
-        except FileExistsError:
-            raise self._other() from None
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ class Segments(Protocol):
     grows: bool
     """Whether a segment takes more than one write."""
 
-    def locked(self, owner: str) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the journal for the length of a run. Raises Fenced."""
 
     def numbers(self) -> list[int]:

@@ -66,11 +66,6 @@ class Chunk:
         key = payload["key"]
         return cls(payload["start"], payload["end"], key and ChunkKey.of(key), payload["seen"])
 
-    def payload(self) -> dict[str, Any]:
-        """As JSON."""
-        key = self.key and self.key.payload()
-        return {"start": self.start, "end": self.end, "key": key, "seen": self.seen}
-
     def wanted(self, changes: Changes) -> Mask | None:
         """Which changes of the table are to be applied beside the chunk; None for all of them."""
         if self.start == ALL_ROWS:

@@ -37,10 +37,6 @@ class ChunkKey:
         """From a task's payload."""
         return cls(tuple(payload["columns"]), payload["is_hashed"])
 
-    def payload(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"columns": list(self.columns), "is_hashed": self.is_hashed}
-
     def expression(self) -> str:
         """The number of a row in SQL."""
         names = ", ".join(sql.Identifier(one).as_string(None) for one in self.columns)

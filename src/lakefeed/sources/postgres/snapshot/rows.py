@@ -6,7 +6,7 @@ import sys
 import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -73,10 +73,6 @@ class Rows:
         key = payload["key"] and ChunkKey.of(payload["key"])
         given = {"keys": tuple(payload["keys"]), "columns": columns and tuple(columns), "key": key}
         return cls(**{**payload, **given})
-
-    def payload(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
 
     def before(self, lsn: int | None) -> Rows:
         """The same rows, which a change at an LSN from before the batch comes behind."""
