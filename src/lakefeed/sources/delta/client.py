@@ -18,13 +18,13 @@ from lakefeed.errors import (
     TableError,
 )
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
-from lakefeed.sources import Allowance, SourceClient
+from lakefeed.sources import PARTITION, Allowance, SourceClient
 from lakefeed.sources.delta.beginning import Beginning
 from lakefeed.sources.delta.event_time import order_mark
 from lakefeed.sources.delta.history import Cleaned, History, VersionRows
 from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.piece import Piece, cut_out, tasks
-from lakefeed.sources.delta.source import PARTITION, DeltaSource
+from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.sources.delta.stops import refusal, stops
 from lakefeed.sources.delta.versions import VersionsToRead, versions_to_read
 from lakefeed.sources.source_errors import source_errors

@@ -10,6 +10,7 @@ import pyarrow.fs as pafs
 
 from lakefeed.errors import DataLoss
 from lakefeed.events import ORIGIN, Events, OffsetRange, origin_of
+from lakefeed.sources import PARTITION
 from lakefeed.sources.delta.piece import Piece
 from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.sources.source_errors import source_errors
@@ -39,7 +40,7 @@ class RowEvents(Events):
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """All are of one partition."""
-        return {"0": len(self) if rows is None else len(rows)}
+        return {PARTITION: len(self) if rows is None else len(rows)}
 
 
 def read(source: DeltaSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]:

@@ -19,7 +19,7 @@ from lakefeed.errors import (
     SourceError,
 )
 from lakefeed.events import OffsetRange, Offsets, Outstanding, PartRead, Split
-from lakefeed.sources import Allowance, Finding, SourceClient
+from lakefeed.sources import PARTITION, Allowance, Finding, SourceClient
 from lakefeed.sources.files.after import After
 from lakefeed.sources.files.discovery import ListedFiles, compare, in_order
 from lakefeed.sources.files.finding.finder import Finder
@@ -40,7 +40,7 @@ from lakefeed.sources.files.offset import MOST_NUMBERS, file_number, file_start
 from lakefeed.sources.files.piece import FoundFile, Work
 from lakefeed.sources.files.reading.opening import FileOpener, codec_of
 from lakefeed.sources.files.reading.parquet import row_groups
-from lakefeed.sources.files.source import PARTITION, FilesSource
+from lakefeed.sources.files.source import FilesSource
 from lakefeed.sources.files.waiting import FIRST_GUESS, WaitingFiles
 from lakefeed.sources.source_errors import source_errors
 from lakefeed.text import counted
@@ -58,7 +58,7 @@ class FilesClient(SourceClient):
     """Finds files and plans batches of whole ones. Only a run writes to the ledger: see `begin`."""
 
     def __init__(self, source: FilesSource, name: str, location: LedgerLocation) -> None:
-        self._source, self._name = source, name
+        self._source = source
         self._whose = f"source {name}"
         self._scope = source.scope
         self._runs = False

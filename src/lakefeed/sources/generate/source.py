@@ -55,10 +55,6 @@ class GenerateSource(Source):
         """Which rows exist by now."""
         return GenerateClient(self, name)
 
-    def known_streams(self) -> tuple[str, ...]:
-        """There are none."""
-        return ()
-
     def partition_of(self, stream: str | None, number: int) -> str:
         """The name of a partition; there are no streams."""
         return str(number)

@@ -9,11 +9,11 @@ from typing import Any
 
 from lakefeed.errors import DataLoss
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
-from lakefeed.sources import Allowance, SourceClient
+from lakefeed.sources import PARTITION, Allowance, SourceClient
 from lakefeed.sources.delta.offset import DeltaOffset
 from lakefeed.sources.delta.piece import Piece, tasks
 from lakefeed.sources.spark.query import SourceQuery, query_of
-from lakefeed.sources.spark.source import PARTITION, SparkSource
+from lakefeed.sources.spark.source import SparkSource
 from lakefeed.sources.spark.spool import Spool, batch_start, words
 
 _MARK = "query"

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakefeed.events import ORIGIN, Events, Refused, origin_of
+from lakefeed.sources import PARTITION
 from lakefeed.sources.files.offset import file_start
 from lakefeed.sources.files.piece import FoundFile
 from lakefeed.sources.files.reading.lines import FileOffsets
-from lakefeed.sources.files.source import PARTITION
 
 
 class FileEvents(Events):

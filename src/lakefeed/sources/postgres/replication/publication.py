@@ -40,23 +40,19 @@ def published_of(connection: Connection, publication: str) -> dict[str, Publishe
 
 
 def make_publication(connection: Connection, source: PostgresSource, name: str) -> list[str]:
-    """Make the publication, or add the tables that it lacks; returns the statements that were run."""
-    exists = connection.execute(
-        "SELECT puballtables FROM pg_catalog.pg_publication WHERE pubname = %s", [name]
-    ).fetchone()
-    if not source.tables:
-        if exists is None:
-            raise SourceError(
-                f"there is no publication {name}.\nMake it: CREATE PUBLICATION {name} FOR TABLE ...; or name "
-                "the tables with `tables`, then Lakefeed makes it."
-            )
-        return []
-    wanted = matching({name: one.ancestors for name, one in tables_of(connection).items()}, source.tables)
-    if not wanted:
-        raise SourceError(f"no table is named {', '.join(source.tables)} in {connection.info.dbname}.")
-    lacking = [one for one in wanted if one not in published_of(connection, name)] if exists else wanted
+    """Make the publication, or add the tables that it lacks; returns the statements that were run.
+
+    Called when `findings` has seen that there are tables, or a publication that has them.
+    """
+    there, known = tables_of(connection), published_of(connection, name)
+    wanted = matching({stream: one.ancestors for stream, one in there.items()}, source.tables)
+    lacking = [one for one in wanted if one not in known]
     if not lacking:
         return []
+    exists = (
+        connection.execute("SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", [name]).fetchone()
+        is not None
+    )
     listed = sql.SQL(", ").join(sql.Identifier(*one.split(".", 1)) for one in lacking)
     verb = "ALTER PUBLICATION {} ADD TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
     root = "" if exists else " WITH (publish_via_partition_root = true)"

@@ -212,7 +212,7 @@ def _as_json(texts: pa.Array, column: PostgresColumn) -> pa.Array:
     leaf, delimiter = _leaf(element(column)), _delimiter(column)
     return pa.array(
         [
-            None if text is None else nested_text.array_json(text, delimiter, leaf)
+            None if text is None else nested_text.as_json(nested_text.array(text, delimiter), leaf)
             for text in texts.to_pylist()
         ],
         pa.string(),
