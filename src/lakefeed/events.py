@@ -187,7 +187,7 @@ class Events(ABC):
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are, among all or among those at the given indexes."""
 
-    def parts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+    def parts(self) -> Mapping[str, int]:
         """How many events of each part there are whose events the source counts, such as a file."""
         return {}
 

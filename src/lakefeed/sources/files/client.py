@@ -209,8 +209,9 @@ class FilesClient(SourceClient):
 
     def acknowledge(self, positions: Offsets) -> None:
         """Files before the position are read, whichever tables they are for: the ledger is told soon."""
-        self._read_to = self._acknowledged = positions.get(PARTITION, self._read_to)
-        self._reached = max(self._reached, self._acknowledged)
+        if PARTITION in positions:
+            self._read_to = self._acknowledged = positions[PARTITION]
+            self._reached = max(self._reached, self._acknowledged)
 
     def findings(self) -> list[Finding]:
         """Whether the queue answers that `notify` names."""

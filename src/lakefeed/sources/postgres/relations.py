@@ -10,8 +10,7 @@ from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 
 _TABLES = """
-SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, greatest(c.reltuples, 0)::bigint,
-       pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int,
+SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, stored.rows, stored.blocks,
        coalesce((SELECT array_agg(a.attname ORDER BY array_position(i.indkey::int2[], a.attnum))
                  FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
                       ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
@@ -27,14 +26,21 @@ SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, greatest(c.reltup
        ARRAY(SELECT an.nspname || '.' || ac.relname FROM pg_catalog.pg_partition_ancestors(c.oid) AS up
              JOIN pg_catalog.pg_class ac ON ac.oid = up.relid
              JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace WHERE up.relid <> c.oid),
-       coalesce((SELECT sum(pg_catalog.pg_relation_filenode(p.relid)::bigint)
-                 FROM pg_catalog.pg_partition_tree(c.oid) p)::bigint,
-                pg_catalog.pg_relation_filenode(c.oid)::bigint, 0),
+       stored.storage,
        coalesce((SELECT pg_catalog.hashtext(string_agg(a.attnum || ':' || a.atttypid || ':' || a.atttypmod,
                                                        ',' ORDER BY a.attnum))
                  FROM pg_catalog.pg_attribute a
                  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), 0)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     CROSS JOIN LATERAL (
+         -- A partitioned table has no rows of its own, and nothing but ANALYZE by hand estimates them.
+         SELECT coalesce(sum(greatest(l.reltuples, 0)), 0)::bigint AS rows,
+                coalesce(sum(pg_catalog.pg_relation_size(l.oid)), 0)::bigint
+                / current_setting('block_size')::int AS blocks,
+                coalesce(sum(pg_catalog.pg_relation_filenode(l.oid)::bigint), 0)::bigint AS storage
+         FROM (SELECT c.oid UNION SELECT relid::oid FROM pg_catalog.pg_partition_tree(c.oid)) AS parts (oid)
+              JOIN pg_catalog.pg_class l ON l.oid = parts.oid
+         WHERE l.relkind <> 'p') AS stored
 WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
   AND n.nspname NOT LIKE 'pg\\_%%' AND c.relpersistence = 'p'
 ORDER BY 1, 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -54,14 +55,11 @@ class FileEvents(Events):
         """All are of one partition."""
         return {PARTITION: len(self) if rows is None else len(rows)}
 
-    def parts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+    def parts(self) -> Mapping[str, int]:
         """How many records of each file there are."""
-        counts: Sequence[int] = self._counts
-        if rows is not None:
-            counts = np.bincount(self._owners(rows)[0], minlength=len(self._files)).tolist()
-        found: dict[str, int] = {}
-        for file, count in zip(self._files, counts, strict=True):
-            found[str(file.number)] = found.get(str(file.number), 0) + count
+        found: Counter[str] = Counter()
+        for file, count in zip(self._files, self._counts, strict=True):
+            found[str(file.number)] += count
         return found
 
     def part_errors(self) -> Mapping[str, str]:

@@ -30,6 +30,10 @@ _TASK_OFFSETS = 1 << 40
 """Offsets that each task has for its rows, where no key numbers them."""
 _OLDER_SECONDS = 30.0
 _FLUSH_SECONDS = 30.0
+_INSERTED, _FLUSHED = "pg_catalog.pg_current_wal_insert_lsn()", "pg_catalog.pg_current_wal_flush_lsn()"
+_WAL_END = f"""
+CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE {_FLUSHED} END
+"""
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,7 @@ def _export(connection: Connection, tables: Iterable[TableInfo]) -> tuple[str, s
 
 def wal_end(connection: Connection) -> int:
     """The end of the WAL that is on disk; on a standby, of what it has replayed."""
-    row = connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
-    return _lsn(connection, "pg_last_wal_replay_lsn" if row == (True,) else "pg_current_wal_flush_lsn")
+    return _lsn(connection, _WAL_END)
 
 
 def wait_for_older(source: PostgresSource) -> None:
@@ -172,19 +175,19 @@ def _flushed_end(source: PostgresSource, beyond: int) -> int:
     """
     with connect(source) as connection:
         until = time.monotonic() + _FLUSH_SECONDS
-        end = _lsn(connection, "pg_current_wal_insert_lsn")
-        while end <= beyond or _lsn(connection, "pg_current_wal_flush_lsn") < end:
+        end = _lsn(connection, _INSERTED)
+        while end <= beyond or _lsn(connection, _FLUSHED) < end:
             # Something has to be written for it to be flushed: a message that nobody is sent.
             connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'lakefeed', '')")
             if end <= beyond:
-                end = _lsn(connection, "pg_current_wal_insert_lsn")
+                end = _lsn(connection, _INSERTED)
             if time.monotonic() > until:
                 raise SourceUnavailable("Postgres has not written its WAL to disk for 30 seconds")
         return end
 
 
-def _lsn(connection: Connection, function: str) -> int:
-    row = connection.execute(f"SELECT pg_catalog.{function}()::text".encode()).fetchone()
+def _lsn(connection: Connection, expression: str) -> int:
+    row = connection.execute(f"SELECT ({expression})::text".encode()).fetchone()
     assert row is not None
     return lsn_number(row[0])
 
