@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -28,7 +27,6 @@ from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.sources.delta.stops import refusal, stops
 from lakefeed.sources.delta.versions import VersionsToRead, versions_to_read
 from lakefeed.sources.source_errors import source_errors
-from lakefeed.stores import open_store
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
 
 _READ_AHEAD = 500
@@ -46,12 +44,7 @@ class DeltaClient(SourceClient):
         """The first version that nobody has looked into."""
         self._passed: dict[tuple[int, DeltaOffset], bool] = {}
         with source_errors(self._whose):
-            self._history = History(
-                open_store(source.path, source.storage),
-                change_feed=source.change_feed,
-                exclude=re.compile(source.exclude) if source.exclude else None,
-                event_time=source.event_time_order,
-            )
+            self._history = History(source)
         self._beginning = Beginning(source, name, self._history)
 
     def start(self) -> Offsets:
@@ -128,8 +121,8 @@ class DeltaClient(SourceClient):
         start, end = DeltaOffset.of(position.get(PARTITION, 0)), self._history.end
         with source_errors(self._whose):
             for number in self._versions(start, end):
-                if self._version(number).rows:
-                    return _age(self._version(number))
+                if (added := self._version(number)).rows:
+                    return max(0.0, time.time() - added.committed / 1000)
         return None
 
     def marks(self) -> dict[str, int]:
@@ -344,10 +337,6 @@ class DeltaClient(SourceClient):
             {"schema": text, "pieces": [piece.payload() for piece in group]}
             for text, group in groupby(pieces, schema)
         ]
-
-
-def _age(added: VersionRows) -> float:
-    return max(0.0, time.time() - added.committed / 1000)
 
 
 def _total(added: VersionRows) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from psycopg import Connection
 from psycopg.rows import namedtuple_row
 
-from lakefeed.sources.postgres.connection import quoted
+from lakefeed.sources.postgres.connection import Connection, quoted
 from lakefeed.sources.postgres.relations import matching
 from lakefeed.sources.postgres.replication.publication import published_of
 
@@ -75,9 +74,7 @@ WHERE r.prpubid = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
 class Examined:
     """The server, the slot, the publication and the tables of one source, as the catalog shows them."""
 
-    def __init__(
-        self, connection: Connection[Any], publication: str, slot: str, wanted: tuple[str, ...]
-    ) -> None:
+    def __init__(self, connection: Connection, publication: str, slot: str, wanted: tuple[str, ...]) -> None:
         self._connection = connection
         self.publication_name, self.slot_name, self.wanted = publication, slot, wanted
         self.server = self._rows(_SERVER)[0]

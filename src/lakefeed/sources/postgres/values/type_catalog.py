@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import Connection
+from lakefeed.sources.postgres.connection import Connection
 
 _TYPES = """
 SELECT t.oid::bigint, t.typname, t.typtype::text, x.extname, coalesce(e.oid, 0)::bigint,
@@ -69,7 +69,7 @@ UNKNOWN = PostgresType("unknown", is_built_in=False)
 class TypeCatalog:
     """Knows the types of a database by their oid, and asks the catalog for each of them once."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._rows: dict[int, tuple[Any, ...]] = {}
         self._attributes: dict[int, list[tuple[Any, ...]]] = {}
