@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,6 +97,13 @@ def _told(source: PostgresSource, error: psycopg.Error) -> str:
     if source.password:
         text = text.replace(source.password, "***")
     return f"Postgres ({where(source)}): {text}"
+
+
+def one_row(connection: Connection, statement: str, values: Sequence[Any] | None = None) -> Any:
+    """What a statement gives that always gives one row."""
+    row = connection.execute(statement.encode(), values).fetchone()
+    assert row is not None
+    return row
 
 
 def quoted(*names: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psycopg
 
 from lakefeed.errors import LakefeedError, SourceError
-from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
+from lakefeed.sources.postgres.connection import Connection, connect, one_row, postgres_errors
 from lakefeed.sources.postgres.positions import lsn_number, lsn_text
 from lakefeed.sources.postgres.source import PostgresSource
 
@@ -125,12 +125,10 @@ class Acknowledger:
 
     def _seen_by_all(self, connection: Connection, lsn: int) -> int:
         """How far every transaction that was committed is one that new snapshots see."""
-        row = connection.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()
-        assert row is not None
-        self._fences.append((lsn, int(row[0])))
-        row = connection.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
-        assert row is not None
-        oldest = int(row[0].partition(":")[0])
+        (own,) = one_row(connection, "SELECT pg_catalog.pg_current_xact_id()::text")
+        self._fences.append((lsn, int(own)))
+        (seen,) = one_row(connection, "SELECT pg_catalog.pg_current_snapshot()::text")
+        oldest = int(seen.partition(":")[0])
         passed = [one for one, fence in self._fences if fence <= oldest]
         self._fences = [(one, fence) for one, fence in self._fences if fence > oldest]
         return max(passed, default=0)

@@ -12,7 +12,7 @@ from psycopg import sql
 from lakefeed.errors import SourceUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.sources.dense_offsets import task_count
-from lakefeed.sources.postgres.connection import Connection, connect
+from lakefeed.sources.postgres.connection import Connection, connect, one_row
 from lakefeed.sources.postgres.positions import ALL_ROWS, lsn_number, stream_of
 from lakefeed.sources.postgres.relations import TableInfo
 from lakefeed.sources.postgres.replication.publication import Published, published_of
@@ -122,11 +122,9 @@ def _export(connection: Connection, tables: Iterable[TableInfo]) -> tuple[str, s
     for table in tables:
         name = sql.Identifier(table.schema, table.name)
         connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(name))
-    row = connection.execute(
-        "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
-    ).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    asked = "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
+    exported, seen = one_row(connection, asked)
+    return exported, seen
 
 
 def wal_end(connection: Connection) -> int:
@@ -142,14 +140,10 @@ def wait_for_older(source: PostgresSource) -> None:
     """
     with connect(source) as connection:
         # An id of its own is beyond all that were given so far, which the end of a snapshot need not be.
-        row = connection.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()
+        own = one_row(connection, "SELECT pg_catalog.pg_current_xact_id()::text")
         until = time.monotonic() + _OLDER_SECONDS
-        while row is not None:
-            open_since = connection.execute(
-                "SELECT pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::numeric < %s::numeric", row
-            ).fetchone()
-            if open_since == (False,):
-                return
+        older = "SELECT pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::numeric < %s::numeric"
+        while one_row(connection, older, own)[0]:
             if time.monotonic() > until:
                 raise SourceUnavailable(_told_of_older(connection))
             time.sleep(0.05)
@@ -187,9 +181,7 @@ def _flushed_end(source: PostgresSource, beyond: int) -> int:
 
 
 def _lsn(connection: Connection, expression: str) -> int:
-    row = connection.execute(f"SELECT ({expression})::text".encode()).fetchone()
-    assert row is not None
-    return lsn_number(row[0])
+    return lsn_number(one_row(connection, f"SELECT ({expression})::text")[0])
 
 
 def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen: str) -> Chunk:

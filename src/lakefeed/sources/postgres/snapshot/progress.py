@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakefeed.events import Offsets, SnapshotProgress
-from lakefeed.sources.postgres.connection import Connection, quoted
+from lakefeed.sources.postgres.connection import Connection, one_row, quoted
 from lakefeed.sources.postgres.positions import ALL_ROWS, is_rows, stream_of
 from lakefeed.sources.postgres.relations import TableInfo
 from lakefeed.sources.postgres.snapshot.chunk import key_at
@@ -22,9 +22,8 @@ def estimated(table: TableInfo) -> int:
 def bounds(connection: Connection, table: TableInfo) -> tuple[int | None, int | None]:
     """The lowest and the highest key of a table whose key is an integer; None where it has no row."""
     name, of = quoted(table.keys[0]), quoted(table.schema, table.name)
-    row = connection.execute(f"SELECT min({name}), max({name}) FROM {of}".encode()).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    first, last = one_row(connection, f"SELECT min({name}), max({name}) FROM {of}")
+    return first, last
 
 
 @dataclass

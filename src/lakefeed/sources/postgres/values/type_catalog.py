@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.connection import Connection, one_row
 
 _TYPES = """
 SELECT t.oid::bigint, t.typname, t.typtype::text, x.extname, coalesce(e.oid, 0)::bigint,
@@ -122,7 +122,5 @@ class TypeCatalog:
 
     def _scale_of_money(self) -> int:
         if self._money_scale is None:
-            row = self._connection.execute(_MONEY_SCALE).fetchone()
-            assert row is not None
-            self._money_scale = int(row[0])
+            self._money_scale = int(one_row(self._connection, _MONEY_SCALE)[0])
         return self._money_scale
