@@ -13,9 +13,10 @@ _MISSING = """
 SELECT attname, atttypid::bigint, atttypmod, (attmissingval::text::text[])[1] FROM pg_catalog.pg_attribute
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND atthasmissing AND attndims = 0
 """
-_COLUMNS = (
-    "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
-)
+_COLUMNS = """
+SELECT attname, atthasmissing FROM pg_catalog.pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+"""
 
 
 def stored_defaults(connection: Connection, publication: str, stream: str, oid: int) -> dict[str, pa.Scalar]:
@@ -34,12 +35,6 @@ def stored_defaults(connection: Connection, publication: str, stream: str, oid: 
     return found
 
 
-def with_defaults(connection: Connection, oid: int) -> set[str]:
-    """The names of the columns that have a stored default."""
-    asked = _COLUMNS + " AND atthasmissing"
-    return {name for (name,) in connection.execute(asked.encode(), [oid])}
-
-
-def columns_of(connection: Connection, oid: int) -> set[str]:
-    """The names of the columns of a table."""
-    return {name for (name,) in connection.execute(_COLUMNS.encode(), [oid])}
+def columns_of(connection: Connection, oid: int) -> dict[str, bool]:
+    """The names of the columns of a table, and which of them have a stored default."""
+    return dict(connection.execute(_COLUMNS, [oid]).fetchall())

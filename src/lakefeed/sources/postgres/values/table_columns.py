@@ -13,7 +13,7 @@ from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.events import METADATA
 from lakefeed.sources.postgres.replication.pgoutput import Mask, Relation
 from lakefeed.sources.postgres.values.casts import cast
-from lakefeed.sources.postgres.values.stored_defaults import columns_of, stored_defaults, with_defaults
+from lakefeed.sources.postgres.values.stored_defaults import columns_of, stored_defaults
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, TypeCatalog
 from lakefeed.sources.postgres.values.types import notice
 
@@ -61,9 +61,10 @@ class TableColumns:
             return
         self._later[relation] = []
         known = {field.name for field in relation.fields}
-        later = with_defaults(connection, relation.oid) - known
+        columns = columns_of(connection, relation.oid)
+        later = [name for name, has_default in columns.items() if has_default and name not in known]
         # With a name that is gone, one of the others may be another name of the same column.
-        if later and known <= columns_of(connection, relation.oid):
+        if later and known <= columns.keys():
             found = stored_defaults(connection, publication, relation.stream, relation.oid)
             self._later[relation] = [(name, found[name]) for name in later if name in found]
 

@@ -74,7 +74,6 @@ class TypeCatalog:
         self._rows: dict[int, tuple[Any, ...]] = {}
         self._attributes: dict[int, list[tuple[Any, ...]]] = {}
         self._types: dict[int, PostgresType] = {}
-        self._money_scale: int | None = None
 
     def load(self, oids: Iterable[int]) -> None:
         """Ask for all of these types, and for what they are made of, in few statements."""
@@ -117,10 +116,5 @@ class TypeCatalog:
                 PostgresColumn(attribute, self.type_of(of), own, own_dimensions)
                 for _, attribute, of, own, own_dimensions in self._attributes.get(relation, ())
             ),
-            scale=self._scale_of_money() if name == "money" else 0,
+            scale=int(one_row(self._connection, _MONEY_SCALE)[0]) if name == "money" else 0,
         )
-
-    def _scale_of_money(self) -> int:
-        if self._money_scale is None:
-            self._money_scale = int(one_row(self._connection, _MONEY_SCALE)[0])
-        return self._money_scale
