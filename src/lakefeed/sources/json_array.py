@@ -20,6 +20,7 @@ class ArrayScan:
         self._depth = 0
         self._in_text = False
         self._escaped = False
+        """Whether a backslash has ended what was looked at."""
         for at in range(0, len(text), _CHUNK):
             self._take(text[at : at + _CHUNK], at)
 
@@ -47,11 +48,10 @@ class ArrayScan:
 
     def _without_escapes(self, chunk: bytes) -> bytes:
         """As many bytes, without quotes that a backslash escapes: those that are left begin or end a text."""
-        if self._escaped:
-            chunk, self._escaped = b"_" + chunk[1:], False
-        if b"\\" not in chunk:
+        text = b"\\" + chunk if self._escaped else chunk
+        if b"\\" not in text:
             return chunk
         # Two backslashes are one character, the second of which escapes nothing.
-        chunk = chunk.replace(b"\\\\", b"__")
-        self._escaped = chunk.endswith(b"\\")
-        return chunk.replace(b'\\"', b"__")
+        text = text.replace(b"\\\\", b"__")
+        self._escaped = text.endswith(b"\\")
+        return text.replace(b'\\"', b"__")[-len(chunk) :]
