@@ -53,7 +53,7 @@ def make_publication(connection: Connection, source: PostgresSource, name: str) 
         connection.execute("SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", [name]).fetchone()
         is not None
     )
-    listed = sql.SQL(", ").join(sql.Identifier(*one.split(".", 1)) for one in lacking)
+    listed = sql.SQL(", ").join(sql.Identifier(there[one].schema, there[one].name) for one in lacking)
     verb = "ALTER PUBLICATION {} ADD TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
     root = "" if exists else " WITH (publish_via_partition_root = true)"
     statement = sql.SQL(verb + root).format(sql.Identifier(name), listed)
