@@ -49,10 +49,8 @@ def make_publication(connection: Connection, source: PostgresSource, name: str) 
     lacking = [one for one in wanted if one not in known]
     if not lacking:
         return []
-    exists = (
-        connection.execute("SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", [name]).fetchone()
-        is not None
-    )
+    asked = "SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s"
+    exists = connection.execute(asked, [name]).fetchone()
     listed = sql.SQL(", ").join(sql.Identifier(there[one].schema, there[one].name) for one in lacking)
     verb = "ALTER PUBLICATION {} ADD TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
     root = "" if exists else " WITH (publish_via_partition_root = true)"
