@@ -76,21 +76,21 @@ def look(folder: str) -> dict[str, Any]:
     """
     import psutil
 
-    from lakefeed.sources.files.discovery import KnownFiles
-    from lakefeed.sources.files.finding.listing import listed
+    from lakefeed.sources.files.discovery import compare
+    from lakefeed.sources.files.finding.listing import Listing
     from lakefeed.sources.files.ledger import found
     from lakefeed.sources.files.scope import Scope
 
-    rows = found(listed(Scope.of(folder), {}), 1)
-    known = KnownFiles(rows)
+    listing = Listing(Scope.of(folder), {})
+    rows = found(listing.everything(), 1)
     seconds, compared, peaks = [], [], []
     for _ in range(LOOKS):
         _release()
         before = psutil.Process().memory_info().rss
         began = time.monotonic()
-        files = listed(Scope.of(folder), {})
+        files = listing.everything()
         listed_at = time.monotonic()
-        differing = known.compare(files)
+        differing = compare(rows, files)
         ended = time.monotonic()
         assert not differing.new.num_rows and not differing.changed.num_rows
         del files, differing

@@ -220,8 +220,8 @@ def _peeked(server: Any) -> list[bytes]:
 
 
 def _decoding(server: Any, messages: list[bytes]) -> float:
-    from lakefeed.sources.postgres.pgoutput import Decoder
-    from lakefeed.sources.postgres.table_columns import TableColumns
+    from lakefeed.sources.postgres.replication.pgoutput import Decoder
+    from lakefeed.sources.postgres.values.table_columns import TableColumns
     from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
     with server.connect() as connection:

@@ -30,6 +30,13 @@ ORIGIN = pa.schema(
 )
 """Where an event came from: what metadata columns and dead letters are made of."""
 
+
+def origin_of(count: int, **known: pa.Array) -> pa.RecordBatch:
+    """`ORIGIN` of so many events: null in all columns that are not given."""
+    arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in ORIGIN]
+    return pa.record_batch(arrays, schema=ORIGIN)
+
+
 EPOCH = "@epoch"
 """Ends the name of a mark that holds the epoch of a partition's leader; no topic's name has this sign."""
 
@@ -180,7 +187,7 @@ class Events(ABC):
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are, among all or among those at the given indexes."""
 
-    def parts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+    def parts(self) -> Mapping[str, int]:
         """How many events of each part there are whose events the source counts, such as a file."""
         return {}
 

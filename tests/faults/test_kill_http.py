@@ -86,7 +86,6 @@ def test_journal_that_has_filled_its_disk_goes_on_when_tables_have_caught_up(
     tmp_path: Path,
 ) -> None:
     with small_disk(tmp_path / "disk"), journal_of(tmp_path / "disk" / "journal", quota=40_000) as journal:
-        journal.quota = 10**9
         number = 0
         while append(journal, "orders", [b"x" * 500], **keyed(number)).error is None:
             number += 1

@@ -9,7 +9,7 @@ import pytest
 from lakefeed import SourceError
 from lakefeed.doctor.services import source
 from lakefeed.sources import Finding
-from lakefeed.sources.postgres.checks import findings, tell_findings
+from lakefeed.sources.postgres.checks.findings import findings, tell_findings
 from lakefeed.sources.postgres.source import PostgresSource
 from support.postgres import PostgresServer
 
@@ -205,7 +205,7 @@ def test_a_server_that_is_set_otherwise_is_told() -> None:
 def test_a_transaction_that_a_new_slot_waits_for_is_told(
     postgres: PostgresServer, database: str, shop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakefeed.sources.postgres.examined.LONG_OPEN", "0 seconds")
+    monkeypatch.setattr("lakefeed.sources.postgres.checks.examined.LONG_OPEN", "0 seconds")
     with postgres.connect(database, autocommit=False) as other:
         other.execute("INSERT INTO orders VALUES (1)")
         pid = other.info.backend_pid

@@ -85,6 +85,26 @@ def test_changes_between_chunks_and_a_kill_in_the_middle_lose_nothing_and_double
         assert shop.table(name, "v") == shop.query(f"SELECT v FROM {name} ORDER BY v"), name
 
 
+def test_partitioned_table_that_nobody_has_analyzed_is_read_in_chunks(
+    postgres: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    shop = PostgresShop(postgres, database, tmp_path)
+    shop.execute(
+        "CREATE TABLE ev (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)",
+        "CREATE TABLE ev1 PARTITION OF ev FOR VALUES FROM (0) TO (1000)",
+        "CREATE TABLE ev2 PARTITION OF ev FOR VALUES FROM (1000) TO (3000)",
+        "INSERT INTO ev SELECT i, i FROM generate_series(1, 2000) i",
+    )
+    read: list[object] = []
+    tables = "  ev: {path: ev, from: db, mode: upsert}"
+    pipeline = Pipeline.from_file(shop.write(tables, "tables: public.ev", "flush: {rows: 300}"))
+
+    run_inline(pipeline, lambda event: read.append(event) if type(event).__name__ == "BatchDone" else None)
+
+    assert len(read) >= 2000 // 300
+    assert shop.table("ev", "id") == shop.query("SELECT id FROM ev ORDER BY id")
+
+
 def positions(shop: PostgresShop) -> dict[str, int]:
     """How far the rows of each table were read, by its log."""
     found = {}

@@ -10,10 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from lakefeed.sources.postgres import ahead, slot_messages
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.positions import lsn_number
-from lakefeed.sources.postgres.slot_messages import messages
+from lakefeed.sources.postgres.replication import ahead, slot_messages
+from lakefeed.sources.postgres.replication.slot_messages import messages
 from support.postgres import PostgresServer
 from support.postgres_shop import LARGE, ORDERS, UPSERT, PostgresShop
 

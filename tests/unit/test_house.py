@@ -28,7 +28,6 @@ FULLER = {
     "rows": "a file for each step",
     "engine/task": "a file for each part of a task: reading, decoding, steps, the writers, the two halves",
     "pipeline/options": "a file for each value with rules of its own",
-    "sources/postgres": "a file for each noun of the server: slot, relations, types, checks",
     "formats/fit": "a file for each kind of value that is fitted",
 }
 """Folders that may hold more modules, with the reason."""

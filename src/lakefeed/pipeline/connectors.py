@@ -61,8 +61,11 @@ class Connector(Section):
     type: str
 
     def known_streams(self) -> tuple[str, ...] | None:
-        """The streams of a source where its options name them; None where only the source itself knows."""
-        return None
+        """The streams of a source where its options name them; none where it has none.
+
+        None where only the source itself knows them.
+        """
+        return ()
 
     def stream_patterns(self) -> tuple[str, ...] | None:
         """Names and wild cards, one of which every stream of a source has; None where nobody knows any."""

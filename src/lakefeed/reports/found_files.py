@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from lakefeed.events import lowest
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.sources import PARTITION
 from lakefeed.sources.files.filter import FileFilter, ledgers
 from lakefeed.sources.files.ledger import READ, WAITING, Ledger
 from lakefeed.sources.files.offset import file_number
-from lakefeed.sources.files.source import PARTITION
 from lakefeed.tables.positions import positions_of
 from lakefeed.tables.table import LakeTable
 

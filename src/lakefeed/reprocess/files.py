@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources.files.filter import FileFilter, ledgers
-from lakefeed.sources.files.ledger import FORGOTTEN, GONE, Ledger, found, with_state
+from lakefeed.sources.files.ledger import FORGOTTEN, GONE, Ledger, found, next_number, with_state
 from lakefeed.text import listed
 
 
@@ -55,7 +55,7 @@ def retry_or_forget(
 
 
 def _noted(ledger: Ledger, rows: pa.Table, *, forget: bool) -> pa.Table:
-    return with_state(rows, FORGOTTEN) if forget else found(rows, ledger.next_number)
+    return with_state(rows, FORGOTTEN) if forget else found(rows, next_number(ledger.rows))
 
 
 def _newest(rows: pa.Table, paths: Sequence[str]) -> pa.Table:

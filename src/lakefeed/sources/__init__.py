@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from lakefeed.sources.postgres.source import PostgresSource as PostgresSource
     from lakefeed.sources.spark.source import SparkSource as SparkSource
 
+PARTITION = "0"
+"""The partition of a source that has only one."""
+
 
 @dataclass(frozen=True)
 class Allowance:
@@ -331,9 +334,9 @@ class Source(Connector):
         """
         return None
 
-    @abstractmethod
     def partition_of(self, stream: str | None, number: int) -> str:
-        """The name of a partition, from what `ORIGIN` says about an event of it."""
+        """The name of a partition, from what `ORIGIN` says about an event of it; the only one by default."""
+        return PARTITION
 
     @property
     def own_table(self) -> str | None:

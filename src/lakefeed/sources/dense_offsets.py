@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lakefeed.events import OffsetRange, Offsets, Split
+from lakefeed.events import OffsetRange, Offsets, Split
 
 _ROWS_WORTH_A_TASK = 50_000
 
@@ -36,13 +34,15 @@ def next_end(position: Offsets, ends: Offsets, limit: int) -> Offsets:
     return {partition: at + shares[partition] for partition, at in position.items()}
 
 
-def splits(ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
-    """Tasks of about equal size: one for few rows, so that they become one file, else one for each core.
+def task_count(rows: int, cores: int) -> int:
+    """How many tasks read so many rows: one for few, so that they become one file, else one for each core."""
+    return max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
 
-    That may cut a partition in two.
-    """
+
+def splits(ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
+    """Tasks of about equal size, which may cut a partition in two."""
     total = sum(map(len, ranges))
-    count = max(1, min(cores, total // _ROWS_WORTH_A_TASK))
+    count = task_count(total, cores)
     limits = [total * (i + 1) // count for i in range(count)]
     tasks: list[list[OffsetRange]] = [[] for _ in limits]
     done, task = 0, 0

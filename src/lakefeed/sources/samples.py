@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +19,11 @@ from lakefeed.sources import Source, SourceClient
 
 @dataclass(frozen=True)
 class SampleEvent:
-    """One given event with its partition and offset."""
+    """One given event with its stream and its offset."""
 
     stream: str | None
-    number: int
     offset: int
-    timestamp: dt.datetime | None
-    key: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] | None
-    payload: bytes | None
+    given: Sample
 
 
 class SampleSource(Source):
@@ -53,17 +48,7 @@ class SampleSource(Source):
         for sample in samples:
             stream = sample.topic or _first_stream(original, name)
             partition = (stream, sample.partition)
-            events.append(
-                SampleEvent(
-                    stream,
-                    sample.partition,
-                    counted[partition],
-                    sample.timestamp,
-                    sample.key,
-                    None if sample.headers is None else tuple(sample.headers.items()),
-                    sample.payload,
-                )
-            )
+            events.append(SampleEvent(stream, counted[partition], sample))
             counted[partition] += 1
         kind = StreamSamples if original.types_by_stream else cls
         return kind(original=original, events=tuple(events), format=original.payload_format)
@@ -104,7 +89,7 @@ class SampleSource(Source):
         return [
             event
             for event in self.events
-            if (span := wanted.get(self.partition_of(event.stream, event.number))) is not None
+            if (span := wanted.get(self.partition_of(event.stream, event.given.partition))) is not None
             and span.start <= event.offset < span.end
         ]
 
@@ -129,7 +114,7 @@ class SampleClient(SourceClient):
     """The partitions of the given events; there is one even where nothing was given."""
 
     def __init__(self, source: SampleSource) -> None:
-        names = (source.partition_of(event.stream, event.number) for event in source.events)
+        names = (source.partition_of(event.stream, event.given.partition) for event in source.events)
         self._ends = dict(Counter(names)) or {source.partition_of(None, 0): 0}
 
     def start(self) -> Offsets:
@@ -151,25 +136,27 @@ class SampleEvents(Events):
     def __init__(self, source: SampleSource, events: list[SampleEvent]) -> None:
         self._source = source
         self._events = events
-        self.payloads = [event.payload for event in events]
+        self.payloads = [event.given.payload for event in events]
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """Where the events say that they came from."""
         events = self._chosen(rows)
         columns = [
             [event.stream for event in events],
-            [event.number for event in events],
+            [event.given.partition for event in events],
             [event.offset for event in events],
-            [event.timestamp for event in events],
-            [event.key for event in events],
-            [_headers(event) for event in events],
+            [event.given.timestamp for event in events],
+            [event.given.key for event in events],
+            [_headers(event.given) for event in events],
         ]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, ORIGIN, strict=True)]
         return pa.record_batch(arrays, schema=ORIGIN)
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are."""
-        return Counter(self._source.partition_of(event.stream, event.number) for event in self._chosen(rows))
+        return Counter(
+            self._source.partition_of(event.stream, event.given.partition) for event in self._chosen(rows)
+        )
 
     def _chosen(self, rows: Sequence[int] | None) -> list[SampleEvent]:
         return self._events if rows is None else [self._events[row] for row in rows]
@@ -181,7 +168,7 @@ def _first_stream(original: Source, name: str) -> str | None:
     return None if known == () else next(iter(known or ()), name)
 
 
-def _headers(event: SampleEvent) -> list[dict[str, object]] | None:
-    if event.headers is None:
+def _headers(sample: Sample) -> list[dict[str, object]] | None:
+    if sample.headers is None:
         return None
-    return [{"key": key, "value": value} for key, value in event.headers]
+    return [{"key": key, "value": value} for key, value in sample.headers.items()]

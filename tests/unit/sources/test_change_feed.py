@@ -331,7 +331,7 @@ def test_a_rewind_of_silver_is_a_change_that_gold_follows(chain: Pipeline, tmp_p
 def test_large_versions_are_read_by_several_tasks_and_followed_as_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: bool
 ) -> None:
-    monkeypatch.setattr("lakefeed.sources.delta.client._ROWS_WORTH_A_TASK", 10)
+    monkeypatch.setattr("lakefeed.sources.dense_offsets._ROWS_WORTH_A_TASK", 10)
     monkeypatch.setattr(InlineFlow, "cores", 3)
     orders = tmp_path / "orders"
     names = [f"n{number}" for number in range(100)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -18,20 +17,18 @@ from lakefeed.errors import (
     TableError,
 )
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
-from lakefeed.sources import Allowance, SourceClient
+from lakefeed.sources import PARTITION, Allowance, SourceClient
 from lakefeed.sources.delta.beginning import Beginning
 from lakefeed.sources.delta.event_time import order_mark
 from lakefeed.sources.delta.history import Cleaned, History, VersionRows
 from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
-from lakefeed.sources.delta.piece import Piece, shared_out
-from lakefeed.sources.delta.source import PARTITION, DeltaSource
+from lakefeed.sources.delta.piece import Piece, cut_out, tasks
+from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.sources.delta.stops import refusal, stops
 from lakefeed.sources.delta.versions import VersionsToRead, versions_to_read
 from lakefeed.sources.source_errors import source_errors
-from lakefeed.stores import open_store
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
 
-_ROWS_WORTH_A_TASK = 50_000
 _READ_AHEAD = 500
 """Versions that are looked into at a time, so that it is known how much waits in them."""
 _MARK, _ORDER = "table", "order"
@@ -47,12 +44,7 @@ class DeltaClient(SourceClient):
         """The first version that nobody has looked into."""
         self._passed: dict[tuple[int, DeltaOffset], bool] = {}
         with source_errors(self._whose):
-            self._history = History(
-                open_store(source.path, source.storage),
-                change_feed=source.change_feed,
-                exclude=re.compile(source.exclude) if source.exclude else None,
-                event_time=source.event_time_order,
-            )
+            self._history = History(source)
         self._beginning = Beginning(source, name, self._history)
 
     def start(self) -> Offsets:
@@ -129,8 +121,8 @@ class DeltaClient(SourceClient):
         start, end = DeltaOffset.of(position.get(PARTITION, 0)), self._history.end
         with source_errors(self._whose):
             for number in self._versions(start, end):
-                if self._version(number).rows:
-                    return _age(self._version(number))
+                if (added := self._version(number)).rows:
+                    return max(0.0, time.time() - added.committed / 1000)
         return None
 
     def marks(self) -> dict[str, int]:
@@ -155,7 +147,7 @@ class DeltaClient(SourceClient):
         known = [history.known(number) for number in self._versions(start, end)] if start < end else []
         if start < end and not start.past:
             known.append(history.known_snapshot(start.version))
-        pieces = [piece for added in known if added for piece in _parts(added, start, end)]
+        pieces = [piece for added in known if added for piece in cut_out(added.pieces, start, end)]
         return Outstanding(len(pieces), sum(piece.size for piece in pieces))
 
     def rows_read(self, position: Offsets, ends: Offsets) -> dict[str, int] | None:
@@ -202,18 +194,13 @@ class DeltaClient(SourceClient):
 
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
         """Tasks of about equal rows; each knows its files, and the columns that the table had."""
-        tasks: list[Split] = []
+        found_tasks: list[Split] = []
         with source_errors(self._whose):
             for span in ranges:
                 found = self._pieces(DeltaOffset.of(span.start), DeltaOffset.of(span.end))
                 pieces = [piece for piece in found if isinstance(piece, Piece)]
-                rows = sum(piece.rows for piece in pieces)
-                count = max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
-                groups = list(shared_out(pieces, max(1, -(-rows // count))))
-                edges = [span.start, *(group[0].start.number for group in groups[1:]), span.end]
-                for start, end, group in zip(edges, edges[1:], groups or [[]], strict=False):
-                    tasks.append((OffsetRange(span.partition, start, end, self._payload(group)),))
-        return tasks
+                found_tasks += tasks(span, pieces, cores, self._payload)
+        return found_tasks
 
     @property
     def _whose(self) -> str:
@@ -279,14 +266,14 @@ class DeltaClient(SourceClient):
         rows = unknown = known = 0
         if not start.past:
             snapshot = history.known_snapshot(start.version)
-            rows = sum(piece.live for piece in _parts(snapshot, start, end)) if snapshot else 1
+            rows = sum(piece.live for piece in cut_out(snapshot.pieces, start, end)) if snapshot else 1
         for number in found:
             added = history.known(number)
             if added is None:
                 unknown += 1
                 continue
             known += 1
-            own = sum(piece.live for piece in _parts(added, start, end))
+            own = sum(piece.live for piece in cut_out(added.pieces, start, end))
             rows += max(own, 1) if stops(self._source, added) else own
         return rows + unknown * (max(1, rows // known) if known else 1)
 
@@ -305,9 +292,7 @@ class DeltaClient(SourceClient):
                 return self._whole_versions(start, piece.start.version, end)
             if files > 1:
                 return self._rounded(at, end)
-            by_size = piece.rows * allowed.bytes // max(1, piece.size)
-            most = max(1, min(piece.rows, allowed.rows, by_size))
-            return self._rounded(replace(piece.start, row=piece.start.row + most), end)
+            return self._rounded(piece.fitting_end(allowed), end)
         if stopped_by is None:
             return end
         if not files:
@@ -332,13 +317,13 @@ class DeltaClient(SourceClient):
             yield found.stopped_by
             return
         if not start.past:
-            yield from _parts(self._history.snapshot(start.version), start, end)
+            yield from cut_out(self._history.snapshot(start.version).pieces, start, end)
         for number in found:
             added = self._version(number)
             if stops(self._source, added):
                 yield number
                 return
-            yield from _parts(added, start, end)
+            yield from cut_out(added.pieces, start, end)
 
     def _payload(self, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         """What a task needs: pieces, under the columns that the table had at their version."""
@@ -352,16 +337,6 @@ class DeltaClient(SourceClient):
             {"schema": text, "pieces": [piece.payload() for piece in group]}
             for text, group in groupby(pieces, schema)
         ]
-
-
-def _parts(added: VersionRows, start: DeltaOffset, end: DeltaOffset) -> Iterator[Piece]:
-    for piece in added.pieces:
-        if (part := piece.cut(start, end)) is not None:
-            yield part
-
-
-def _age(added: VersionRows) -> float:
-    return max(0.0, time.time() - added.committed / 1000)
 
 
 def _total(added: VersionRows) -> int:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.errors import TableError
@@ -17,7 +16,8 @@ from lakefeed.sources.delta.event_time import ordered
 from lakefeed.sources.delta.offset import BEGINNING, MOST_ROWS, MOST_VERSIONS, DeltaOffset, version_start
 from lakefeed.sources.delta.piece import Piece
 from lakefeed.sources.delta.readable import refuse_unreadable
-from lakefeed.stores import local_folder, located, store_errors, store_path
+from lakefeed.sources.delta.source import DeltaSource
+from lakefeed.stores import local_folder, located, open_store, store_errors, store_path
 from lakefeed.tables.log.change_feed import INSERT, ChangedFile, changed_files, committed, is_on
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.entry import Entry, entry_name, read_entry
@@ -68,21 +68,15 @@ class Cleaned(TableError):
 class History:
     """The log of one table, read as far as somebody has asked. -1 is the newest version of no table."""
 
-    def __init__(
-        self,
-        store: pafs.FileSystem,
-        *,
-        change_feed: bool = False,
-        exclude: re.Pattern[str] | None = None,
-        event_time: str | None = None,
-    ) -> None:
+    def __init__(self, source: DeltaSource) -> None:
         """With `change_feed`, a version has its changes, else the rows that it adds.
 
         Files whose paths `exclude` matches are as if they were not there. The files of a snapshot are in the
-        order of the column `event_time`, if one is given.
+        order of `event_time_order`, if it is given.
         """
-        self.store = store
-        self._change_feed, self._exclude, self._event_time = change_feed, exclude, event_time
+        self.store = store = open_store(source.path, source.storage)
+        self._change_feed, self._event_time = source.change_feed, source.event_time_order
+        self._exclude = re.compile(source.exclude) if source.exclude else None
         self.newest = -1
         self._patient, self._looked_at = local_folder(store) is None, -_LOOK_EVERY
         self.log: Log | None = None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+from lakefeed.events import OffsetRange, Split
+from lakefeed.sources import Allowance
 from lakefeed.sources.delta.offset import DeltaOffset
+from lakefeed.sources.dense_offsets import task_count
 from lakefeed.tables.file_rows import FileRows
 from lakefeed.tables.log.data_file import Partition
 from lakefeed.tables.log.vector import DeletionVector
@@ -70,6 +74,12 @@ class Piece:
         here = (offset.past, offset.version) == (self.start.past, self.start.version)
         return min(self.rows, offset.row - self.start.row) if here else self.rows
 
+    def fitting_end(self, allowed: Allowance) -> DeltaOffset:
+        """Behind as many of its rows as fit into a batch, and one at least."""
+        by_size = self.rows * allowed.bytes // max(1, self.size)
+        most = max(1, min(self.rows, allowed.rows, by_size))
+        return replace(self.start, row=self.start.row + most)
+
     def payload(self) -> dict[str, Any]:
         """As JSON."""
         return {
@@ -101,6 +111,24 @@ class Piece:
             change=given["change"],
             only=DeletionVector.of(given["only"]),
         )
+
+
+def cut_out(pieces: Iterable[Piece], start: DeltaOffset, end: DeltaOffset) -> list[Piece]:
+    """What of some pieces lies between two offsets."""
+    return [part for piece in pieces if (part := piece.cut(start, end)) is not None]
+
+
+def tasks(
+    span: OffsetRange, pieces: Sequence[Piece], cores: int, payload: Callable[[Sequence[Piece]], Any]
+) -> list[Split]:
+    """Tasks of about equal rows, each with what `payload` makes of its pieces."""
+    rows = sum(piece.rows for piece in pieces)
+    groups = list(shared_out(pieces, max(1, -(-rows // task_count(rows, cores))))) or [[]]
+    edges = [span.start, *(group[0].start.number for group in groups[1:]), span.end]
+    return [
+        (OffsetRange(span.partition, start, end, payload(group)),)
+        for (start, end), group in zip(pairwise(edges), groups, strict=True)
+    ]
 
 
 def shared_out(pieces: Iterable[Piece], rows: int) -> Iterator[list[Piece]]:

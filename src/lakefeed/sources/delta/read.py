@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefeed.errors import DataLoss
-from lakefeed.events import ORIGIN, Events, OffsetRange
+from lakefeed.events import ORIGIN, Events, OffsetRange, origin_of
+from lakefeed.sources import PARTITION
 from lakefeed.sources.delta.piece import Piece
+from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.sources.source_errors import source_errors
 from lakefeed.stores import open_store, store_errors
 from lakefeed.tables.file_rows import arrow_schema, read_file
 from lakefeed.tables.log.change_feed import TOLD, TYPE, marked
 from lakefeed.tables.log.roaring import Positions
-
-if TYPE_CHECKING:
-    from lakefeed.sources.delta.source import DeltaSource
 
 
 class RowEvents(Events):
@@ -33,19 +31,16 @@ class RowEvents(Events):
         """The offset of each row, and when its file was written, or its change committed."""
         offsets = self._offsets if rows is None else self._offsets[np.asarray(rows, np.int64)]
         count = len(offsets)
-        known = {
-            "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-            "offset": pa.array(offsets),
-            "timestamp": pa.repeat(pa.scalar(self._moment * 1000, pa.int64()), count).cast(
-                ORIGIN.field("timestamp").type
-            ),
-        }
-        arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in ORIGIN]
-        return pa.record_batch(arrays, schema=ORIGIN)
+        return origin_of(
+            count,
+            partition=pa.repeat(pa.scalar(0, pa.int32()), count),
+            offset=pa.array(offsets),
+            timestamp=pa.repeat(pa.scalar(self._moment * 1000, ORIGIN.field("timestamp").type), count),
+        )
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """All are of one partition."""
-        return {"0": len(self) if rows is None else len(rows)}
+        return {PARTITION: len(self) if rows is None else len(rows)}
 
 
 def read(source: DeltaSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]:

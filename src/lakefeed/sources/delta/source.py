@@ -16,9 +16,6 @@ from lakefeed.pipeline.options.paths import Location
 from lakefeed.pipeline.section import UtcTime
 from lakefeed.sources import Source, SourceClient
 
-PARTITION = "0"
-
-
 Start = (
     Literal["earliest", "latest"]
     | UtcTime
@@ -139,17 +136,9 @@ class DeltaSource(Source):
         """What messages call it."""
         return f"{self.noun} {name}"
 
-    def known_streams(self) -> tuple[str, ...]:
-        """There are none."""
-        return ()
-
     def reads_table(self) -> str:
         """The path."""
         return self.path
-
-    def partition_of(self, stream: str | None, number: int) -> str:
-        """All of a table is one partition."""
-        return PARTITION
 
     def describe_offset(self, offset: int) -> str:
         """`version 12, row 500`."""

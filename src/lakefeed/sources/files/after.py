@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from lakefeed.errors import LakefeedError
 from lakefeed.sources.files.ledger import DELETED, MOVED, READ, with_state
 from lakefeed.sources.files.piece import FoundFile
 from lakefeed.sources.files.reading.opening import FileOpener
+from lakefeed.sources.files.source import FilesSource
 from lakefeed.stores import open_store, store_errors
 
 _log = logging.getLogger("lakefeed")
@@ -25,12 +25,10 @@ _AT_A_TIME = 1000
 class After:
     """Takes files away that were read: into the folder `move`, or for good where there is none."""
 
-    def __init__(
-        self, base: str, move: str | None, delay: float, opener: FileOpener, storage: Mapping[str, str]
-    ) -> None:
-        self._base, self._move, self._delay, self._opener = base, move, delay, opener
-        self._store = open_store(base, storage)
-        self._into = None if move is None else open_store(move, storage)
+    def __init__(self, source: FilesSource, opener: FileOpener) -> None:
+        self._base, self._delay, self._opener = source.scope.base, source.after_delay or 0.0, opener
+        self._store = open_store(self._base, source.storage)
+        self._into = None if source.moves_to is None else open_store(source.moves_to, source.storage)
         self._told = False
 
     def due(self, rows: pa.Table, read_to: int) -> pa.Table:

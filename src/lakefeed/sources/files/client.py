@@ -19,9 +19,9 @@ from lakefeed.errors import (
     SourceError,
 )
 from lakefeed.events import OffsetRange, Offsets, Outstanding, PartRead, Split
-from lakefeed.sources import Allowance, Finding, SourceClient
+from lakefeed.sources import PARTITION, Allowance, Finding, SourceClient
 from lakefeed.sources.files.after import After
-from lakefeed.sources.files.discovery import KnownFiles, ListedFiles, in_order
+from lakefeed.sources.files.discovery import ListedFiles, compare, in_order
 from lakefeed.sources.files.finding.finder import Finder
 from lakefeed.sources.files.ledger import (
     READ,
@@ -33,13 +33,14 @@ from lakefeed.sources.files.ledger import (
     LedgerLocation,
     counting,
     found,
+    next_number,
     with_state,
 )
-from lakefeed.sources.files.offset import MOST_NUMBERS, file_number, file_start, numbers_of
+from lakefeed.sources.files.offset import MOST_NUMBERS, file_number, file_start
 from lakefeed.sources.files.piece import FoundFile, Work
 from lakefeed.sources.files.reading.opening import FileOpener, codec_of
 from lakefeed.sources.files.reading.parquet import row_groups
-from lakefeed.sources.files.source import PARTITION, FilesSource
+from lakefeed.sources.files.source import FilesSource
 from lakefeed.sources.files.waiting import FIRST_GUESS, WaitingFiles
 from lakefeed.sources.source_errors import source_errors
 from lakefeed.text import counted
@@ -57,7 +58,7 @@ class FilesClient(SourceClient):
     """Finds files and plans batches of whole ones. Only a run writes to the ledger: see `begin`."""
 
     def __init__(self, source: FilesSource, name: str, location: LedgerLocation) -> None:
-        self._source, self._name = source, name
+        self._source = source
         self._whose = f"source {name}"
         self._scope = source.scope
         self._runs = False
@@ -78,7 +79,7 @@ class FilesClient(SourceClient):
             self._opener = FileOpener(self._scope.base, source.storage)
             self._ledger = Ledger(location)
         self._acknowledged = 0
-        self._after = self._made_after() if source.takes_away() else None
+        self._after = After(source, self._opener) if source.takes_away() else None
         self._take(self._ledger.rows)
 
     def begin(self) -> None:
@@ -208,8 +209,9 @@ class FilesClient(SourceClient):
 
     def acknowledge(self, positions: Offsets) -> None:
         """Files before the position are read, whichever tables they are for: the ledger is told soon."""
-        self._read_to = self._acknowledged = positions.get(PARTITION, self._read_to)
-        self._reached = max(self._reached, self._acknowledged)
+        if PARTITION in positions:
+            self._read_to = self._acknowledged = positions[PARTITION]
+            self._reached = max(self._reached, self._acknowledged)
 
     def findings(self) -> list[Finding]:
         """Whether the queue answers that `notify` names."""
@@ -231,10 +233,8 @@ class FilesClient(SourceClient):
     def _take(self, rows: pa.Table) -> None:
         """Plan with these rows from now on."""
         self._rows = rows
-        self._known = KnownFiles(rows)
         self._waiting = WaitingFiles(rows, _expansion)
-        last = rows.slice(max(0, rows.num_rows - 1)).to_pylist()
-        self._next_number = last[0]["number"] + numbers_of(last[0]["size"]) if last else 1
+        self._next_number = next_number(rows)
 
     def _discover(self, files: pa.Table | None = None, *, changes: bool = False) -> None:
         """Look for files, and give those numbers that the ledger does not know.
@@ -247,7 +247,7 @@ class FilesClient(SourceClient):
             if files is None:
                 # Without changes it is the first look, by which the tables begin.
                 files = self._finder.look() if changes else self._finder.everything()
-            while not self._found(self._known.compare(files), changes=changes):
+            while not self._found(compare(self._rows, files), changes=changes):
                 self._take(self._ledger.rows)
             self._finder.done()
         self._unexamined = None if changes else files
@@ -334,10 +334,6 @@ class FilesClient(SourceClient):
             error=[part.error for part in parts],
         )
         self._write(told)
-
-    def _made_after(self) -> After:
-        source, base = self._source, self._scope.base
-        return After(base, source.moves_to, source.after_delay or 0.0, self._opener, source.storage)
 
     def _take_away(self) -> bool:
         """Delete or move files that all tables have; False where there is nothing more to do."""

@@ -42,33 +42,26 @@ class ListedFiles:
         )
 
 
-class KnownFiles:
-    """What a ledger knows by path, given its rows in the order of their numbers."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-
-    def compare(self, listed: pa.Table) -> ListedFiles:
-        """What is new or changed among files that are there."""
-        rows = self._rows
-        if listed.num_rows < rows.num_rows // _FEW:
-            rows = rows.filter(pc.is_in(rows["path"], value_set=listed["path"].combine_chunks()))
-        at = _last_indexes(rows["path"], listed["path"])
-        # Only what is compared is looked up, as almost all files are as they were.
-        known = {name: rows[name].combine_chunks().take(at) for name in _COMPARED}
-        matched = pc.and_(at.is_valid(), pc.invert(pc.is_in(known["state"], value_set=_FREE)))
-        same_size = pc.equal(listed["size"], known["size"])
-        same_time = pc.equal(listed["modified"], known["modified"])
-        both = pc.and_(listed["etag"].is_valid(), known["etag"].is_valid())
-        # A store that has an etag tells by it; the time of a file may change without its content.
-        same_etag = pc.fill_null(pc.equal(listed["etag"], known["etag"]), False)
-        same = pc.and_(same_size, pc.if_else(both, same_etag, same_time))
-        changed = pc.and_(matched, pc.invert(pc.fill_null(same, False)))
-        return ListedFiles(
-            listed.filter(pc.invert(matched)),
-            listed.filter(changed),
-            rows.take(at.filter(changed.combine_chunks())),
-        )
+def compare(rows: pa.Table, listed: pa.Table) -> ListedFiles:
+    """What is new or changed among files that are there, given the rows of a ledger in their order."""
+    if listed.num_rows < rows.num_rows // _FEW:
+        rows = rows.filter(pc.is_in(rows["path"], value_set=listed["path"].combine_chunks()))
+    at = _last_indexes(rows["path"], listed["path"])
+    # Only what is compared is looked up, as almost all files are as they were.
+    known = {name: rows[name].combine_chunks().take(at) for name in _COMPARED}
+    matched = pc.and_(at.is_valid(), pc.invert(pc.is_in(known["state"], value_set=_FREE)))
+    same_size = pc.equal(listed["size"], known["size"])
+    same_time = pc.equal(listed["modified"], known["modified"])
+    both = pc.and_(listed["etag"].is_valid(), known["etag"].is_valid())
+    # A store that has an etag tells by it; the time of a file may change without its content.
+    same_etag = pc.fill_null(pc.equal(listed["etag"], known["etag"]), False)
+    same = pc.and_(same_size, pc.if_else(both, same_etag, same_time))
+    changed = pc.and_(matched, pc.invert(pc.fill_null(same, False)))
+    return ListedFiles(
+        listed.filter(pc.invert(matched)),
+        listed.filter(changed),
+        rows.take(at.filter(changed.combine_chunks())),
+    )
 
 
 def _last_indexes(known: pa.ChunkedArray, paths: pa.ChunkedArray) -> pa.Array:

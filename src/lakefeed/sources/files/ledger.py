@@ -101,14 +101,6 @@ class Ledger:
         """The id of the table; None while there is none."""
         return self.table.shape.table_id if self.table else None
 
-    @property
-    def next_number(self) -> int:
-        """The number of the next file, from 1 on."""
-        if not self.rows.num_rows:
-            return 1
-        last = self.rows.slice(self.rows.num_rows - 1)
-        return int(last["number"][0].as_py()) + numbers_of(last["size"][0].as_py())
-
     def create(self) -> None:
         """Make the table, unless it is there."""
         if self.table is not None:
@@ -201,6 +193,11 @@ def counting(rows: pa.Table) -> pa.Table:
     sorted_numbers = numbers[order]
     last = np.append(sorted_numbers[1:] != sorted_numbers[:-1], True)
     return rows.take(pa.array(order[last])).combine_chunks()
+
+
+def next_number(rows: pa.Table) -> int:
+    """The number of the next file, from 1 on, given the rows that count."""
+    return int(rows["number"][-1].as_py()) + numbers_of(rows["size"][-1].as_py()) if rows.num_rows else 1
 
 
 def found(files: pa.Table, first: int) -> pa.Table:

@@ -41,11 +41,6 @@ class Piece:
         """The offset that it begins at."""
         return file_start(self.file.number) + self.first
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is all of its file."""
-        return self.end is None
-
     def payload(self) -> list[Any]:
         """As JSON."""
         file = self.file
@@ -96,8 +91,3 @@ def shared_out(files: Iterable[Work], weight: int) -> Iterator[list[Piece]]:
             group, left = [], weight
     if group:
         yield group
-
-
-def tasks_for(weight: int, cores: int, worth: int, most: int) -> int:
-    """How many tasks a batch is shared out among: not more than cores, unless each would be too large."""
-    return max(1, min(cores, weight // worth), -(-weight // most))

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from lakefeed.sources.files.ledger import LedgerLocation
 
-PARTITION = "0"
-
 Move = Annotated[dict[Literal["move"], Location], Field(min_length=1)]
 _NULLS: dict[str, str | None] = {"__HIVE_DEFAULT_PARTITION__": None}
 Start = Literal["all", "new"] | UtcTime
@@ -252,14 +250,6 @@ class FilesSource(Source):
         folders = stream.removeprefix(self.scope.base).split("/")[:-1]
         pairs = [folder.partition("=") for folder in folders if "=" in folder]
         return {unquote(name): _NULLS.get(value, unquote(value)) for name, _, value in pairs if name}
-
-    def known_streams(self) -> tuple[str, ...]:
-        """There are none: a table takes all files of a source."""
-        return ()
-
-    def partition_of(self, stream: str | None, number: int) -> str:
-        """All files are one partition."""
-        return PARTITION
 
     def shown(self, origin: pa.RecordBatch, pipeline: str, name: str) -> pa.RecordBatch:
         """With the offset in the file."""

@@ -13,7 +13,7 @@ from lakefeed.events import OffsetRange, Split
 from lakefeed.sources import Allowance
 from lakefeed.sources.files.ledger import FORGOTTEN, GONE, TAKEN_AWAY
 from lakefeed.sources.files.offset import file_number, file_start
-from lakefeed.sources.files.piece import FoundFile, Work, shared_out, tasks_for
+from lakefeed.sources.files.piece import FoundFile, Work, shared_out
 
 _WORTH_A_TASK = 8 * 2**20
 _MOST_OF_A_TASK = 128 * 2**20
@@ -78,7 +78,8 @@ class WaitingFiles:
         """Tasks of about equal weight. The range of each ends where the next one begins."""
         works = [weigh(file) for file in self.files(span.start, span.end)]
         weight = sum(work.weight for work in works)
-        count = tasks_for(weight, cores, _WORTH_A_TASK, _MOST_OF_A_TASK)
+        # Not more than cores, unless each would be too large.
+        count = max(1, min(cores, weight // _WORTH_A_TASK), -(-weight // _MOST_OF_A_TASK))
         groups = list(shared_out(works, -(-weight // count))) or [[]]
         edges = [span.start, *(group[0].start for group in groups[1:]), span.end]
         return [

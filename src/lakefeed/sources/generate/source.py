@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from lakefeed.errors import SourceError
-from lakefeed.events import ORIGIN, Events, OffsetRange, Offsets
+from lakefeed.events import Events, OffsetRange, Offsets, origin_of
 from lakefeed.pipeline.connectors import FormatField
 from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.generate.clickstream import Rows, event_times, payloads
@@ -55,10 +55,6 @@ class GenerateSource(Source):
         """Which rows exist by now."""
         return GenerateClient(self, name)
 
-    def known_streams(self) -> tuple[str, ...]:
-        """There are none."""
-        return ()
-
     def partition_of(self, stream: str | None, number: int) -> str:
         """The name of a partition; there are no streams."""
         return str(number)
@@ -92,16 +88,12 @@ class ShopEvents(Events):
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """Partition, offset and event time; there is no stream, key or header."""
         offsets, partitions = np.divmod(self._chosen(rows), self._partitions)
-        count = len(offsets)
-        columns = {
-            "stream": pa.nulls(count, pa.string()),
-            "partition": pa.array(partitions.astype(np.int32)),
-            "offset": pa.array(offsets),
-            "timestamp": event_times(self._chosen(rows)),
-            "key": pa.nulls(count, pa.binary()),
-            "headers": pa.nulls(count, ORIGIN.field("headers").type),
-        }
-        return pa.RecordBatch.from_arrays(list(columns.values()), schema=ORIGIN)
+        return origin_of(
+            len(offsets),
+            partition=pa.array(partitions.astype(np.int32)),
+            offset=pa.array(offsets),
+            timestamp=event_times(self._chosen(rows)),
+        )
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are."""

@@ -26,7 +26,9 @@ class HttpClient(SourceClient):
         self._source = source
         self._name = name
         self._live = open_journal(source.journal)
-        self._seen = self._look()
+        self._seen = Contents()
+        if self._live is None:
+            self._seen = scan(segments_at(source.journal, source.storage), checked=False)
 
     def start(self) -> Offsets:
         """The first event of each stream that the journal still holds."""
@@ -108,11 +110,6 @@ class HttpClient(SourceClient):
 
     def _contents(self) -> Contents:
         return self._live.contents() if self._live else self._seen
-
-    def _look(self) -> Contents:
-        if self._live:
-            return self._live.contents()
-        return scan(segments_at(self._source.journal, self._source.storage), checked=False)
 
     def _lost(self, stream: str, wanted: int, going_on: int, what: str, then: str = "") -> int:
         begins = self._of_streams(self._contents().earliest()).get(stream, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from lakefeed.errors import SourceError
 from lakefeed.events import OffsetRange
@@ -12,9 +11,7 @@ from lakefeed.sources.http.journal.frame import Frame, frames
 from lakefeed.sources.http.journal.index import Piece
 from lakefeed.sources.http.journal.scan import scan
 from lakefeed.sources.http.journal.segments import Segments, segments_at
-
-if TYPE_CHECKING:
-    from lakefeed.sources.http.source import HttpSource
+from lakefeed.sources.http.source import HttpSource
 
 _EVENTS = 50_000
 _BYTES = 16 * 2**20
@@ -42,19 +39,12 @@ def _parts(segments: Segments, span: OffsetRange, pieces: Iterable[Piece]) -> It
 
 def _frames(segments: Segments, pieces: Iterable[Piece]) -> Iterator[Frame]:
     """All frames of some pieces; damaged ones are left out."""
-    for number, start, end in pieces:
-        yield from (
-            item
-            for item in frames(_bytes(segments, number, start, end), checked=True)
-            if isinstance(item, Frame)
-        )
-
-
-def _bytes(segments: Segments, number: int, start: int, end: int) -> bytes:
-    try:
-        return segments.read(number, start, end)
-    except FileNotFoundError:
-        return b""
+    for piece in pieces:
+        try:
+            data = segments.read(*piece)
+        except FileNotFoundError:
+            continue
+        yield from (item for item in frames(data, checked=True) if isinstance(item, Frame))
 
 
 def _whole(source: HttpSource, span: OffsetRange, parts: Iterable[Part]) -> Iterator[Part]:

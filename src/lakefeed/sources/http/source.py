@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -160,13 +160,6 @@ class HttpSource(Source):
         for name in value:
             if _NEVER_KEPT.search(name):
                 raise ValueError(f"'{name}' may hold a secret and is never kept; remove it")
-        return value
-
-    @field_validator("format")
-    @classmethod
-    def _has_a_format(cls, value: Any) -> Any:
-        if value is None:
-            raise ValueError("expected a format, such as json")
         return value
 
     @model_validator(mode="after")

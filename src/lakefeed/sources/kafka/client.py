@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
@@ -23,9 +23,6 @@ from lakefeed.sources.kafka.epochs import cut_short
 from lakefeed.sources.kafka.group import ConsumerGroup
 from lakefeed.sources.kafka.source import OTHERS, Edge, KafkaSource, partition_name, topic_and_number
 from lakefeed.text import counted
-
-if TYPE_CHECKING:
-    from lakefeed.sources.kafka.source import KafkaSource
 
 _DOWN_SECONDS = 1.5
 """How long all brokers are down before the first answer is given up: a name may have several addresses."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from lakefeed.errors import SourceUnavailable
-from lakefeed.sources.kafka.source import partition_name, topic_and_number
-
-if TYPE_CHECKING:
-    from lakefeed.sources.kafka.source import KafkaSource
+from lakefeed.sources.kafka.source import KafkaSource, partition_name, topic_and_number
 
 _SETTINGS = {
     "group.id": "lakefeed",

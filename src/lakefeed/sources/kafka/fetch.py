@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from lakefeed.errors import SourceError, SourceUnavailable
 from lakefeed.events import OffsetRange
-from lakefeed.sources.kafka.source import KafkaEvents, topic_and_number
-
-if TYPE_CHECKING:
-    from lakefeed.sources.kafka.source import KafkaSource
+from lakefeed.sources.kafka.source import KafkaEvents, KafkaSource, topic_and_number
 
 _CHUNK = 50_000
 _LARGE = 10_000
@@ -99,8 +96,8 @@ class _Reader:
         Large ones one by one.
         """
         small = [span for span in ranges if len(span) < _LARGE]
-        for spans in [small] if small else []:
-            yield from self._read_together(spans)
+        if small:
+            yield from self._read_together(small)
         for span in ranges:
             if len(span) >= _LARGE:
                 yield from self._read_together([span])

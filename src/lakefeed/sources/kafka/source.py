@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from lakefeed.errors import SourceUnavailable
-from lakefeed.events import Events, OffsetRange
+from lakefeed.events import ORIGIN, Events, OffsetRange
 from lakefeed.pipeline.connectors import Connector, FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.event_key import KeyFormatField
@@ -230,42 +230,36 @@ class KafkaEvents(Events):
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """`ORIGIN` columns; headers keep their order and their repetitions."""
-        from lakefeed.events import ORIGIN
-
-        messages = self._messages if rows is None else [self._messages[row] for row in rows]
+        messages = self._chosen(rows)
         columns = [
             [message.topic() for message in messages],
             [message.partition() for message in messages],
             [message.offset() for message in messages],
-            pa.array([_moment(message) for message in messages], pa.int64()),
+            [_moment(message) for message in messages],
             [message.key() for message in messages],
             [_headers(message) for message in messages],
         ]
-        arrays = [
-            column.cast(pa.timestamp("ms", "UTC")).cast(field.type)
-            if isinstance(column, pa.Array)
-            else pa.array(column, field.type)
-            for column, field in zip(columns, ORIGIN, strict=True)
-        ]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, ORIGIN, strict=True)]
         return pa.record_batch(arrays, schema=ORIGIN)
 
     def timestamp_types(self, rows: Sequence[int] | None = None) -> Sequence[int]:
         """Who gave each message its time: the client counts from 0, Kafka from -1."""
-        messages = self._messages if rows is None else [self._messages[row] for row in rows]
-        return [message.timestamp()[0] - 1 for message in messages]
+        return [message.timestamp()[0] - 1 for message in self._chosen(rows)]
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many messages of each partition."""
         if self._partition:
             return {self._partition: len(self._messages if rows is None else rows)}
-        messages = self._messages if rows is None else [self._messages[row] for row in rows]
-        return Counter(partition_name(message.topic(), message.partition()) for message in messages)
+        return Counter(partition_name(message.topic(), message.partition()) for message in self._chosen(rows))
+
+    def _chosen(self, rows: Sequence[int] | None) -> list[Any]:
+        return self._messages if rows is None else [self._messages[row] for row in rows]
 
 
 def _moment(message: Any) -> int | None:
-    """Milliseconds; None where there is no timestamp, or one of another unit, outside the years 1 to 9999."""
+    """Microseconds; None where there is no timestamp, or one of another unit, outside the years 1 to 9999."""
     kind, milliseconds = message.timestamp()
-    return milliseconds if kind and _FIRST_MS <= milliseconds <= _LAST_MS else None
+    return milliseconds * 1000 if kind and _FIRST_MS <= milliseconds <= _LAST_MS else None
 
 
 def _headers(message: Any) -> list[dict[str, Any]] | None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +14,11 @@ import pyarrow as pa
 from lakefeed.errors import DataLoss, SourceUnavailable
 from lakefeed.events import EPOCH, OffsetRange, Offsets, Outstanding, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
-from lakefeed.sources.postgres.checks import findings, tell_findings
+from lakefeed.sources.postgres.checks.findings import findings, tell_findings
+from lakefeed.sources.postgres.checks.losses import halfway, loss, refuse_older_server, refuse_other_server
+from lakefeed.sources.postgres.checks.marks import Marks, refuse_lost_timeline, tell_rewritten
+from lakefeed.sources.postgres.checks.shared_columns import key_problem, type_problem
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors, where
-from lakefeed.sources.postgres.lag import SeenEnds
-from lakefeed.sources.postgres.losses import halfway, loss, refuse_older_server, refuse_other_server
-from lakefeed.sources.postgres.marks import Marks, refuse_lost_timeline, tell_rewritten
 from lakefeed.sources.postgres.positions import (
     ALL_ROWS,
     changes_of,
@@ -26,15 +27,15 @@ from lakefeed.sources.postgres.positions import (
     rows_of,
     stream_of,
 )
-from lakefeed.sources.postgres.published import Published, published_of
-from lakefeed.sources.postgres.relations import TableInfo, matching, published, tables_of
-from lakefeed.sources.postgres.shared_columns import key_problem, type_problem
-from lakefeed.sources.postgres.slot import Acknowledger, Slot, make_publication, make_slot, slot_named
+from lakefeed.sources.postgres.relations import TableInfo, matching, tables_of
+from lakefeed.sources.postgres.replication.lag import SeenEnds
+from lakefeed.sources.postgres.replication.publication import Published, make_publication, published_of
+from lakefeed.sources.postgres.replication.slot import Acknowledger, Slot, make_slot, slot_named
 from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk
 from lakefeed.sources.postgres.snapshot.plan import SnapshotPart, conditions, plan_part, wal_end
 from lakefeed.sources.postgres.snapshot.progress import Progress
 from lakefeed.sources.postgres.source import PostgresSource
-from lakefeed.sources.postgres.stored_defaults import stored_defaults
+from lakefeed.sources.postgres.values.stored_defaults import stored_defaults
 
 _log = logging.getLogger("lakefeed")
 _BYTES_OF_A_CHANGE = 200
@@ -100,8 +101,7 @@ class PostgresClient(SourceClient):
         if len(tables) != 1:
             return {}
         with self._asking() as connection:
-            known = published_of(connection, self.publication).get(tables[0].stream, Published())
-            return stored_defaults(connection, tables[0].oid, known)
+            return stored_defaults(connection, self.publication, tables[0].stream, tables[0].oid)
 
     def start(self) -> Offsets:
         """From where the slot begins; the slot is made here."""
@@ -155,11 +155,12 @@ class PostgresClient(SourceClient):
         last = max((ends.get(name, 0) for name in streams), default=0)
         if pending and (last - first <= _SMALL_BACKLOG or not self._makes):
             with self._asking() as connection:
-                for name in pending:
-                    self._progress.look(connection, self._tables[stream_of(name)])
                 beyond = max((position[name] for name in streams), default=0)
+                tables = {stream_of(name): self._tables[stream_of(name)] for name in pending}
+                for table in tables.values():
+                    self._progress.look(connection, table)
                 self._part = plan_part(
-                    self._source, self.publication, self._known(pending), pending, beyond, allowed.rows, under
+                    self._source, self.publication, tables, pending, beyond, allowed.rows, under
                 )
             end = {name: max(at, self._part.end) if name in streams else at for name, at in position.items()}
             if not self._makes:
@@ -283,7 +284,7 @@ class PostgresClient(SourceClient):
             "slot": self.slot,
             "publication": self.publication,
             "keys": list(table.keys),
-            "chunk": chunk.payload(),
+            "chunk": asdict(chunk),
             "shown": self._shown(table),
         }
         return OffsetRange(span.partition, span.start, span.end, payload)
@@ -322,7 +323,7 @@ class PostgresClient(SourceClient):
         for (_, condition), start, end in zip(asked, edges, edges[1:], strict=False):
             part = OffsetRange(span.partition, start, end)
             rows = self._part.rows(part, table, lsn, condition, limit)
-            payload = rows.payload() | {"shows": span.start <= AGAIN}
+            payload = asdict(rows) | {"shows": span.start <= AGAIN}
             found.append(OffsetRange(span.partition, start, end, payload))
         return found
 
@@ -344,7 +345,7 @@ class PostgresClient(SourceClient):
         self._looked = time.monotonic()
         self._slot = slot_named(connection, self.slot)
         there = tables_of(connection, self.publication)
-        names = published(connection, self.publication)
+        names = sorted(published_of(connection, self.publication))
         if self._source.tables:
             # What is not published yet shows in `plan`; a run has made the publication before.
             makes = self._makes and self._source.snapshot != "only"
@@ -353,9 +354,6 @@ class PostgresClient(SourceClient):
             names = matching(above, self._source.tables)
         self._tables = {name: there[name] for name in names if name in there and self.takes(name)}
         self._marks.look(connection, self._tables)
-
-    def _known(self, pending: Offsets) -> dict[str, TableInfo]:
-        return {stream_of(name): self._tables[stream_of(name)] for name in pending}
 
     def _is_read_anew(self, name: str, positions: Offsets) -> bool:
         at = positions.get(changes_of(name))
@@ -382,11 +380,8 @@ class PostgresClient(SourceClient):
         """The connection, made anew after it broke."""
         try:
             if self._connection is None or self._connection.broken or self._connection.closed:
-                self._connection = connect(self._source, **self._words())
+                self._connection = connect(self._source, connect_timeout=max(2, int(self.patience)))
             with postgres_errors(self._source):
                 yield self._connection
         except SourceUnavailable as error:
             raise SourceUnavailable(f"source {self._name}: {error}") from error
-
-    def _words(self) -> dict[str, Any]:
-        return {"connect_timeout": max(2, int(self.patience))}

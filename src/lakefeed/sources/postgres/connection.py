@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
-from psycopg import conninfo
+from psycopg import conninfo, sql
 
 from lakefeed.errors import SourceError, SourceUnavailable
 from lakefeed.pipeline.secrets import mask_urls
-
-if TYPE_CHECKING:
-    from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.sources.postgres.source import PostgresSource
 
 SESSION = {
     "timezone": "UTC",
@@ -99,6 +97,18 @@ def _told(source: PostgresSource, error: psycopg.Error) -> str:
     if source.password:
         text = text.replace(source.password, "***")
     return f"Postgres ({where(source)}): {text}"
+
+
+def one_row(connection: Connection, statement: str, values: Sequence[Any] | None = None) -> Any:
+    """What a statement gives that always gives one row."""
+    row = connection.execute(statement.encode(), values).fetchone()
+    assert row is not None
+    return row
+
+
+def quoted(*names: str) -> str:
+    """A name as SQL takes it, such as `"public"."orders"`."""
+    return sql.Identifier(*names).as_string(None)
 
 
 def where(source: PostgresSource) -> str:

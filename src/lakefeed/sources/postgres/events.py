@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.events import ORIGIN, Events, Unfit
-from lakefeed.sources.postgres.pgoutput import Numbers
+from lakefeed.events import ORIGIN, Events, Unfit, origin_of
 from lakefeed.sources.postgres.positions import partition_name
+from lakefeed.sources.postgres.replication.pgoutput import Numbers
 
 METADATA = pa.schema(
     [
@@ -57,16 +57,17 @@ class PostgresEvents(Events):
         known = self._origins
         offsets = known.offsets[chosen]
         count = len(offsets)
-        arrays = {
-            "stream": pa.repeat(pa.scalar(known.stream), count),
-            "partition": pa.array(known.numbers[chosen], pa.int32()),
-            "offset": pa.array(offsets, pa.int64()),
-        }
+        times = {}
         if known.times is not None:
             moments = pa.array(known.times[chosen], pa.int64())
-            arrays["timestamp"] = moments.cast(ORIGIN.field("timestamp").type)
-        columns = [arrays.get(field.name, pa.nulls(count, field.type)) for field in ORIGIN]
-        return pa.record_batch(columns, schema=ORIGIN)
+            times = {"timestamp": moments.cast(ORIGIN.field("timestamp").type)}
+        return origin_of(
+            count,
+            stream=pa.repeat(pa.scalar(known.stream), count),
+            partition=pa.array(known.numbers[chosen], pa.int32()),
+            offset=pa.array(offsets, pa.int64()),
+            **times,
+        )
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """All are of one partition."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +14,16 @@ from lakefeed.errors import SourceUnavailable
 from lakefeed.events import Events, OffsetRange
 from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
-from lakefeed.sources.postgres.pgoutput import OPS, TRUNCATE, Changes, Decoder, Mask, Relation
 from lakefeed.sources.postgres.positions import is_rows, partition_name, stream_of
-from lakefeed.sources.postgres.published import Published, published_of
-from lakefeed.sources.postgres.slot import slot_named
-from lakefeed.sources.postgres.slot_messages import messages
+from lakefeed.sources.postgres.replication.pgoutput import OPS, TRUNCATE, Changes, Decoder, Mask, Relation
+from lakefeed.sources.postgres.replication.slot import slot_named
+from lakefeed.sources.postgres.replication.slot_messages import messages
 from lakefeed.sources.postgres.snapshot.chunk import Chunk
 from lakefeed.sources.postgres.snapshot.orphans import completed
 from lakefeed.sources.postgres.snapshot.rows import Rows, no_events, read_rows, relation_of
-from lakefeed.sources.postgres.table_columns import TableColumns
+from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.sources.postgres.values.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
-
-if TYPE_CHECKING:
-    from lakefeed.sources.postgres.source import PostgresSource
 
 
 def read(source: PostgresSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
@@ -71,16 +67,11 @@ def _changes(
                 kept = _kept(changes, span, emptied, late)
                 changes = completed(catalog, changes, kept, keys[changes.relation.stream])
                 if kept.any():
-                    of = partial(_published, catalog, first["publication"], changes.relation.stream)
-                    tables.know_later(changes.relation, catalog, of)
+                    tables.know_later(changes.relation, catalog, first["publication"])
                     yield _events(tables, changes, kept, keys[changes.relation.stream])
         slot = slot_named(catalog, first["slot"])
         if slot is None or slot.confirmed > min(span.start for span in spans.values()):
             raise SourceUnavailable(f"the replication slot {first['slot']} was moved on while it was read")
-
-
-def _published(catalog: Connection, publication: str, stream: str) -> Published:
-    return published_of(catalog, publication).get(stream, Published())
 
 
 def _kept(changes: Changes, span: OffsetRange, emptied: dict[str, int], late: dict[str, int]) -> Mask:

@@ -10,8 +10,7 @@ from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 
 _TABLES = """
-SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, greatest(c.reltuples, 0)::bigint,
-       pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int,
+SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, stored.rows, stored.blocks,
        coalesce((SELECT array_agg(a.attname ORDER BY array_position(i.indkey::int2[], a.attnum))
                  FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
                       ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
@@ -27,14 +26,21 @@ SELECT n.nspname, c.relname, c.oid, c.relkind, c.relreplident, greatest(c.reltup
        ARRAY(SELECT an.nspname || '.' || ac.relname FROM pg_catalog.pg_partition_ancestors(c.oid) AS up
              JOIN pg_catalog.pg_class ac ON ac.oid = up.relid
              JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace WHERE up.relid <> c.oid),
-       coalesce((SELECT sum(pg_catalog.pg_relation_filenode(p.relid)::bigint)
-                 FROM pg_catalog.pg_partition_tree(c.oid) p)::bigint,
-                pg_catalog.pg_relation_filenode(c.oid)::bigint, 0),
+       stored.storage,
        coalesce((SELECT pg_catalog.hashtext(string_agg(a.attnum || ':' || a.atttypid || ':' || a.atttypmod,
                                                        ',' ORDER BY a.attnum))
                  FROM pg_catalog.pg_attribute a
                  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), 0)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+     CROSS JOIN LATERAL (
+         -- A partitioned table has no rows of its own, and nothing but ANALYZE by hand estimates them.
+         SELECT coalesce(sum(greatest(l.reltuples, 0)), 0)::bigint AS rows,
+                coalesce(sum(pg_catalog.pg_relation_size(l.oid)), 0)::bigint
+                / current_setting('block_size')::int AS blocks,
+                coalesce(sum(pg_catalog.pg_relation_filenode(l.oid)::bigint), 0)::bigint AS storage
+         FROM (SELECT c.oid UNION SELECT relid::oid FROM pg_catalog.pg_partition_tree(c.oid)) AS parts (oid)
+              JOIN pg_catalog.pg_class l ON l.oid = parts.oid
+         WHERE l.relkind <> 'p') AS stored
 WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
   AND n.nspname NOT LIKE 'pg\\_%%' AND c.relpersistence = 'p'
 ORDER BY 1, 2
@@ -85,10 +91,9 @@ class TableInfo:
         return ChunkKey(self.keys, is_hashed=True) if self.keys else None
 
     @property
-    def offset_key(self) -> str | None:
-        """The column that numbers the rows: the only one of the primary key; None where nothing does."""
-        chunks = self.chunks
-        return self.keys[0] if chunks and not chunks.is_hashed and len(self.keys) == 1 else None
+    def is_numbered(self) -> bool:
+        """Whether an integer alone tells the rows apart."""
+        return len(self.keys) == 1 and self.chunks is not None and not self.chunks.is_hashed
 
 
 def tables_of(connection: Connection, publication: str = "") -> dict[str, TableInfo]:
@@ -113,12 +118,3 @@ def matching(tables: Mapping[str, Sequence[str]], patterns: Sequence[str]) -> li
         return any(fnmatchcase(name, one) for one in patterns)
 
     return [name for name, above in tables.items() if is_meant(name) and not any(map(is_meant, above))]
-
-
-def published(connection: Connection, publication: str) -> list[str]:
-    """The streams of a publication."""
-    rows = connection.execute(
-        "SELECT schemaname || '.' || tablename FROM pg_catalog.pg_publication_tables WHERE pubname = %s",
-        [publication],
-    )
-    return sorted(name for (name,) in rows)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, PrivateAttr, StringConstraints, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, field_validator, model_validator
 
 from lakefeed.columns.change_columns import POSTGRES, ChangeColumns
 from lakefeed.events import Events, OffsetRange, Offsets
 from lakefeed.figures import readable_size
 from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.options.client_options import Options
+from lakefeed.pipeline.section import as_list
 from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.postgres.positions import is_rows, partition_name, position_in_words, stream_of
 from lakefeed.text import counted
@@ -57,7 +58,7 @@ class PostgresSource(Source):
         description="Further words of libpq.",
         examples=[{"sslmode": "verify-full", "connect_timeout": "5"}],
     )
-    tables: tuple[TableName, ...] = Field(
+    tables: Annotated[tuple[TableName, ...], BeforeValidator(as_list)] = Field(
         (),
         description="The tables to read, as `schema.table`; `*` and `?` are wild cards. Left out: all "
         "tables of the publication.",
@@ -103,11 +104,6 @@ class PostgresSource(Source):
     def _no_format(cls, value: object) -> None:
         if value is not None:
             raise ValueError("the tables have columns already; remove this key")
-
-    @field_validator("tables", mode="before")
-    @classmethod
-    def _one_table_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     @field_validator("options")
     @classmethod

@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import Any
 
 from lakefeed.errors import DataLoss
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
-from lakefeed.sources import Allowance, SourceClient
+from lakefeed.sources import PARTITION, Allowance, SourceClient
 from lakefeed.sources.delta.offset import DeltaOffset
-from lakefeed.sources.delta.piece import Piece, shared_out
+from lakefeed.sources.delta.piece import Piece, tasks
 from lakefeed.sources.spark.query import SourceQuery, query_of
-from lakefeed.sources.spark.source import PARTITION, SparkSource
+from lakefeed.sources.spark.source import SparkSource
 from lakefeed.sources.spark.spool import Spool, batch_start, words
 
 _MARK = "query"
-_ROWS_WORTH_A_TASK = 50_000
 
 
 class SparkClient(SourceClient):
@@ -79,11 +78,10 @@ class SparkClient(SourceClient):
 
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """By the lists of the batches."""
-        found = {}
-        for name, at in position.items():
-            pieces = self._pieces(at, ends.get(name, at))
-            found[name] = sum(piece.rows for piece in pieces)
-        return found
+        return {
+            name: sum(piece.rows for piece in self._pieces(at, ends.get(name, at)))
+            for name, at in position.items()
+        }
 
     def outstanding(self, position: Offsets, ends: Offsets) -> Outstanding:
         """By the lists of the batches."""
@@ -107,25 +105,18 @@ class SparkClient(SourceClient):
                 at = piece.end
                 continue
             if at == DeltaOffset.of(position[PARTITION]):
-                by_size = piece.rows * allowed.bytes // max(1, piece.size)
-                most = max(1, min(piece.rows, allowed.rows, by_size))
-                at = replace(piece.start, row=piece.start.row + most)
+                at = piece.fitting_end(allowed)
             return {PARTITION: self._rounded(at, end).number}
         return {PARTITION: end.number}
 
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
         """Tasks of about equal rows; each knows its files."""
-        tasks: list[Split] = []
-        for span in ranges:
-            pieces = self._pieces(span.start, span.end)
-            rows = sum(piece.rows for piece in pieces)
-            count = max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
-            groups = list(shared_out(pieces, max(1, -(-rows // count))))
-            edges = [span.start, *(group[0].start.number for group in groups[1:]), span.end]
-            for start, end, group in zip(edges, edges[1:], groups or [[]], strict=False):
-                given = {"folder": str(self._spool.folder), "pieces": [piece.payload() for piece in group]}
-                tasks.append((OffsetRange(span.partition, start, end, given),))
-        return tasks
+
+        def payload(pieces: Sequence[Piece]) -> dict[str, Any]:
+            return {"folder": str(self._spool.folder), "pieces": [piece.payload() for piece in pieces]}
+
+        every = ((span, self._pieces(span.start, span.end)) for span in ranges)
+        return [task for span, pieces in every for task in tasks(span, pieces, cores, payload)]
 
     def age(self, position: Offsets) -> float | None:
         """Since Spark has read the batch that comes next."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -12,10 +11,8 @@ from lakefeed.errors import SourceError
 from lakefeed.events import Events, OffsetRange
 from lakefeed.sources.delta.piece import Piece
 from lakefeed.sources.delta.read import RowEvents
+from lakefeed.sources.spark.source import SparkSource
 from lakefeed.tables.file_rows import read_file
-
-if TYPE_CHECKING:
-    from lakefeed.sources.spark.source import SparkSource
 
 
 def read(source: SparkSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]:

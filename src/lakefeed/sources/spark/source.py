@@ -17,8 +17,6 @@ from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.sources import Source, SourceClient
 from lakefeed.units import Duration, Size
 
-PARTITION = "0"
-
 
 class SparkSource(Source):
     """Rows of a streaming source that Spark has, or that you add to it.
@@ -92,14 +90,6 @@ class SparkSource(Source):
         from lakefeed.sources.spark.client import SparkClient
 
         return SparkClient(self, pipeline, name)
-
-    def known_streams(self) -> tuple[str, ...]:
-        """There are none."""
-        return ()
-
-    def partition_of(self, stream: str | None, number: int) -> str:
-        """All rows are of one partition."""
-        return PARTITION
 
     def describe_offset(self, offset: int) -> str:
         """`batch 12, row 500`."""

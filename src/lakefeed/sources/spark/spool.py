@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from lakefeed.errors import SourceError
 from lakefeed.sources.delta.offset import DeltaOffset
-from lakefeed.sources.delta.piece import Piece
+from lakefeed.sources.delta.piece import Piece, cut_out
 from lakefeed.stores.disk import put_new
 
 _DIGITS = 12
@@ -55,10 +55,6 @@ class SpooledBatch:
         """Bytes of its files."""
         return sum(piece.size for piece in self.pieces)
 
-    def parts(self, start: DeltaOffset, end: DeltaOffset) -> list[Piece]:
-        """What of it lies between two offsets."""
-        return [part for piece in self.pieces if (part := piece.cut(start, end)) is not None]
-
 
 class Spool:
     """What is kept of one source. Written by one process, looked at by any."""
@@ -85,14 +81,11 @@ class Spool:
                 ) from error
         return self._id
 
-    def begin(self) -> str:
+    def begin(self) -> None:
         """Give the query its id before Spark does, so that tables know it from their first commit on."""
-        found = self.query_id
-        if found is None:
-            found = str(uuid.uuid4())
+        if self.query_id is None:
             self.checkpoint.mkdir(parents=True, exist_ok=True)
-            put_new(self.checkpoint / "metadata", orjson.dumps({"id": found}), durable=True)
-        return found
+            put_new(self.checkpoint / "metadata", orjson.dumps({"id": str(uuid.uuid4())}), durable=True)
 
     @property
     def _home(self) -> Path:
@@ -191,7 +184,7 @@ class Spool:
         """What lies between two offsets. Raises KeyError where a batch is gone."""
         last = end.version if end.row else end.version - 1
         for number in range(start.version, last + 1):
-            yield from self.batches[number].parts(start, end)
+            yield from cut_out(self.batches[number].pieces, start, end)
 
     def _list(self, number: int) -> Path:
         return self._home / f"{number:0{_DIGITS}d}.json"

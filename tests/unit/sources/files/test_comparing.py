@@ -12,7 +12,7 @@ from lakefeed.events import Outstanding
 from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.sources import source_of
 from lakefeed.sources.files import discovery
-from lakefeed.sources.files.discovery import KnownFiles
+from lakefeed.sources.files.discovery import compare
 from lakefeed.sources.files.finding.listing import LISTED
 from lakefeed.sources.files.ledger import DELETED, FORGOTTEN, READ, found, with_state
 from lakefeed.sources.files.offset import file_start
@@ -42,22 +42,20 @@ def test_last_number_of_a_path_counts_wherever_its_rows_lie(
 ) -> None:
     monkeypatch.setattr(discovery, "_AT_A_TIME", at_a_time)
     monkeypatch.setattr(discovery, "_FEW", few)
-    known = KnownFiles(
-        ledger(
-            ("same", 1, READ),
-            ("grown", 1, READ),
-            ("back", 2, READ),
-            ("forgotten", 1, READ),
-            ("back", 1, READ),
-            ("forgotten", 1, FORGOTTEN),
-            ("deleted", 1, DELETED),
-            ("returned", 1, DELETED),
-            ("returned", 1, READ),
-            ("gone", 1, READ),
-        )
+    rows = ledger(
+        ("same", 1, READ),
+        ("grown", 1, READ),
+        ("back", 2, READ),
+        ("forgotten", 1, READ),
+        ("back", 1, READ),
+        ("forgotten", 1, FORGOTTEN),
+        ("deleted", 1, DELETED),
+        ("returned", 1, DELETED),
+        ("returned", 1, READ),
+        ("gone", 1, READ),
     )
 
-    listed = known.compare(files(new=1, returned=1, deleted=1, forgotten=1, back=2, grown=2, same=1))
+    listed = compare(rows, files(new=1, returned=1, deleted=1, forgotten=1, back=2, grown=2, same=1))
 
     assert listed.new["path"].to_pylist() == ["new", "deleted", "forgotten"]
     assert listed.changed.select(["path", "size"]).to_pylist() == [
@@ -71,8 +69,8 @@ def test_last_number_of_a_path_counts_wherever_its_rows_lie(
 
 
 def test_nothing_known_or_nothing_listed_is_no_news() -> None:
-    assert KnownFiles(ledger(("a", 1, READ))).compare(LISTED.empty_table()).new.num_rows == 0
-    assert KnownFiles(found(LISTED.empty_table(), 1)).compare(files(a=1)).new["path"].to_pylist() == ["a"]
+    assert compare(ledger(("a", 1, READ)), LISTED.empty_table()).new.num_rows == 0
+    assert compare(found(LISTED.empty_table(), 1), files(a=1)).new["path"].to_pylist() == ["a"]
 
 
 def test_file_that_changed_before_it_was_read_waits_once_for_those_who_only_look(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefeed.sources import json_array
 from lakefeed.sources.files.reading import arrays, lines
 from lakefeed.sources.files.reading import csv as csv_files
 
@@ -30,7 +31,7 @@ def value(chance: random.Random, depth: int = 0) -> Any:
 def test_elements_of_an_array_are_its_values_each_at_its_byte(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrays, "_CHUNK", chunk)
+    monkeypatch.setattr(json_array, "_CHUNK", chunk)
     chance = random.Random(chunk)
 
     for _ in range(200):

@@ -417,14 +417,14 @@ def test_folders_above_the_journal_outlive_a_power_cut(
 
 def test_store_that_may_overwrite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     unsafe = ObjectSegments("s3://lake/j", {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"})
-    with pytest.raises(SourceError, match="Remove AWS_S3_ALLOW_UNSAFE_RENAME"), unsafe.locked("shop/api"):
+    with pytest.raises(SourceError, match="Remove AWS_S3_ALLOW_UNSAFE_RENAME"), unsafe.locked():
         pass
     monkeypatch.setattr(ObjectFiles, "put_new", lambda *given: None)
     monkeypatch.setattr(ObjectFiles, "delete_file", lambda *given: None)
     elsewhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true"}
     ignoring = ObjectSegments("s3://lake/j", elsewhere)
 
-    with pytest.raises(SourceError, match="ignores conditional writes"), ignoring.locked("shop/api"):
+    with pytest.raises(SourceError, match="ignores conditional writes"), ignoring.locked():
         pass
 
 

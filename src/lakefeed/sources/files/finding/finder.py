@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,11 +15,9 @@ from lakefeed.sources.files.discovery import settled
 from lakefeed.sources.files.finding.listing import Listing, is_local
 from lakefeed.sources.files.finding.notices import created_objects
 from lakefeed.sources.files.finding.queue import Message, Queue
+from lakefeed.sources.files.source import FilesSource
 from lakefeed.stores.location import bucket_of
 from lakefeed.text import counted
-
-if TYPE_CHECKING:
-    from lakefeed.sources.files.source import FilesSource
 
 _log = logging.getLogger("lakefeed")
 _SOONEST = 0.5

@@ -90,11 +90,6 @@ class Listing:
         return f"{self._scope.base.rstrip('/')}/"
 
 
-def listed(scope: Scope, storage: Mapping[str, str]) -> pa.Table:
-    """Every file that counts, listed once."""
-    return Listing(scope, storage).everything()
-
-
 def _table_of(path: str) -> str:
     """The folder of a table, given something in its log."""
     return path.split(f"{LOG}/")[0]

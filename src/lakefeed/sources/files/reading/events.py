@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakefeed.events import ORIGIN, Events, Refused
+from lakefeed.events import ORIGIN, Events, Refused, origin_of
+from lakefeed.sources import PARTITION
 from lakefeed.sources.files.offset import file_start
 from lakefeed.sources.files.piece import FoundFile
 from lakefeed.sources.files.reading.lines import FileOffsets
-from lakefeed.sources.files.source import PARTITION
 
 
 class FileEvents(Events):
@@ -54,14 +55,11 @@ class FileEvents(Events):
         """All are of one partition."""
         return {PARTITION: len(self) if rows is None else len(rows)}
 
-    def parts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
+    def parts(self) -> Mapping[str, int]:
         """How many records of each file there are."""
-        counts: Sequence[int] = self._counts
-        if rows is not None:
-            counts = np.bincount(self._owners(rows)[0], minlength=len(self._files)).tolist()
-        found: dict[str, int] = {}
-        for file, count in zip(self._files, counts, strict=True):
-            found[str(file.number)] = found.get(str(file.number), 0) + count
+        found: Counter[str] = Counter()
+        for file, count in zip(self._files, self._counts, strict=True):
+            found[str(file.number)] += count
         return found
 
     def part_errors(self) -> Mapping[str, str]:
@@ -82,18 +80,16 @@ class FileEvents(Events):
     def _origin(self, owners: npt.NDArray[np.int64], offsets: FileOffsets) -> pa.RecordBatch:
         count, files = len(owners), self._files
         taken = pa.array(owners)
-        kinds = {field.name: field.type for field in ORIGIN}
-        times = pa.array([file.modified for file in files], pa.int64()).cast(kinds["timestamp"])
-        headers = pa.array([_headers(file) for file in files], kinds["headers"])
-        known = {
-            "stream": pa.array([file.path for file in files], pa.string()).take(taken),
-            "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
-            "offset": pa.array(offsets, pa.int64()),
-            "timestamp": times.take(taken),
-            "headers": headers.take(taken),
-        }
-        arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in ORIGIN]
-        return pa.record_batch(arrays, schema=ORIGIN)
+        times = pa.array([file.modified for file in files], ORIGIN.field("timestamp").type)
+        headers = pa.array([_headers(file) for file in files], ORIGIN.field("headers").type)
+        return origin_of(
+            count,
+            stream=pa.array([file.path for file in files], pa.string()).take(taken),
+            partition=pa.repeat(pa.scalar(0, pa.int32()), count),
+            offset=pa.array(offsets, pa.int64()),
+            timestamp=times.take(taken),
+            headers=headers.take(taken),
+        )
 
 
 def _headers(file: FoundFile) -> list[dict[str, object]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakefeed.errors import SourceError, SourceUnavailable, StoreUnavailable, TableError
+from lakefeed.errors import SourceError
 from lakefeed.events import Events, OffsetRange, Refused
 from lakefeed.sources.files.piece import FoundFile, Piece
 from lakefeed.sources.files.reading.events import FileEvents
@@ -17,10 +15,9 @@ from lakefeed.sources.files.reading.lines import FileOffsets
 from lakefeed.sources.files.reading.opening import FileOpener, Unreadable
 from lakefeed.sources.files.reading.parquet import parquet_rows
 from lakefeed.sources.files.reading.records import records
+from lakefeed.sources.files.source import FilesSource
+from lakefeed.sources.source_errors import source_errors
 from lakefeed.stores import store_errors
-
-if TYPE_CHECKING:
-    from lakefeed.sources.files.source import FilesSource
 
 _TOGETHER_RECORDS = 50_000
 _TOGETHER_BYTES = 16 * 2**20
@@ -33,7 +30,7 @@ def read(source: FilesSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]
     """Yield every record of the pieces that the ranges carry."""
     opener = FileOpener(source.scope.base, source.storage)
     buffer = _RecordBuffer()
-    with _errors(source):
+    with source_errors(), store_errors(source.path):
         for span in ranges:
             for given in span.payload or ():
                 yield from _piece(opener, source, Piece.of_payload(given), buffer)
@@ -133,15 +130,3 @@ class _RecordBuffer:
             offsets = np.concatenate(self._offsets)
             yield FileEvents(self._files, self._counts, offsets, payloads=self._payloads, before=self._before)
         self._files, self._counts, self._payloads, self._offsets, self._bytes = [], [], [], [], 0
-
-
-@contextmanager
-def _errors(source: FilesSource) -> Iterator[None]:
-    """A store that cannot be read is a source that does not answer."""
-    try:
-        with store_errors(source.path):
-            yield
-    except StoreUnavailable as error:
-        raise SourceUnavailable(str(error)) from error
-    except TableError as error:
-        raise SourceError(str(error)) from error

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from lakefeed.errors import Fenced, SourceError
+from lakefeed.sources.http.journal.segments import KEYS, segment_name, segment_numbers
 from lakefeed.stores import sync
 
-_SUFFIX = ".segment"
 _LOCK = "lock"
-_KEYS = "keys"
 _RESERVE = 32 * 1024
 
 
@@ -33,7 +32,7 @@ class DiskSegments:
         return str(self._folder)
 
     @contextmanager
-    def locked(self, owner: str) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the journal for the length of a run: two writers would give one number to two events."""
         try:
             self._make_folder()
@@ -60,11 +59,7 @@ class DiskSegments:
     def numbers(self) -> list[int]:
         """The segments that there are, in their order."""
         with suppress(FileNotFoundError):
-            return sorted(
-                int(file.stem)
-                for file in self._folder.iterdir()
-                if file.suffix == _SUFFIX and file.stem.isdigit()
-            )
+            return segment_numbers(file.name for file in self._folder.iterdir())
         return []
 
     def read(self, number: int, start: int = 0, end: int | None = None) -> bytes:
@@ -114,11 +109,11 @@ class DiskSegments:
         self._fill_reserve(len(data))
 
     def _replace_keys(self, data: bytes) -> None:
-        new = self._folder / f"{_KEYS}.new"
+        new = self._folder / f"{KEYS}.new"
         try:
             new.write_bytes(data)
             sync([new])
-            new.replace(self._folder / _KEYS)
+            new.replace(self._folder / KEYS)
         except OSError:
             new.unlink(missing_ok=True)
             raise
@@ -138,11 +133,11 @@ class DiskSegments:
     def keys(self) -> bytes:
         """What `save_keys` has kept; nothing if it was never called."""
         with suppress(FileNotFoundError):
-            return (self._folder / _KEYS).read_bytes()
+            return (self._folder / KEYS).read_bytes()
         return b""
 
     def _file(self, number: int) -> Path:
-        return self._folder / f"{number:012}{_SUFFIX}"
+        return self._folder / segment_name(number)
 
     def _opened(self, number: int, *, new: bool) -> int:
         if self._open is None or self._open[0] != number:

@@ -51,7 +51,6 @@ class Journal:
 
     def __init__(self, segments: Segments, contents: Contents, keys: Keys, owner: str, quota: int) -> None:
         self.keys = keys
-        self.quota = quota
         self.id = contents.id or secrets.randbits(62) + 1
         self.settled: Callable[[Sequence[Append]], None] = lambda group: None
         self.watch_sync: Callable[[float], None] = lambda seconds: None
@@ -217,13 +216,9 @@ class Journal:
             segment.size, now.next, now.group = at, ends, number
             now.index.segments[segment.number] = segment
         for append in group:
-            self.note(append)
-
-    def note(self, append: Append) -> None:
-        """Remember the key of a batch that is durable."""
-        if append.batch.meta and append.first is not None:
             batch = append.batch
-            self.keys.note(batch.stream, batch.kept(), append.first, batch.count, batch.received)
+            if append.first is not None and (meta := batch.kept()):
+                self.keys.note(batch.stream, meta, append.first, batch.count, batch.received)
 
     def _heal(self) -> None:
         """Take back what a failed write has left: its numbers are given out again."""
@@ -301,7 +296,7 @@ def writing(
 
     `takes` says whether any table takes a stream.
     """
-    with segments.locked(owner):
+    with segments.locked():
         contents = _recovered(segments, keys, owner, skip_damaged=skip_damaged)
         _give_up_untaken(segments, contents, takes, skip=skip_damaged)
         journal = Journal(segments, contents, keys, owner, quota)

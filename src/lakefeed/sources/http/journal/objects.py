@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from lakefeed.errors import Fenced, SourceError, SourceUnavailable, TableError
+from lakefeed.sources.http.journal.segments import KEYS, segment_name, segment_numbers
 from lakefeed.stores import (
     confirm_conditional,
     is_conditional,
@@ -15,9 +16,6 @@ from lakefeed.stores import (
     put_new,
     read_tagged,
 )
-
-_SUFFIX = ".segment"
-_KEYS = "keys"
 
 
 class ObjectSegments:
@@ -39,7 +37,7 @@ class ObjectSegments:
         return self._path
 
     @contextmanager
-    def locked(self, owner: str) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Nothing to hold; but the store must keep two writers apart. Raises SourceError."""
         if not is_conditional(self._store):
             raise SourceError(
@@ -61,14 +59,12 @@ class ObjectSegments:
     def numbers(self) -> list[int]:
         """The segments that there are, in their order."""
         with self._told():
-            names = names_after(self._store, "")
-        found = (name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
-        return sorted(int(name) for name in found if name.isdigit())
+            return segment_numbers(names_after(self._store, ""))
 
     def read(self, number: int, start: int = 0, end: int | None = None) -> bytes:
         """Some bytes of a segment. Raises FileNotFoundError."""
         with self._told():
-            data, _ = read_tagged(self._store, _name(number))
+            data, _ = read_tagged(self._store, segment_name(number))
         return data[start:end]
 
     def append(self, number: int, at: int, parts: list[bytes]) -> None:
@@ -83,37 +79,39 @@ class ObjectSegments:
 
     def _make(self, number: int, data: bytes) -> None:
         with suppress(FileExistsError):
-            put_new(self._store, _name(number), data)
+            put_new(self._store, segment_name(number), data)
             return
-        if read_tagged(self._store, _name(number))[0] == data:
+        if read_tagged(self._store, segment_name(number))[0] == data:
             # Its answer was lost, and the request repeated.
             return
         self.cut(number, 0)
-        with self._fenced():
-            put_new(self._store, _name(number), data)
+        try:
+            put_new(self._store, segment_name(number), data)
+        except FileExistsError:
+            raise self._other() from None
 
     def cut(self, number: int, size: int) -> None:
         """Take back a segment of ours that nobody was told of as done; never one of somebody else."""
         with suppress(FileNotFoundError):
-            data, _ = read_tagged(self._store, _name(number))
+            data, _ = read_tagged(self._store, segment_name(number))
             if _digest(data) not in self._unsure:
                 raise self._other()
-            self._store.delete_file(_name(number))
+            self._store.delete_file(segment_name(number))
 
     def delete(self, number: int) -> None:
         """Let a segment go."""
         with suppress(FileNotFoundError):
-            self._store.delete_file(_name(number))
+            self._store.delete_file(segment_name(number))
 
     def save_keys(self, data: bytes) -> None:
         """Replace what is kept of segments that are about to go, in one step."""
-        with self._store.open_output_stream(_KEYS) as file:
+        with self._store.open_output_stream(KEYS) as file:
             file.write(data)
 
     def keys(self) -> bytes:
         """What `save_keys` has kept; nothing if it was never called."""
         with suppress(FileNotFoundError), self._told():
-            return read_tagged(self._store, _KEYS)[0]
+            return read_tagged(self._store, KEYS)[0]
         return b""
 
     def _other(self) -> Fenced:
@@ -123,13 +121,6 @@ class ObjectSegments:
         )
 
     @contextmanager
-    def _fenced(self) -> Iterator[None]:
-        try:
-            yield
-        except FileExistsError:
-            raise self._other() from None
-
-    @contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
@@ -137,10 +128,6 @@ class ObjectSegments:
             raise
         except OSError as error:
             raise SourceUnavailable(f"the journal {self._path} does not answer: {error}") from error
-
-
-def _name(number: int) -> str:
-    return f"{number:012}{_SUFFIX}"
 
 
 def _digest(data: bytes) -> bytes:

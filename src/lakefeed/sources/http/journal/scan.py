@@ -43,7 +43,7 @@ class Contents:
 
 
 def scan(segments: Segments, *, checked: bool, note: Noting = lambda frame: None) -> Contents:
-    """Look at every segment; unchecked, only the last one is read whole.
+    """Look at every segment; unchecked, only the checksums of the last one are compared.
 
     `note` is called with each frame of events.
     """

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
+
+KEYS = "keys"
+"""The name of what is kept of segments that are gone."""
+_SUFFIX = ".segment"
+
+
+def segment_name(number: int) -> str:
+    """The name of a segment, of a file or an object."""
+    return f"{number:012}{_SUFFIX}"
+
+
+def segment_numbers(names: Iterable[str]) -> list[int]:
+    """The segments among some names, in their order."""
+    found = (name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+    return sorted(int(name) for name in found if name.isdigit())
 
 
 class Segments(Protocol):
@@ -13,7 +28,7 @@ class Segments(Protocol):
     grows: bool
     """Whether a segment takes more than one write."""
 
-    def locked(self, owner: str) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the journal for the length of a run. Raises Fenced."""
 
     def numbers(self) -> list[int]:

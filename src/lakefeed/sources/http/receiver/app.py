@@ -42,6 +42,11 @@ _LARGE = 256 * 1024
 _MOST_HEADER_BYTES = 32 * 1024
 _GONE = 499
 """The status that is counted when a client has gone before its request was whole."""
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "POST",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Content-Encoding, Idempotency-Key",
+    "Access-Control-Max-Age": "600",
+}
 
 Send = Callable[[Any], Awaitable[None]]
 Validator = Callable[[str, list[bytes]], dict[int, str]]
@@ -93,8 +98,8 @@ class Receiver:
 
     async def _answer(self, scope: Any, headers: Headers, body: Body) -> tuple[int, bytes, dict[str, str]]:
         method, path = scope["method"], scope["path"]
-        if method == "OPTIONS" and (allowed := self._admission.allowed_origin(headers)):
-            return 204, b"", _preflight(allowed)
+        if method == "OPTIONS" and self._admission.allowed_origin(headers):
+            return 204, b"", _PREFLIGHT
         if path == "/":
             if method not in ("GET", "HEAD"):
                 raise _wrong_method(method, "GET, HEAD")
@@ -301,11 +306,3 @@ def _refuse_large_headers(headers: list[tuple[bytes, bytes]]) -> None:
 
 def _wrong_method(method: str, allowed: str) -> Refusal:
     return Refusal(405, f"{method} is not served here", f"use {allowed}", headers={"Allow": allowed})
-
-
-def _preflight(origin: str) -> dict[str, str]:
-    return {
-        "Access-Control-Allow-Methods": "POST",
-        "Access-Control-Allow-Headers": "Authorization, Content-Type, Content-Encoding, Idempotency-Key",
-        "Access-Control-Max-Age": "600",
-    }

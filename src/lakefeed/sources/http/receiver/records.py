@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import orjson
 
 from lakefeed.sources.http.journal.frame import Payloads
 from lakefeed.sources.http.receiver.refusal import Refusal
+from lakefeed.sources.json_array import SPACE, ArrayScan
 
 _NDJSON = frozenset(
     {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
@@ -19,7 +19,6 @@ _NDJSON = frozenset(
 _JSON = frozenset({"application/json", "text/json"})
 # What clients send when nobody has told them a type: `curl -d` says that it is a form.
 _UNSAID = frozenset({"", "application/octet-stream", "text/plain", "application/x-www-form-urlencoded"})
-_SPACE = b" \t\r\n"
 _BETWEEN_OBJECTS = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 _MOST_TOLD = 100
 """Bad records that an answer names."""
@@ -44,7 +43,7 @@ class Records:
 def records(body: bytes, content_type: str) -> Records:
     """Tell the events of a body apart. Raises Refusal where that is not possible."""
     kind = _kind(content_type)
-    text = body.strip(_SPACE)
+    text = body.strip(SPACE)
     if not text:
         raise Refusal(
             400, "the body is empty", "send a JSON object, an array of them, or one object per line"
@@ -93,7 +92,7 @@ def _lines(body: bytes) -> Records:
     texts: list[bytes] = []
     bad: list[tuple[int, int, str]] = []
     for number, line in enumerate(body.split(b"\n"), 1):
-        text = line.strip(_SPACE)
+        text = line.strip(SPACE)
         if not text:
             continue
         try:
@@ -142,25 +141,11 @@ def _items(text: bytes, count: int, *, objects: bool) -> Payloads:
     else some of them stand inside of an object or of a text.
     """
     if objects:
-        parts = _BETWEEN_OBJECTS.split(text[1:-1].strip(_SPACE))
+        parts = _BETWEEN_OBJECTS.split(text[1:-1].strip(SPACE))
         if len(parts) == count:
             return Payloads.between_braces(parts)
-    cuts = _commas(text)
-    begins, ends = [1, *(cut + 1 for cut in cuts)], [*cuts, len(text) - 1]
-    return Payloads.of([text[start:end].strip(_SPACE) for start, end in zip(begins, ends, strict=True)])
-
-
-def _commas(text: bytes) -> list[int]:
-    """Where the commas between items are. Quotes that are not escaped tell what is inside of a text."""
-    plain = text.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in text else text
-    signs = np.frombuffer(plain, np.uint8)
-    outside = np.bitwise_xor.accumulate(signs == ord('"')) == 0
-    # An opening bracket and an opening brace differ in this one bit, and so do the closing ones.
-    folded = signs | 0x20
-    steps = (folded == ord("{")).astype(np.int8) - (folded == ord("}"))
-    depth = np.cumsum(np.where(outside, steps, 0), dtype=np.int32)
-    found: list[int] = np.flatnonzero((signs == ord(",")) & outside & (depth == 1)).tolist()
-    return found
+    bounds = zip(*ArrayScan(text).bounds(), strict=True)
+    return Payloads.of([text[start:end].strip(SPACE) for start, end in bounds])
 
 
 def _no_object(value: Any) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lakefeed.sources.postgres.pgoutput import TRUNCATE, Changes, Mask, Numbers
 from lakefeed.sources.postgres.positions import ALL_ROWS
+from lakefeed.sources.postgres.replication.pgoutput import TRUNCATE, Changes, Mask, Numbers
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 from lakefeed.sources.postgres.snapshot.visibility import Visibility
 
@@ -65,11 +65,6 @@ class Chunk:
         """From a task's payload."""
         key = payload["key"]
         return cls(payload["start"], payload["end"], key and ChunkKey.of(key), payload["seen"])
-
-    def payload(self) -> dict[str, Any]:
-        """As JSON."""
-        key = self.key and self.key.payload()
-        return {"start": self.start, "end": self.end, "key": key, "seen": self.seen}
 
     def wanted(self, changes: Changes) -> Mask | None:
         """Which changes of the table are to be applied beside the chunk; None for all of them."""

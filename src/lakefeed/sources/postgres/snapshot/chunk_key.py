@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from lakefeed.sources.postgres.pgoutput import Numbers
+from lakefeed.sources.postgres.replication.pgoutput import Numbers
 
 HASHES = 1 << 60
 """Hashes are from 0 up to and without this."""
@@ -36,10 +36,6 @@ class ChunkKey:
     def of(cls, payload: Mapping[str, Any]) -> ChunkKey:
         """From a task's payload."""
         return cls(tuple(payload["columns"]), payload["is_hashed"])
-
-    def payload(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"columns": list(self.columns), "is_hashed": self.is_hashed}
 
     def expression(self) -> str:
         """The number of a row in SQL."""

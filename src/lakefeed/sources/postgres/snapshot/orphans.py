@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from psycopg import pq, sql
 
 from lakefeed.sources.postgres.connection import Connection
-from lakefeed.sources.postgres.pgoutput import DELETE, INSERT, Changes, Mask
+from lakefeed.sources.postgres.replication.pgoutput import DELETE, INSERT, Changes, Mask
 
 
 def completed(connection: Connection, changes: Changes, kept: Mask, keys: Sequence[str]) -> Changes:

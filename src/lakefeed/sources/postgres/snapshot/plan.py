@@ -6,25 +6,22 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from lakefeed.errors import SourceUnavailable
 from lakefeed.events import OffsetRange, Offsets
-from lakefeed.sources.postgres.connection import Connection, connect
+from lakefeed.sources.dense_offsets import task_count
+from lakefeed.sources.postgres.connection import Connection, connect, one_row
 from lakefeed.sources.postgres.positions import ALL_ROWS, lsn_number, stream_of
-from lakefeed.sources.postgres.published import Published, published_of
 from lakefeed.sources.postgres.relations import TableInfo
+from lakefeed.sources.postgres.replication.publication import Published, published_of
 from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk, fits, key_at, position_of_key
 from lakefeed.sources.postgres.snapshot.chunk_key import HASHES
-from lakefeed.sources.postgres.snapshot.progress import estimated
+from lakefeed.sources.postgres.snapshot.progress import bounds, estimated
 from lakefeed.sources.postgres.snapshot.rows import Rows
+from lakefeed.sources.postgres.source import PostgresSource
 
-if TYPE_CHECKING:
-    from lakefeed.sources.postgres.source import PostgresSource
-
-_ROWS_WORTH_A_TASK = 50_000
 _RANGES_BY_CTID = 140000
 """The server version from which on rows of some blocks are found without reading the others."""
 _MOST_SCANS = 16
@@ -32,8 +29,11 @@ _MOST_SCANS = 16
 _TASK_OFFSETS = 1 << 40
 """Offsets that each task has for its rows, where no key numbers them."""
 _OLDER_SECONDS = 30.0
-_SNAPSHOT = "pg_catalog.pg_current_snapshot()"
 _FLUSH_SECONDS = 30.0
+_INSERTED, _FLUSHED = "pg_catalog.pg_current_wal_insert_lsn()", "pg_catalog.pg_current_wal_flush_lsn()"
+_WAL_END = f"""
+CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE {_FLUSHED} END
+"""
 
 
 @dataclass(frozen=True)
@@ -122,17 +122,14 @@ def _export(connection: Connection, tables: Iterable[TableInfo]) -> tuple[str, s
     for table in tables:
         name = sql.Identifier(table.schema, table.name)
         connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(name))
-    row = connection.execute(
-        "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
-    ).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    asked = "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
+    exported, seen = one_row(connection, asked)
+    return exported, seen
 
 
 def wal_end(connection: Connection) -> int:
     """The end of the WAL that is on disk; on a standby, of what it has replayed."""
-    row = connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
-    return _lsn(connection, "pg_last_wal_replay_lsn" if row == (True,) else "pg_current_wal_flush_lsn")
+    return _lsn(connection, _WAL_END)
 
 
 def wait_for_older(source: PostgresSource) -> None:
@@ -143,14 +140,10 @@ def wait_for_older(source: PostgresSource) -> None:
     """
     with connect(source) as connection:
         # An id of its own is beyond all that were given so far, which the end of a snapshot need not be.
-        row = connection.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()
+        own = one_row(connection, "SELECT pg_catalog.pg_current_xact_id()::text")
         until = time.monotonic() + _OLDER_SECONDS
-        while row is not None:
-            open_since = connection.execute(
-                f"SELECT pg_snapshot_xmin({_SNAPSHOT})::text::numeric < %s::numeric".encode(), row
-            ).fetchone()
-            if open_since == (False,):
-                return
+        older = "SELECT pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::numeric < %s::numeric"
+        while one_row(connection, older, own)[0]:
             if time.monotonic() > until:
                 raise SourceUnavailable(_told_of_older(connection))
             time.sleep(0.05)
@@ -176,21 +169,19 @@ def _flushed_end(source: PostgresSource, beyond: int) -> int:
     """
     with connect(source) as connection:
         until = time.monotonic() + _FLUSH_SECONDS
-        end = _lsn(connection, "pg_current_wal_insert_lsn")
-        while end <= beyond or _lsn(connection, "pg_current_wal_flush_lsn") < end:
+        end = _lsn(connection, _INSERTED)
+        while end <= beyond or _lsn(connection, _FLUSHED) < end:
             # Something has to be written for it to be flushed: a message that nobody is sent.
             connection.execute("SELECT pg_catalog.pg_logical_emit_message(true, 'lakefeed', '')")
             if end <= beyond:
-                end = _lsn(connection, "pg_current_wal_insert_lsn")
+                end = _lsn(connection, _INSERTED)
             if time.monotonic() > until:
                 raise SourceUnavailable("Postgres has not written its WAL to disk for 30 seconds")
         return end
 
 
-def _lsn(connection: Connection, function: str) -> int:
-    row = connection.execute(f"SELECT pg_catalog.{function}()::text".encode()).fetchone()
-    assert row is not None
-    return lsn_number(row[0])
+def _lsn(connection: Connection, expression: str) -> int:
+    return lsn_number(one_row(connection, f"SELECT ({expression})::text")[0])
 
 
 def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen: str) -> Chunk:
@@ -220,26 +211,23 @@ def conditions(
     """What the tasks of a chunk ask for, in SQL, each with the offset that its rows begin at."""
     if chunk.is_part:
         return [(chunk.start, _between(table, key_at(chunk.start), key_at(chunk.end)))]
-    count = max(1, min(cores, estimated(table) // _ROWS_WORTH_A_TASK))
+    count = task_count(estimated(table), cores)
     if count == 1 or table.is_partitioned:
         return [(chunk.start, None)]
-    if table.offset_key is not None:
+    if table.is_numbered:
         return _by_key(connection, table, count)
     if connection.info.server_version < _RANGES_BY_CTID:
         return [(chunk.start, None)]
     edges = [table.blocks * at // count for at in range(count)]
     found = [f"ctid >= '({one},0)' AND ctid < '({two},0)'" for one, two in pairwise(edges)]
-    return list(zip(_offsets(count), [*found, f"ctid >= '({edges[-1]},0)'"], strict=True))
+    starts = range(0, count * _TASK_OFFSETS, _TASK_OFFSETS)
+    return list(zip(starts, [*found, f"ctid >= '({edges[-1]},0)'"], strict=True))
 
 
 def _by_key(connection: Connection, table: TableInfo, count: int) -> list[tuple[int, str | None]]:
     """As many ranges of keys of the same width."""
-    assert table.offset_key is not None
-    name, of = sql.Identifier(table.offset_key), sql.Identifier(table.schema, table.name)
-    row = connection.execute(sql.SQL("SELECT min({}), max({}) FROM {}").format(name, name, of)).fetchone()
-    assert row is not None
-    first, last = row
-    if first is None or last - first < count or not (fits(first) and fits(last)):
+    first, last = bounds(connection, table)
+    if first is None or last is None or last - first < count or not (fits(first) and fits(last)):
         return [(0, None)]
     edges = [None, *(first + (last - first) * at // count for at in range(1, count)), None]
     starts = [0, *(position_of_key(one) for one in edges[1:-1] if one is not None)]
@@ -254,7 +242,3 @@ def _between(table: TableInfo, first: int | None, last: int | None) -> str | Non
     parts = [f"{name} >= {first}"] if first is not None else []
     parts += [f"{name} < {last}"] if last is not None else []
     return " AND ".join(parts) or None
-
-
-def _offsets(count: int) -> list[int]:
-    return [_TASK_OFFSETS * at for at in range(count)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakefeed.events import Offsets, SnapshotProgress
-from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.connection import Connection, one_row, quoted
 from lakefeed.sources.postgres.positions import ALL_ROWS, is_rows, stream_of
 from lakefeed.sources.postgres.relations import TableInfo
 from lakefeed.sources.postgres.snapshot.chunk import key_at
@@ -17,6 +17,13 @@ from lakefeed.sources.postgres.snapshot.chunk_key import HASHES
 def estimated(table: TableInfo) -> int:
     """About how many rows a table has; of one that was never analyzed, by its size."""
     return max(1, table.rows or table.blocks * 50)
+
+
+def bounds(connection: Connection, table: TableInfo) -> tuple[int | None, int | None]:
+    """The lowest and the highest key of a table whose key is an integer; None where it has no row."""
+    name, of = quoted(table.keys[0]), quoted(table.schema, table.name)
+    first, last = one_row(connection, f"SELECT min({name}), max({name}) FROM {of}")
+    return first, last
 
 
 @dataclass
@@ -31,10 +38,8 @@ class Progress:
         """Ask once for the keys of a table that is read in chunks."""
         if table.chunks is None or table.chunks.is_hashed or table.stream in self.bounds:
             return
-        name, of = table.chunks.expression(), f'"{_quoted(table.schema)}"."{_quoted(table.name)}"'
-        row = connection.execute(f"SELECT min({name}), max({name}) FROM {of}".encode()).fetchone()
-        assert row is not None
-        self.bounds[table.stream] = (row[0] or 0, row[1] or 0)
+        first, last = bounds(connection, table)
+        self.bounds[table.stream] = (first or 0, last or 0)
 
     def left(self, table: TableInfo, at: int) -> int:
         """About how many rows of a table wait behind a position; at least one before the end."""
@@ -66,7 +71,3 @@ class Progress:
             return key / HASHES
         first, last = self.bounds.get(table.stream, (key, key))
         return min(1.0, max(0.0, (key - first) / (last - first + 1)))
-
-
-def _quoted(name: str) -> str:
-    return name.replace('"', '""')

@@ -6,7 +6,7 @@ import sys
 import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from lakefeed.events import Events, OffsetRange
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
-from lakefeed.sources.postgres.pgoutput import Field, Numbers, Relation
+from lakefeed.sources.postgres.replication.pgoutput import Field, Numbers, Relation
 from lakefeed.sources.postgres.snapshot.chunk import positions_of_keys
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
-from lakefeed.sources.postgres.table_columns import TableColumns
+from lakefeed.sources.postgres.values.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
 _STEP_BYTES = 8 * 2**20
@@ -73,10 +73,6 @@ class Rows:
         key = payload["key"] and ChunkKey.of(payload["key"])
         given = {"keys": tuple(payload["keys"]), "columns": columns and tuple(columns), "key": key}
         return cls(**{**payload, **given})
-
-    def payload(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
 
     def before(self, lsn: int | None) -> Rows:
         """The same rows, which a change at an LSN from before the batch comes behind."""

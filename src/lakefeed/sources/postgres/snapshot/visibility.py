@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lakefeed.sources.postgres.pgoutput import Mask, Numbers
+from lakefeed.sources.postgres.replication.pgoutput import Mask, Numbers
 
 
 @dataclass(frozen=True)

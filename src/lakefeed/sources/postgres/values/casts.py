@@ -171,19 +171,10 @@ def _lists(
 
 def _composites(texts: pa.Array, column: PostgresColumn) -> tuple[pa.Array, Doubt]:
     fields = column.type.fields
-    members: list[list[str | None]] = []
-    wrong = np.zeros(len(texts), np.bool_)
-    nothing: list[str | None] = [None] * len(fields)
-    for index, text in enumerate(texts.to_pylist()):
-        try:
-            members.append(nothing if text is None else nested_text.composite(text, len(fields)))
-        except ValueError:
-            members.append(nothing)
-            wrong[index] = True
-    doubt: Doubt = wrong if wrong.any() else None
+    rows, doubt = _parsed(texts, lambda text: nested_text.composite(text, len(fields)))
     children = []
     for index, each in enumerate(fields):
-        values, unfit = cast(pa.array([row[index] for row in members], pa.string()), each)
+        values, unfit = cast(pa.array([row and row[index] for row in rows], pa.string()), each)
         children.append(values)
         doubt = either(doubt, unfit)
     mask = texts.is_null() if texts.null_count else None
@@ -192,6 +183,11 @@ def _composites(texts: pa.Array, column: PostgresColumn) -> tuple[pa.Array, Doub
 
 
 def _one_by_one(texts: pa.Array, parse: Callable[[str], Any], target: pa.DataType) -> tuple[pa.Array, Doubt]:
+    values, doubt = _parsed(texts, parse)
+    return pa.array(values, target), doubt
+
+
+def _parsed(texts: pa.Array, parse: Callable[[str], Any]) -> tuple[list[Any], Doubt]:
     """Values that only a parser can read; ValueError says that one does not fit."""
     wrong = np.zeros(len(texts), np.bool_)
     found: list[Any] = []
@@ -201,7 +197,7 @@ def _one_by_one(texts: pa.Array, parse: Callable[[str], Any], target: pa.DataTyp
         except ValueError:
             found.append(None)
             wrong[index] = True
-    return pa.array(found, target), wrong if wrong.any() else None
+    return found, wrong if wrong.any() else None
 
 
 def _flat(text: str, delimiter: str) -> list[str | None]:
@@ -216,7 +212,7 @@ def _as_json(texts: pa.Array, column: PostgresColumn) -> pa.Array:
     leaf, delimiter = _leaf(element(column)), _delimiter(column)
     return pa.array(
         [
-            None if text is None else nested_text.array_json(text, delimiter, leaf)
+            None if text is None else nested_text.as_json(nested_text.array(text, delimiter), leaf)
             for text in texts.to_pylist()
         ],
         pa.string(),

@@ -93,14 +93,10 @@ def hstore(text: str) -> list[tuple[str, str | None]]:
     return pairs
 
 
-def array_json(text: str, delimiter: str, leaf: Callable[[str], str]) -> str:
-    """An array of any dimensions as the text of a JSON array; `leaf` writes one element."""
-    return _json(array(text, delimiter), leaf)
-
-
-def _json(value: Any, leaf: Callable[[str], str]) -> str:
+def as_json(value: Any, leaf: Callable[[str], str]) -> str:
+    """What `array` returns, or an element of it, as the text of JSON; `leaf` writes what is no array."""
     if isinstance(value, list):
-        return f"[{','.join(_json(each, leaf) for each in value)}]"
+        return f"[{','.join(as_json(each, leaf) for each in value)}]"
     return "null" if value is None else leaf(value)
 
 

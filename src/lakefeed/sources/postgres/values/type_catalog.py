@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import Connection
+from lakefeed.sources.postgres.connection import Connection, one_row
 
 _TYPES = """
 SELECT t.oid::bigint, t.typname, t.typtype::text, x.extname, coalesce(e.oid, 0)::bigint,
@@ -69,12 +69,11 @@ UNKNOWN = PostgresType("unknown", is_built_in=False)
 class TypeCatalog:
     """Knows the types of a database by their oid, and asks the catalog for each of them once."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._rows: dict[int, tuple[Any, ...]] = {}
         self._attributes: dict[int, list[tuple[Any, ...]]] = {}
         self._types: dict[int, PostgresType] = {}
-        self._money_scale: int | None = None
 
     def load(self, oids: Iterable[int]) -> None:
         """Ask for all of these types, and for what they are made of, in few statements."""
@@ -117,12 +116,5 @@ class TypeCatalog:
                 PostgresColumn(attribute, self.type_of(of), own, own_dimensions)
                 for _, attribute, of, own, own_dimensions in self._attributes.get(relation, ())
             ),
-            scale=self._scale_of_money() if name == "money" else 0,
+            scale=int(one_row(self._connection, _MONEY_SCALE)[0]) if name == "money" else 0,
         )
-
-    def _scale_of_money(self) -> int:
-        if self._money_scale is None:
-            row = self._connection.execute(_MONEY_SCALE).fetchone()
-            assert row is not None
-            self._money_scale = int(row[0])
-        return self._money_scale

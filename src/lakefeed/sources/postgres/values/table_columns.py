@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,10 +11,9 @@ import pyarrow.compute as pc
 from lakefeed.events import Unfit
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.events import METADATA
-from lakefeed.sources.postgres.pgoutput import Mask, Relation
-from lakefeed.sources.postgres.published import Published
-from lakefeed.sources.postgres.stored_defaults import columns_of, stored_defaults, with_defaults
+from lakefeed.sources.postgres.replication.pgoutput import Mask, Relation
 from lakefeed.sources.postgres.values.casts import cast
+from lakefeed.sources.postgres.values.stored_defaults import columns_of, stored_defaults
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, TypeCatalog
 from lakefeed.sources.postgres.values.types import notice
 
@@ -56,18 +55,17 @@ class TableColumns:
             names.append(name)
         return pa.RecordBatch.from_arrays([*arrays, *added], names=[*names, *METADATA.names]), unfit
 
-    def know_later(
-        self, relation: Relation, connection: Connection, published: Callable[[], Published]
-    ) -> None:
+    def know_later(self, relation: Relation, connection: Connection, publication: str) -> None:
         """Learn what rows of a table that had these columns have by now in columns that came later."""
         if relation in self._later:
             return
         self._later[relation] = []
         known = {field.name for field in relation.fields}
-        later = with_defaults(connection, relation.oid) - known
+        columns = columns_of(connection, relation.oid)
+        later = [name for name, has_default in columns.items() if has_default and name not in known]
         # With a name that is gone, one of the others may be another name of the same column.
-        if later and known <= columns_of(connection, relation.oid):
-            found = stored_defaults(connection, relation.oid, published())
+        if later and known <= columns.keys():
+            found = stored_defaults(connection, publication, relation.stream, relation.oid)
             self._later[relation] = [(name, found[name]) for name in later if name in found]
 
     def columns(self, relation: Relation) -> list[PostgresColumn]:

@@ -9,12 +9,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from psycopg import Connection
-
 from lakefeed.errors import SourceError
 from lakefeed.figures import readable_seconds, readable_size
 from lakefeed.sources import Finding
-from lakefeed.sources.postgres.examined import Examined, quoted
+from lakefeed.sources.postgres.checks.examined import Examined
+from lakefeed.sources.postgres.connection import Connection, quoted
 from lakefeed.text import did_you_mean, listed, sentence
 
 OLDEST, NEWEST = 13, 18
@@ -38,7 +37,7 @@ def tell_findings(source: str, found: Sequence[Finding], takes: Callable[[str], 
 
 
 def findings(
-    connection: Connection[Any],
+    connection: Connection,
     publication: str,
     slot: str,
     tables: Sequence[str],

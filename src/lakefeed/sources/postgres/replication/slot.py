@@ -1,4 +1,4 @@
-"""The publication and the replication slot of a source: made in the right order, looked at, moved on."""
+"""The replication slot of a source: made, looked at, moved on."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import logging
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg import sql
 
 from lakefeed.errors import LakefeedError, SourceError
-from lakefeed.sources.postgres.connection import Connection, connect, postgres_errors
+from lakefeed.sources.postgres.connection import Connection, connect, one_row, postgres_errors
 from lakefeed.sources.postgres.positions import lsn_number, lsn_text
-from lakefeed.sources.postgres.relations import matching, published, tables_of
-
-if TYPE_CHECKING:
-    from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.sources.postgres.source import PostgresSource
 
 _log = logging.getLogger("lakefeed")
 _SLOT = """
@@ -57,38 +52,6 @@ def slot_named(connection: Connection, name: str) -> Slot | None:
     return Slot(
         lsn_number(confirmed or "0/0"), lsn_number(restart or "0/0"), "lost" if lost else status, headroom
     )
-
-
-def make_publication(connection: Connection, source: PostgresSource, name: str) -> list[str]:
-    """Make the publication, or add the tables that it lacks; returns the statements that were run."""
-    exists = connection.execute(
-        "SELECT puballtables FROM pg_catalog.pg_publication WHERE pubname = %s", [name]
-    ).fetchone()
-    if not source.tables:
-        if exists is None:
-            raise SourceError(
-                f"there is no publication {name}.\nMake it: CREATE PUBLICATION {name} FOR TABLE ...; or name "
-                "the tables with `tables`, then Lakefeed makes it."
-            )
-        return []
-    wanted = matching({name: one.ancestors for name, one in tables_of(connection).items()}, source.tables)
-    if not wanted:
-        raise SourceError(f"no table is named {', '.join(source.tables)} in {connection.info.dbname}.")
-    lacking = [one for one in wanted if one not in published(connection, name)] if exists else wanted
-    if not lacking:
-        return []
-    listed = sql.SQL(", ").join(sql.Identifier(*one.split(".", 1)) for one in lacking)
-    verb = "ALTER PUBLICATION {} ADD TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
-    root = "" if exists else " WITH (publish_via_partition_root = true)"
-    statement = sql.SQL(verb + root).format(sql.Identifier(name), listed)
-    try:
-        connection.execute(statement)
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise SourceError(
-            f"the publication {name} lacks {', '.join(lacking)}, and {connection.info.user} may not change "
-            f"that: {str(error).splitlines()[0]}.\nRun as their owner: {statement.as_string(connection)};"
-        ) from error
-    return [statement.as_string(connection)]
 
 
 def make_slot(connection: Connection, name: str) -> Slot:
@@ -162,12 +125,10 @@ class Acknowledger:
 
     def _seen_by_all(self, connection: Connection, lsn: int) -> int:
         """How far every transaction that was committed is one that new snapshots see."""
-        row = connection.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()
-        assert row is not None
-        self._fences.append((lsn, int(row[0])))
-        row = connection.execute("SELECT pg_catalog.pg_current_snapshot()::text").fetchone()
-        assert row is not None
-        oldest = int(row[0].partition(":")[0])
+        (own,) = one_row(connection, "SELECT pg_catalog.pg_current_xact_id()::text")
+        self._fences.append((lsn, int(own)))
+        (seen,) = one_row(connection, "SELECT pg_catalog.pg_current_snapshot()::text")
+        oldest = int(seen.partition(":")[0])
         passed = [one for one, fence in self._fences if fence <= oldest]
         self._fences = [(one, fence) for one, fence in self._fences if fence > oldest]
         return max(passed, default=0)

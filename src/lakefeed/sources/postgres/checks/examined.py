@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from psycopg import Connection
 from psycopg.rows import namedtuple_row
 
+from lakefeed.sources.postgres.connection import Connection, quoted
 from lakefeed.sources.postgres.relations import matching
+from lakefeed.sources.postgres.replication.publication import published_of
 
 LONG_OPEN = "1 minute"
 """From when on an open transaction is worth a word."""
@@ -30,8 +31,7 @@ SELECT current_setting('server_version_num')::int / 10000 AS version, pg_is_in_r
        coalesce(current_setting('old_snapshot_threshold', true), '-1') AS old_snapshot_threshold
 """
 _SLOT = """
-SELECT plugin, database, slot_type, active_pid, wal_status, safe_wal_size
-FROM pg_replication_slots WHERE slot_name = %s
+SELECT plugin, database, slot_type, wal_status FROM pg_replication_slots WHERE slot_name = %s
 """
 _IDLE_SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE NOT active ORDER BY 1 LIMIT 3"
 _OLDEST_TRANSACTION = """
@@ -58,11 +58,10 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
 ORDER BY 1
 """
 _PUBLICATION = """
-SELECT oid, puballtables AS is_all, pubviaroot AS is_by_root, pg_has_role(pubowner, 'USAGE') AS is_owner,
+SELECT oid, pubviaroot AS is_by_root, pg_has_role(pubowner, 'USAGE') AS is_owner,
        ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate] AS publishes
 FROM pg_publication WHERE pubname = %s
 """
-_PUBLISHED = "SELECT schemaname || '.' || tablename AS stream FROM pg_publication_tables WHERE pubname = %s"
 _NARROWED = """
 SELECT n.nspname || '.' || c.relname AS stream, pg_get_expr(r.prqual, r.prrelid) AS rows,
        (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
@@ -75,9 +74,7 @@ WHERE r.prpubid = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
 class Examined:
     """The server, the slot, the publication and the tables of one source, as the catalog shows them."""
 
-    def __init__(
-        self, connection: Connection[Any], publication: str, slot: str, wanted: tuple[str, ...]
-    ) -> None:
+    def __init__(self, connection: Connection, publication: str, slot: str, wanted: tuple[str, ...]) -> None:
         self._connection = connection
         self.publication_name, self.slot_name, self.wanted = publication, slot, wanted
         self.server = self._rows(_SERVER)[0]
@@ -85,7 +82,7 @@ class Examined:
         self.idle_slots = [row.slot_name for row in self._rows(_IDLE_SLOTS)]
         self.oldest_transaction = next(iter(self._rows(_OLDEST_TRANSACTION, LONG_OPEN)), None)
         self.publication = next(iter(self._rows(_PUBLICATION, publication)), None)
-        self.published = {row.stream for row in self._rows(_PUBLISHED, publication)}
+        self.published = set(published_of(connection, publication))
         self.narrowed = []
         if self.publication and self.server.version >= 15:
             self.narrowed = self._rows(_NARROWED, self.publication.oid)
@@ -98,8 +95,3 @@ class Examined:
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         with self._connection.cursor(row_factory=namedtuple_row) as cursor:
             return cursor.execute(statement.encode(), values or None).fetchall()
-
-
-def quoted(name: str) -> str:
-    """A name as SQL takes it."""
-    return '"' + name.replace('"', '""') + '"'

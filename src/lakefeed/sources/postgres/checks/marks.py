@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from lakefeed.errors import DataLoss
 from lakefeed.events import EPOCH, Offsets
-from lakefeed.sources.postgres.connection import Connection, connect, where
+from lakefeed.sources.postgres.connection import Connection, connect, one_row, where
 from lakefeed.sources.postgres.positions import is_rows, lsn_number, lsn_text, partition_name
 from lakefeed.sources.postgres.relations import TableInfo
-
-if TYPE_CHECKING:
-    from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.sources.postgres.source import PostgresSource
 
 TABLE_BITS = 32
 """Bits of the mark of a stream that stand for a table; those above stand for the server and the database."""
@@ -45,12 +42,10 @@ class Marks:
     def look(self, connection: Connection, tables: Mapping[str, TableInfo]) -> None:
         """Ask the server."""
         if self._system is None:
-            row = connection.execute(_SYSTEM.encode()).fetchone()
-            assert row is not None
-            text = row[0].encode()
+            text = one_row(connection, _SYSTEM)[0].encode()
             self._system = (zlib.crc32(text) << 31) | (zlib.crc32(text[::-1]) >> 1)
-        row = connection.execute(_TIMELINE.encode()).fetchone()
-        self._timeline = int(row[0], 16) if row and row[0] else None
+        (timeline,) = one_row(connection, _TIMELINE)
+        self._timeline = int(timeline, 16) if timeline else None
         for stream, table in tables.items():
             known, last = self._made.get(stream), self._tables.get(stream)
             if known is None or last is None:

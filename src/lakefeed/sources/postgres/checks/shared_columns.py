@@ -12,7 +12,7 @@ from lakefeed.columns.widening import widen
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.relations import TableInfo
 from lakefeed.sources.postgres.snapshot.rows import no_events, relation_of
-from lakefeed.sources.postgres.table_columns import TableColumns
+from lakefeed.sources.postgres.values.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
 
 

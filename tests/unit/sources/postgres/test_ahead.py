@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lakefeed.sources.postgres import ahead
-from lakefeed.sources.postgres.ahead import ReadingAhead
+from lakefeed.sources.postgres.replication import ahead
+from lakefeed.sources.postgres.replication.ahead import ReadingAhead
 
 
 class Connection:

@@ -16,11 +16,11 @@ import psycopg
 from psycopg import sql
 
 from lakefeed.errors import SourceUnavailable
-from lakefeed.sources.postgres.ahead import ReadingAhead
-from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.connection import Connection, one_row, quoted
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.positions import lsn_text
-from lakefeed.sources.postgres.slot import slot_named
+from lakefeed.sources.postgres.replication.ahead import ReadingAhead
+from lakefeed.sources.postgres.replication.slot import slot_named
 
 _COPY = """
 COPY (SELECT data FROM pg_catalog.{function}(
@@ -59,16 +59,14 @@ def messages(connection: Connection, slot: str, publication: str, end: int) -> I
 
 def _waits_for_standbys(connection: Connection) -> bool:
     """Whether the server keeps changes of a slot back until standbys have them: not those of a copy."""
-    row = connection.execute(
-        "SELECT pg_catalog.current_setting('synchronized_standby_slots', true)"
-    ).fetchone()
-    return bool(row and row[0])
+    asked = "SELECT pg_catalog.current_setting('synchronized_standby_slots', true)"
+    return bool(one_row(connection, asked)[0])
 
 
 def _copied_slot(connection: Connection, slot: str) -> str | None:
     """The name of a copy that goes with the connection; None where the server makes none."""
     try:
-        row = connection.execute(_COPY_SLOT, [slot]).fetchone()
+        return str(one_row(connection, _COPY_SLOT, [slot])[0])
     except (
         psycopg.errors.ConfigurationLimitExceeded,
         psycopg.errors.DuplicateObject,
@@ -77,8 +75,6 @@ def _copied_slot(connection: Connection, slot: str) -> str | None:
     ):
         # No slot is free, somebody else has that name, or the server is of a kind that copies none.
         return None
-    assert row is not None
-    return str(row[0])
 
 
 def _stepped(connection: Connection, copy: str, publication: str, end: int) -> Iterator[list[bytes]]:
@@ -121,12 +117,11 @@ def _given(
     connection: Connection, function: str, slot: str, publication: str, end: int
 ) -> Iterator[list[bytes]]:
     """The messages of one question, in pieces."""
-    named = '"' + publication.replace('"', '""') + '"'
     statement = sql.SQL(_COPY).format(
         function=sql.Identifier(function),
         slot=sql.Literal(slot),
         end=sql.Literal(lsn_text(end)),
-        publication=sql.Literal(named),
+        publication=sql.Literal(quoted(publication)),
     )
     copied = CopyOut(connection, statement.as_bytes(connection))
     while rows := copied.take(_PIECE_BYTES, _PIECE_MESSAGES):

@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
-_OLD_KEY, _OLD_ROW, _NEW = ord("K"), ord("O"), ord("N")
+_OLD_KEY, _OLD_ROW = ord("K"), ord("O")
 _SINCE_2000 = 946_684_800_000_000
 INSERT, UPDATE, DELETE, TRUNCATE = 0, 1, 2, 3
 OPS = pa.array(["insert", "update", "delete", "truncate"])

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from lakefeed.errors import DataLoss, SourceError
 from lakefeed.events import identities
-from lakefeed.sources.postgres.marks import TABLE_BITS
+from lakefeed.sources.postgres.checks.marks import TABLE_BITS
 from lakefeed.sources.postgres.positions import lsn_text
-from lakefeed.sources.postgres.slot import Slot
+from lakefeed.sources.postgres.replication.slot import Slot
 
 
 def refuse_other_server(
