@@ -21,14 +21,13 @@ from lakefeed.tables.write.intervals.points import (
     REMEMBERED,
     Points,
     continues,
-    equal,
     runs,
     sources,
 )
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.decision import Decision
 from lakefeed.tables.write.keyed.fold import silences
-from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array, ranks, taken
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal, one_array, ranks, taken
 from lakefeed.tables.write.keyed.layout import Edit
 from lakefeed.tables.write.spread import Spread, in_threads
 

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.tables.data_files import open_data
+from lakefeed.tables.data_files import stored_row_count
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.roaring import NONE
 from lakefeed.tables.log.vector import DeletionVector, read_vector, union, write_vectors
@@ -63,7 +62,7 @@ def _mark(
     for edit in edits:
         before = NONE if edit.file.vector is None else read_vector(table.store, edit.file.vector)
         deleted = union(before, edit.gone)
-        count = _row_count(table, edit.file)
+        count = stored_row_count(table.store, edit.file)
         if len(deleted) == count:
             removed.append(edit.file)
             continue
@@ -73,11 +72,3 @@ def _mark(
         bitmaps.append(deleted)
     vectors = write_vectors(table.store, bitmaps, durable=table.durable)
     return removed, list(zip(left, vectors, strict=True))
-
-
-def _row_count(table: LakeTable, file: DataFile) -> int:
-    """All rows that are in a file, deleted ones as well."""
-    if file.rows is not None:
-        return file.rows + file.deleted
-    with open_data(table.store, file.path) as stream:
-        return int(pq.ParquetFile(stream).metadata.num_rows)
