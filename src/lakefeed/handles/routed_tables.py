@@ -46,27 +46,23 @@ class RoutedTables:
         """Whether each table has the columns of one stream, with the types that they have there."""
         self._declared = spec.declared
         self._tables = tables
-        self._handles: list[TableHandle] = []
+        self.handles: list[TableHandle] = []
+        """The tables that were found, and those that were made since."""
         self._learned = pa.schema([])
 
     def find(self) -> list[TableHandle]:
         """Look for the tables that are there."""
-        self._handles = list(self._tables.routed_handles(self.front.name).values())
-        return self._handles
-
-    @property
-    def handles(self) -> list[TableHandle]:
-        """The tables that were found, and those that were made since."""
-        return self._handles
+        self.handles = list(self._tables.routed_handles(self.front.name).values())
+        return self.handles
 
     def handle(self, key: Key) -> TableHandle | None:
         """The handle of the table for a value; None when the route has as many tables as it may."""
-        known = {handle.id.key: handle for handle in self._handles}
+        known = {handle.id.key: handle for handle in self.handles}
         if key not in known and len(known) >= self.most:
             return None
         handle = known.get(key) or self._tables.routed_handle(self.front.name, key)
         if key not in known:
-            self._handles.append(handle)
+            self.handles.append(handle)
         return handle
 
     def columns(self) -> pa.Schema | None:
@@ -89,7 +85,7 @@ class RoutedTables:
         if not self._shaping.reshapes:
             return self.columns()
         merged = self._declared or pa.schema([])
-        for handle in self._handles:
+        for handle in self.handles:
             if handle.exists:
                 merged = merge_proposals(merged, handle.events() or pa.schema([]))
         merged = merge_proposals(merged, self._learned)
@@ -176,7 +172,7 @@ class RoutedTables:
         return pa.schema([field for field in events if field.name in self._learned.names])
 
     def _existing(self) -> list[tuple[str, pa.Schema]]:
-        return [(handle.name, handle.columns() or pa.schema([])) for handle in self._handles if handle.exists]
+        return [(handle.name, handle.columns() or pa.schema([])) for handle in self.handles if handle.exists]
 
     def _made(self) -> pa.Schema:
         """The columns that the events of the route fill, whichever table they are for."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.memory import beyond_memory
-from lakefeed.tables.rewrite.rewrite import FileWriter, Step
+from lakefeed.tables.rewrite.rewrite import FileWriter, RewritePlan, Step
 from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.upkeep.file_writer import file_writer
 
@@ -92,7 +92,7 @@ class DeltaRewriter:
         if self._table is None:
             handle = self._handle
             store = open_store(handle.path, handle.storage)
-            self._table = LakeTable.open(handle.name, handle.path, handle.storage, store)
+            self._table = LakeTable.open(handle.name, handle.path, handle.storage, store, durable=handle.sync)
             assert self._table is not None, f"{handle.path} is no table any more"
         else:
             self._table.refresh()
@@ -100,20 +100,14 @@ class DeltaRewriter:
 
     def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> FileChange:
         """One commit that says it changes no data."""
-        commit_info = self._commit_info("compact")
-        with self._alone():
-            table = self.table()
-            return self.change([plan.run_step(table, _as_now(table, step), commit_info, self._writer)])
+        return self._rewrite(plan, step)
 
     def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> FileChange:
         """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
         table = self.table()
         if too_large := beyond_memory(table, step.files):
             raise BeyondMemory(f"{partition_text(step.partition) or self._handle.name}: {too_large}")
-        commit_info = self._commit_info("cluster")
-        with self._alone():
-            table = self.table()
-            return self.change([plan.run_step(table, _as_now(table, step), commit_info, self._writer)])
+        return self._rewrite(plan, step)
 
     def delete(self, where: str) -> FileChange:
         """One commit, or none where no row meets the condition.
@@ -149,15 +143,15 @@ class DeltaRewriter:
                 added += [file.size for file in entry.adds]
         return FileChange(len(removed), len(added), sum(removed), sum(added))
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _rewrite(self, plan: RewritePlan[StepT], step: StepT) -> FileChange:
         """Let the stream wait, where its every batch may change the files that are being rewritten.
 
         Otherwise it goes on: what it appends is no conflict.
         """
         spec = self._handle.spec
         with self._handle.lock if spec and spec.mode in ("upsert", "history") else nullcontext():
-            yield
+            table, info = self.table(), self._commit_info(plan.kind)
+            return self.change([plan.run_step(table, _as_now(table, step), info, self._writer)])
 
     def _delete(self, where: str) -> FileChange:
         table = self.table()

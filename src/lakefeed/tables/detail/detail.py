@@ -27,6 +27,8 @@ from lakefeed.tables.protocol import features
 from lakefeed.tables.rewrite.compact import target_of
 from lakefeed.tables.table import LakeTable, commit_info_of
 
+_COMMITS, _PARTITIONS = 5, 10
+"""So many commits, the newest, and partitions, the largest, are described."""
 _COMMANDS = ("rewind", "replay", "discard")
 """What only a command does, though a pipeline's name is in its commit info."""
 _WHOLE = ("overwrite", "refresh", "rewind", "restore", "replace")
@@ -87,15 +89,13 @@ class Description:
     advice: Sequence[str]
 
 
-def describe(
-    table: LakeTable, filters: Sequence[str] = (), *, commits: int = 5, partitions: int = 10
-) -> Description:
+def describe(table: LakeTable, filters: Sequence[str] = ()) -> Description:
     """Look at the newest version; reads the log and no data."""
     with store_errors(table.path):
         files = data_files(table)
         metadata, protocol = table.delta.metadata(), table.delta.protocol()
         target = target_of(table)
-        last = history(table, commits)
+        last = history(table, _COMMITS)
         return Description(
             path=table.path,
             id=str(metadata.id),
@@ -112,7 +112,7 @@ def describe(
             small_files=sum(file.size < small_below(target) for file in files),
             target_file_size=target,
             partition_count=len(by_partition(files)) if table.partition_columns else 0,
-            partitions=_largest(files, partitions) if table.partition_columns else [],
+            partitions=_largest(files) if table.partition_columns else [],
             reader_version=protocol.min_reader_version,
             writer_version=protocol.min_writer_version,
             features=features(table.delta),
@@ -152,7 +152,7 @@ def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None
         added = int(commit_info["rows"]) - int(commit_info["copied"])
         removed = int(commit_info["touched"]) - added
     elif removed is None and _is_whole(entry, commit_info):
-        added, removed = _less_kept(_rows_of(entry.adds), gone(), metrics.get("num_added_rows"))
+        added, removed = _less_kept(row_count(entry.adds), gone(), metrics.get("num_added_rows"))
     return Commit(
         version=info["version"],
         timestamp=instant(info.get("timestamp")) or "",
@@ -170,7 +170,7 @@ def _moved(entry: Entry, metrics: Mapping[str, Any]) -> tuple[int | None, int | 
     """How many rows a version added and took away, as far as its entry says."""
     came = [file for file in entry.adds if file.data_change]
     if not any(file.data_change for file in entry.removes):
-        return _rows_of(came), 0
+        return row_count(came), 0
     # What a statement kept is written again with what it changed, so the files do not show it.
     inserted, updated, deleted = (_metric(metrics, kind) for kind in ("Inserted", "Updated", "Deleted"))
     if inserted is updated is deleted is None:
@@ -192,10 +192,6 @@ def _is_whole(entry: Entry, commit_info: Mapping[str, Any]) -> bool:
     """Whether its rows are those of its files: files were removed, or replaced by others."""
     came = any(file.data_change for file in entry.adds)
     return not came or commit_info.get("kind") in _WHOLE
-
-
-def _rows_of(files: Sequence[DataFile]) -> int | None:
-    return row_count(files)
 
 
 def _less_kept(written: int | None, gone: int | None, added: int | None) -> tuple[int | None, int | None]:
@@ -225,9 +221,9 @@ def _metric(metrics: Mapping[str, Any], kind: str) -> int | None:
     return None if found is None else int(found)
 
 
-def _largest(files: list[DataFile], count: int) -> list[PartitionSize]:
+def _largest(files: list[DataFile]) -> list[PartitionSize]:
     groups = [PartitionSize(partition_text(at), extent(group)) for at, group in by_partition(files).items()]
-    return sorted(groups, key=lambda group: -group.extent.bytes)[:count]
+    return sorted(groups, key=lambda group: -group.extent.bytes)[:_PARTITIONS]
 
 
 def _owners(table: LakeTable, last: list[Commit]) -> list[str]:

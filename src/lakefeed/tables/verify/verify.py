@@ -17,7 +17,7 @@ from lakefeed.tables.verify.files import check_files
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.refreshes import check_refresh
 from lakefeed.tables.verify.strangers import NOBODY, Expected, told_of_stranger
-from lakefeed.text import counted
+from lakefeed.text import counted, first_line
 
 _APPENDS = ("rows", "position", "replay", "letters")
 """Kinds of commits that add as many rows as their commit info says, and remove none."""
@@ -78,26 +78,22 @@ def verify_log(
     return walk.verified
 
 
+@dataclass
 class _Walk:
     """One way through a log, from the oldest version that it can rebuild to the newest."""
 
-    def __init__(
-        self,
-        log: Log,
-        letters: bool,
-        shared: frozenset[str],
-        expected: Expected,
-        words: Callable[[str], Describe],
-    ) -> None:
-        self._log, self._letters, self._shared, self._expected = log, letters, shared, expected
-        self._words = words
-        self.verified = VerifiedLog()
-        self._uncounted: list[int] = []
-        """Versions that changed rows and do not say how many."""
-        self._follows: dict[int, int] = {}
-        """The version whose rows a rewind continued from; elsewhere it is the one before."""
-        self._replaced: set[int] = set()
-        """Versions that replaced all rows."""
+    _log: Log
+    _letters: bool
+    _shared: frozenset[str]
+    _expected: Expected
+    _words: Callable[[str], Describe]
+    verified: VerifiedLog = field(default_factory=VerifiedLog)
+    _uncounted: list[int] = field(default_factory=list)
+    """Versions that changed rows and do not say how many."""
+    _follows: dict[int, int] = field(default_factory=dict)
+    """The version whose rows a rewind continued from; elsewhere it is the one before."""
+    _replaced: set[int] = field(default_factory=set)
+    """Versions that replaced all rows."""
 
     def run(self) -> None:
         verified = self.verified
@@ -108,7 +104,7 @@ class _Walk:
         try:
             state = self._log.beginning()
         except (ValueError, OSError) as error:
-            verified.findings.append(Finding("log", f"the checkpoint cannot be read: {_gist(error)}"))
+            verified.findings.append(Finding("log", f"the checkpoint cannot be read: {first_line(error)}"))
             state = None
         if state is None:
             verified.unchecked.append("no version can be rebuilt from the log, so nothing else was checked")
@@ -356,7 +352,3 @@ class _Walk:
 
 def _operation(entry: Entry) -> str:
     return str(entry.info.get("operation") or "a commit without a name")
-
-
-def _gist(error: Exception) -> str:
-    return (str(error).splitlines() or [repr(error)])[0][:120]

@@ -16,10 +16,11 @@ from lakefeed.errors import TableError
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.options.changes import column_problems
+from lakefeed.tables.log.change_feed import is_on
 from lakefeed.tables.positions import tombstones_id
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.feed import has_feed, write_feed
+from lakefeed.tables.write.feed import write_feed
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
@@ -29,7 +30,7 @@ from lakefeed.tables.write.keyed.staged import logged_keys, read_staged, staged_
 from lakefeed.tables.write.keyed.tombstones import Tombstones
 from lakefeed.tables.write.keyed.tombstones.event_times import oldest_events
 from lakefeed.tables.write.keyed.undated import dated
-from lakefeed.tables.write.mode import Change, NewEntry
+from lakefeed.tables.write.mode import Change, NewEntry, refuse_append_only
 from lakefeed.tables.write.spread import Spread, in_threads
 
 Targets = Callable[[Shape], FileTarget]
@@ -56,11 +57,7 @@ class UpsertMode:
 
     def check(self, shape: Shape, path: str) -> None:
         """Raise TableError for a table whose rows must stay, or that cannot have these keys."""
-        if str(shape.properties.get("delta.appendOnly", "")).lower() == "true":
-            raise TableError(
-                f"{path}: `mode: {self.kind}` changes rows, and the table has delta.appendOnly=true.\n"
-                "Set the property to false, or choose `mode: append`."
-            )
+        refuse_append_only(shape, path, f"`mode: {self.kind}` changes rows", "`mode: append`")
         columns = {field.name: field for field in shape.schema}
         named = {"keys": self._rules.keys, "sequence_by": self._rules.sequence_by}
         for option, problem in column_problems(named, columns):
@@ -148,7 +145,7 @@ class UpsertMode:
         return folded
 
     def _feed(self, table: LakeTable, decision: Decision) -> Sequence[WrittenFile]:
-        if not has_feed(table.shape) or not (decision.edits or decision.rows.num_rows):
+        if not is_on(table.properties) or not (decision.edits or decision.rows.num_rows):
             return ()
         return write_feed(table, self._targets(table.shape), decision.edits, decision.rows, self._identity)
 

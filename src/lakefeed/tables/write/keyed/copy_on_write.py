@@ -5,7 +5,7 @@ So a table that is sorted by its key stays so, and the next lookup opens few fil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefeed.files import WrittenFile
-from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.parquet import FileTarget, write_files
 from lakefeed.files.partitions import combinations
 from lakefeed.tables.data_files import read_file
 from lakefeed.tables.log.data_file import DataFile
@@ -57,7 +57,7 @@ class CopyOnWrite:
         try:
             good(results)
             apart = _in_order(taken(rows, np.flatnonzero(homes < 0)), keys)
-            added += _written(table.store, target, [apart])
+            added += write_files(table.store, target, [apart])
         except BaseException:
             _delete(table.store, added)
             raise
@@ -99,21 +99,12 @@ def _homes(table: LakeTable, keys: Sequence[str], edits: Sequence[Edit], rows: p
     return homes
 
 
-class _Partitions:
-    """Which rows belong to the partition of a file."""
-
-    def __init__(self, edits: Sequence[Edit], values: list[tuple[str | None, ...]], codes: Numbers) -> None:
-        indexes = {value: at for at, value in enumerate(values)}
-        self._codes = codes
-        self._wanted = [indexes.get(tuple(value for _, value in edit.file.partition), -1) for edit in edits]
-
-    def __call__(self, at: int) -> Mask:
-        return np.equal(self._codes, self._wanted[at])
-
-
-def _partitions(table: LakeTable, edits: Sequence[Edit], rows: pa.Table) -> _Partitions:
+def _partitions(table: LakeTable, edits: Sequence[Edit], rows: pa.Table) -> Callable[[int], Mask]:
+    """Which rows belong to the partition of the file of an edit, by its number."""
     values, codes = combinations(rows, table.partition_columns)
-    return _Partitions(edits, values, codes.astype(np.int64))
+    indexes = {value: at for at, value in enumerate(values)}
+    wanted = [indexes.get(tuple(value for _, value in edit.file.partition), -1) for edit in edits]
+    return lambda at: np.equal(codes, wanted[at])
 
 
 @dataclass(frozen=True)
@@ -131,21 +122,8 @@ def _rewrite(
 ) -> tuple[list[WrittenFile], int]:
     """The files that take the place of a file, and how many rows were copied."""
     work = _Rewriting(store, schema, job)
-    files = _written(store, target, work.rows())
+    files = write_files(store, target, work.rows())
     return files, sum(file.rows for file in files) - job.rows.num_rows
-
-
-def _written(store: pafs.FileSystem, target: FileTarget, pieces: Iterable[pa.Table]) -> list[WrittenFile]:
-    """Write rows piece by piece; a failure leaves nothing behind."""
-    writer = TableWriter(store, target)
-    try:
-        for rows in pieces:
-            for batch in rows.combine_chunks().to_batches():
-                writer.write(batch)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
 
 
 def _delete(store: pafs.FileSystem, files: Iterable[WrittenFile]) -> None:
