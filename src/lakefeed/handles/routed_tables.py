@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import stored_type, type_text
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import TableError
-from lakefeed.events import Offsets
+from lakefeed.events import Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.shaping import Shaping
@@ -19,6 +19,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows.conform import holds
+from lakefeed.sources.held_positions import own_positions
 from lakefeed.sources.subscription import has_types_by_stream, is_by_stream
 from lakefeed.sql.projection import Projection
 from lakefeed.tables.shape import Shape
@@ -65,6 +66,23 @@ class RoutedTables:
             self.handles.append(handle)
         return handle
 
+    def passed(self, source: str) -> Offsets:
+        """Up to where all tables that were opened have read a source: which one an event is for is not known.
+
+        A table that has no position in a partition has read nothing of it, unless it takes another stream.
+        """
+        pipeline = self._tables.pipeline
+        found = [
+            own_positions(pipeline, source, one.spec, one.table.transactions)
+            for one in self.handles
+            if one.exists and one.spec
+        ]
+        if self.by_stream:
+            return lowest(found)
+        held = [positions for positions in found if positions]
+        partitions = {partition for positions in held for partition in positions}
+        return {one: min(positions.get(one, 0) for positions in held) for one in partitions}
+
     def columns(self) -> pa.Schema | None:
         """The columns that tables of the route may have; None while none is known.
 
@@ -82,7 +100,7 @@ class RoutedTables:
 
     def events(self) -> pa.Schema | None:
         """The columns to decode; None while none is known."""
-        if not self._shaping.reshapes:
+        if not self._shaping.spec.reshapes:
             return self.columns()
         merged = self._declared or pa.schema([])
         for handle in self.handles:
@@ -108,7 +126,7 @@ class RoutedTables:
         try:
             events = self.events()
             self._shaping.projection(events)
-            if events is not None and self._shaping.reshapes:
+            if events is not None and self._shaping.spec.reshapes:
                 self._learned = self._shaping.needed(self._learned_of(events))
         except TableError:
             self._learned = before
@@ -125,7 +143,7 @@ class RoutedTables:
         plan = replace(
             front.plan(None, rows_from, pending),
             columns=self.columns(),
-            events=events if self._shaping.reshapes else None,
+            events=events if self._shaping.spec.reshapes else None,
             projection=self.projection(),
             rules=front.rules(events),
             route=self.route,

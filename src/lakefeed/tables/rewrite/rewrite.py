@@ -88,19 +88,10 @@ class RewritePlan(ABC, Generic[S]):
         """Rewrite the files of one step in one commit that says it changes no data; its version."""
 
 
-def run(
-    table: LakeTable,
-    plan: RewritePlan[S],
-    commit_info: CommitInfo,
-    writers: Writers,
-    on_step: Callable[[S], None] = lambda step: None,
-) -> Report:
+def run(table: LakeTable, plan: RewritePlan[S], commit_info: CommitInfo, writers: Writers) -> Report:
     """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
-    made: list[int] = []
-    for step in plan.steps:
-        made.append(plan.run_step(table, step, commit_info, writers))
-        on_step(step)
-    return Report(plan.kind, plan.table, extent(data_files(table)), tuple(made))
+    made = tuple(plan.run_step(table, step, commit_info, writers) for step in plan.steps)
+    return Report(plan.kind, plan.table, extent(data_files(table)), made)
 
 
 def files_to_rewrite(table: LakeTable, operation: str, where: str | None) -> list[DataFile]:
