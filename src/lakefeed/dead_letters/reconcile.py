@@ -8,9 +8,8 @@ letters, a process was killed between the two commits; the next one does the res
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
@@ -40,15 +39,14 @@ A topic that was made anew has the same offsets again, but no task reads both.
 IDENTITY_COLUMNS = ["source", "topic", "partition", "dead_at", "offset"]
 
 
-@dataclass(frozen=True)
-class DeadLetterGroup:
+class DeadLetterGroup(NamedTuple):
     """Dead letters of one partition that one task wrote, as commit info lists them."""
 
     source: str
     topic: str | None
     partition: int
     dead_at: int
-    offsets: tuple[int, ...]
+    offsets: Sequence[int]
 
     def sql(self) -> str:
         """The condition that they meet and no other letter of their table does."""
@@ -74,27 +72,23 @@ def grouped(dead_letters: Iterable[Identity]) -> list[DeadLetterGroup]:
     groups: dict[tuple[str, str | None, int, int], list[int]] = {}
     for source, topic, partition, dead_at, offset in dead_letters:
         groups.setdefault((source, topic, partition, dead_at), []).append(offset)
-    return [DeadLetterGroup(*head, tuple(sorted(offsets))) for head, offsets in groups.items()]
+    return [DeadLetterGroup(*head, sorted(offsets)) for head, offsets in groups.items()]
 
 
 def to_commit_info(groups: Iterable[DeadLetterGroup]) -> list[list[Any]]:
     """Groups as JSON."""
-    return [[one.source, one.topic, one.partition, one.dead_at, list(one.offsets)] for one in groups]
+    return [list(one) for one in groups]
 
 
 def from_commit_info(value: Iterable[list[Any]]) -> list[DeadLetterGroup]:
     """Groups from JSON."""
-    return [
-        DeadLetterGroup(source, topic, partition, dead_at, tuple(offsets))
-        for source, topic, partition, dead_at, offsets in value
-    ]
+    return [DeadLetterGroup(*one) for one in value]
 
 
 def members(groups: Iterable[DeadLetterGroup]) -> Iterator[Identity]:
     """Every letter of the groups."""
-    for one in groups:
-        for offset in one.offsets:
-            yield one.source, one.topic, one.partition, one.dead_at, offset
+    for source, topic, partition, dead_at, offsets in groups:
+        yield from ((source, topic, partition, dead_at, offset) for offset in offsets)
 
 
 def reconcile(tables: Tables, handle: TableHandle) -> bool:

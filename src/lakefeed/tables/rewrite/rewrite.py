@@ -12,13 +12,14 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 
 from lakefeed.backoff import backoff
 from lakefeed.errors import Conflict, StoreUnavailable
 from lakefeed.files import WrittenFile
+from lakefeed.files.parquet import TableWriter
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files, refuse_other_columns, refuse_respelled
 from lakefeed.tables.log.data_file import DataFile, Extent, Partition, extent
@@ -36,15 +37,7 @@ _FIRST_WAIT = 0.02
 _LONGEST_WAIT = 0.2
 
 
-class FileWriter(Protocol):
-    """Writes rows into new files of a table; see `lakefeed.files.parquet.TableWriter`."""
-
-    def write(self, rows: pa.RecordBatch) -> None: ...  # noqa: D102
-    def close(self) -> Sequence[WrittenFile]: ...  # noqa: D102
-    def abort(self) -> None: ...  # noqa: D102
-
-
-Writers = Callable[[LakeTable, str, int], FileWriter]
+Writers = Callable[[LakeTable, str, int], TableWriter]
 """Opens a writer for a table, a compression and a target size; `lakefeed.upkeep.file_writer` has the one."""
 
 
@@ -112,7 +105,7 @@ def rewrite(
     table: LakeTable,
     old: Sequence[DataFile],
     rows: Iterator[pa.RecordBatch],
-    writer: FileWriter,
+    writer: TableWriter,
     commit_info: CommitInfo,
 ) -> int:
     """Write the rows into new files and replace the old ones by them, in one commit; its version.

@@ -249,7 +249,9 @@ class _Walk:
             self._uncounted.append(entry.version)
             return
         if kind in _APPENDS:
-            self._check_append(entry, commit_info, kind, added, len(gone))
+            if gone:
+                self._wrong(entry, f"a commit that only adds has removed {counted(len(gone), 'file')}")
+            self._check_added(entry, commit_info, kind, added)
         elif not entry.data_change:
             if (came or gone) and added != removed:
                 self._wrong(entry, f"{_operation(entry)} made {added:,} rows out of {removed:,}")
@@ -261,13 +263,6 @@ class _Walk:
             self._check_removal(entry, commit_info, kind, added, removed)
         else:
             self._name_stranger(entry, added, removed)
-
-    def _check_append(
-        self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int, removed_files: int
-    ) -> None:
-        if removed_files:
-            self._wrong(entry, f"a commit that only adds has removed {counted(removed_files, 'file')}")
-        self._check_added(entry, commit_info, kind, added)
 
     def _check_overwrite(
         self,

@@ -121,7 +121,8 @@ class _Deciding:
         buried = folded.index.find(self.tombstones)
         if not self.rules.sequence_by:
             return self._stale_by_position(has_row, buried), np.zeros(count, np.bool_)
-        self.values = self._sequences()
+        schema = pa.schema([self.table.schema.field(name) for name in self.rules.sequence_by])
+        self.values = matched(self.table, self.found.matches, schema)
         own, stones, rows, floors, self._said = ranks(
             *map(
                 self._sequence,
@@ -160,11 +161,6 @@ class _Deciding:
         )
         stale[buried[at[one_array(later).to_numpy(zero_copy_only=False)]]] = True
         return stale
-
-    def _sequences(self) -> pa.Table:
-        """The sequence of each row that was found."""
-        schema = pa.schema([self.table.schema.field(name) for name in self.rules.sequence_by])
-        return matched(self.table, self.found.matches, schema)
 
     def _repeated(self, tied: Mask) -> Mask:
         """Which changes say what the row says already: the same change came once more."""
