@@ -127,7 +127,8 @@ class RoutedTables:
             events = self.events()
             self._shaping.projection(events)
             if events is not None and self._shaping.spec.reshapes:
-                self._learned = self._shaping.needed(self._learned_of(events))
+                known = [field for field in events if field.name in self._learned.names]
+                self._learned = self._shaping.needed(pa.schema(known))
         except TableError:
             self._learned = before
             raise
@@ -185,9 +186,6 @@ class RoutedTables:
     def _shaping(self) -> Shaping:
         assert self.front.shaping is not None
         return self.front.shaping
-
-    def _learned_of(self, events: pa.Schema) -> pa.Schema:
-        return pa.schema([field for field in events if field.name in self._learned.names])
 
     def _existing(self) -> list[tuple[str, pa.Schema]]:
         return [(handle.name, handle.columns() or pa.schema([])) for handle in self.handles if handle.exists]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from lakefeed.columns.column_types import meant_text
@@ -127,11 +126,7 @@ def describe(table: LakeTable, filters: Sequence[str] = ()) -> Description:
 def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
     """The last versions whose entries are still there, newest first."""
     with store_errors(table.path):
-        found = []
-        for info in table.delta.history(limit):
-            entry = read_entry(table.store, info["version"])
-            found.append(_commit(info, entry, partial(_rows_gone, table, entry)))
-        return found
+        return [_commit(table, info) for info in table.delta.history(limit)]
 
 
 def instant(milliseconds: int | None) -> str | None:
@@ -142,8 +137,8 @@ def instant(milliseconds: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None]) -> Commit:
-    commit_info = commit_info_of(info)
+def _commit(table: LakeTable, info: Mapping[str, Any]) -> Commit:
+    entry, commit_info = read_entry(table.store, info["version"]), commit_info_of(info)
     metrics = info.get("operationMetrics")
     metrics = metrics if isinstance(metrics, dict) else {}
     added, removed = _moved(entry, metrics)
@@ -152,7 +147,8 @@ def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None
         added = int(commit_info["rows"]) - int(commit_info["copied"])
         removed = int(commit_info["touched"]) - added
     elif removed is None and _is_whole(entry, commit_info):
-        added, removed = _less_kept(row_count(entry.adds), gone(), metrics.get("num_added_rows"))
+        gone = _rows_gone(table, entry)
+        added, removed = _less_kept(row_count(entry.adds), gone, metrics.get("num_added_rows"))
     return Commit(
         version=info["version"],
         timestamp=instant(info.get("timestamp")) or "",

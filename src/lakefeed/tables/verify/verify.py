@@ -158,7 +158,7 @@ class _Walk:
     def _unreadable(self, version: int, error: DamagedEntry) -> None:
         """Name a torn version, and go on behind it where a checkpoint allows it."""
         self.verified.findings.append(Finding("log", f"cannot be read: {error.reason[:120]}", version))
-        later = self._log.after(version)
+        later = self._log.beginning(version)
         if later is None:
             self.verified.unchecked.append(f"nothing from version {version} on could be checked")
             return

@@ -25,11 +25,11 @@ from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
 from lakefeed.tables.write.keyed.layout import Laid, Layout
-from lakefeed.tables.write.keyed.moved import settled
+from lakefeed.tables.write.keyed.moved import with_values_before_moves
 from lakefeed.tables.write.keyed.staged import logged_keys, read_staged, staged_keys
 from lakefeed.tables.write.keyed.tombstones import Tombstones
 from lakefeed.tables.write.keyed.tombstones.event_times import oldest_events
-from lakefeed.tables.write.keyed.undated import dated
+from lakefeed.tables.write.keyed.undated import with_dated_deletions
 from lakefeed.tables.write.mode import Change, NewEntry, refuse_append_only
 from lakefeed.tables.write.spread import Spread, in_threads
 
@@ -137,8 +137,8 @@ class UpsertMode:
         if staged is None:
             assert self._folded is not None
             return self._folded[1]
-        changes = settled(table, staged, self._rules)
-        changes = dated(table, changes, self._rules, tombstones, replayed=change.replayed)
+        changes = with_values_before_moves(table, staged, self._rules)
+        changes = with_dated_deletions(table, changes, self._rules, tombstones, replayed=change.replayed)
         folded = fold(changes, self._rules)
         if changes is staged:
             self._folded = change.token, folded

@@ -19,7 +19,7 @@ from lakefeed.tables.write.keyed.keys import KeyIndex, Numbers, one_array, ranks
 from lakefeed.tables.write.keyed.lookup import find, matched
 
 
-def settled(table: LakeTable, changes: pa.Table, rules: KeyRules) -> pa.Table:
+def with_values_before_moves(table: LakeTable, changes: pa.Table, rules: KeyRules) -> pa.Table:
     """The changes of a batch, where every row that has moved has what it had under the key before."""
     before = ops(changes)
     moved = np.flatnonzero(before == MOVED)

@@ -17,7 +17,7 @@ from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array,
 from lakefeed.tables.write.keyed.lookup import find, matched
 
 
-def dated(
+def with_dated_deletions(
     table: LakeTable, changes: pa.Table, rules: KeyRules, tombstones: pa.Table, *, replayed: bool
 ) -> pa.Table:
     """The changes of a batch, where every deletion has a sequence if one is known.
