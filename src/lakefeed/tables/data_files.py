@@ -24,6 +24,7 @@ from lakefeed.stores import store_errors, store_path
 from lakefeed.tables.file_rows import conformed, damaged, opened
 from lakefeed.tables.log.data_file import DataFile, Partition, stored_paths
 from lakefeed.tables.log.log import Snapshot
+from lakefeed.tables.log.roaring import Positions
 from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.log.write import UNQUOTED
 from lakefeed.tables.table import LakeTable
@@ -165,16 +166,21 @@ def undeleted(
     store: pafs.FileSystem, file: DataFile, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file in their order, without those that its deletion vector deletes."""
-    if file.vector is None:
-        yield from batches
-        return
-    deleted, at = read_vector(store, file.vector), 0
+    return iter(batches) if file.vector is None else without_rows(batches, read_vector(store, file.vector))
+
+
+def without_rows(batches: Iterable[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:
+    """All rows of a file in their order, without those at some positions."""
+    at = 0
     for batch in batches:
-        first, end = np.searchsorted(deleted, (at, at + batch.num_rows))
-        kept = np.ones(batch.num_rows, np.bool_)
-        kept[deleted[first:end] - at] = False
+        first, end = np.searchsorted(positions, (at, at + batch.num_rows))
+        if first < end:
+            kept = np.ones(batch.num_rows, np.bool_)
+            kept[positions[first:end] - at] = False
+            yield without_views(batch).filter(pa.array(kept))
+        else:
+            yield batch
         at += batch.num_rows
-        yield without_views(batch) if first == end else without_views(batch).filter(pa.array(kept))
 
 
 def stored_row_count(store: pafs.FileSystem, file: DataFile) -> int:

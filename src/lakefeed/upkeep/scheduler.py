@@ -122,12 +122,6 @@ class Scheduler:
     def _stopping(self) -> bool:
         return self._stop.is_set() or self._ended.is_set()
 
-    def perform(self, job: UpkeepJob, operation: str) -> None:
-        """Do all steps of an operation now."""
-        steps = self._steps(job, operation)
-        while self._advance(job, operation, steps):
-            pass
-
     def _waits(self) -> list[tuple[float, int, str]]:
         """Every operation with the seconds until it is due and the number of its table, soonest first."""
         waits = []
