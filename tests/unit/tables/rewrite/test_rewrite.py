@@ -46,8 +46,10 @@ def beside(happens: Callable[[], object]) -> Callable[[LakeTable, str, int], Tab
     return open_writer
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LakeTable:
+@pytest.fixture(params=["written here", "by delta-rs"])
+def table(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LakeTable:
+    if request.param == "by delta-rs":
+        monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
     return write_table(tmp_path, [{"id": [number]} for number in range(4)], positions="shop/clicks/0")
 
 
@@ -103,12 +105,17 @@ def test_commit_whose_answer_is_lost_is_found_and_not_repeated(
 ) -> None:
     calls: list[int] = []
 
-    def lose_the_answer(*args: Any, **kwargs: Any) -> None:
-        calls.append(1)
-        write_entry(*args, **kwargs)
-        raise OSError("connection reset by peer")
+    def losing(commit: Callable[..., object]) -> Callable[..., None]:
+        def lose_the_answer(*args: Any, **kwargs: Any) -> None:
+            calls.append(1)
+            commit(*args, **kwargs)
+            raise OSError("connection reset by peer")
 
-    monkeypatch.setattr("lakefeed.tables.table.write_entry", lose_the_answer)
+        return lose_the_answer
+
+    by_delta = DeltaTable.create_write_transaction
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", losing(by_delta))
+    monkeypatch.setattr("lakefeed.tables.table.write_entry", losing(write_entry))
 
     report = compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
 
