@@ -8,7 +8,7 @@ letters, a process was killed between the two commits; the next one does the res
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
 from lakefeed.dead_letters.form import dead_letter_target, form_of, in_form
 from lakefeed.errors import StoreUnavailable, TableError
-from lakefeed.files.parquet import TableWriter
+from lakefeed.files.parquet import write_files
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.stores import store_errors
@@ -178,22 +178,24 @@ def _return(
     transactions: dict[str, int],
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
-    there = {one for batch in _identified(tables, commit_info["table"], None) for one in identities(batch)}
-    form = form_of(tables)
-    writer = TableWriter(tables.dead_letters.store, dead_letter_target(form, sync=tables.dead_letters.sync))
-    count = 0
-    for part in order.get("letters", ()):
+    form, store = form_of(tables), tables.dead_letters.store
+    gone = _gone(tables, commit_info["table"], order.get("letters", ()))
+    rows = (pa.Table.from_batches([in_form(form, batch)]) for batch in gone)
+    files = write_files(store, dead_letter_target(form, sync=tables.dead_letters.sync), rows)
+    told = commit_info | {"kind": "returned", "letters": sum(file.rows for file in files)}
+    expected = {name: dead_letters.transactions.get(name) for name in transactions}
+    append(dead_letters, Change(files, transactions, expected, told), retries=_ATTEMPTS)
+    return True
+
+
+def _gone(tables: Tables, table: str, parts: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Letters as an older version of their table has them, and the newest does not; each once."""
+    there = {one for batch in _identified(tables, table, None) for one in identities(batch)}
+    for part in parts:
         wanted = set(members(from_commit_info(part["letters"]))) - there
         there |= wanted
-        for batch in _identified(tables, commit_info["table"], part["version"]):
-            kept = batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
-            writer.write(in_form(form, kept))
-            count += kept.num_rows
-    files = writer.close()
-    expected = {name: dead_letters.transactions.get(name) for name in transactions}
-    change = Change(files, transactions, expected, commit_info | {"kind": "returned", "letters": count})
-    append(dead_letters, change, retries=_ATTEMPTS)
-    return True
+        for batch in _identified(tables, table, part["version"]):
+            yield batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
 
 
 def _identified(tables: Tables, table: str, version: int | None) -> Iterator[pa.RecordBatch]:

@@ -188,9 +188,8 @@ class _Walk:
         if kind in ("rewind", "replay", "replayed", "discard", "returned"):
             self.verified.untouched = False
         if kind == "refresh":
-            told = list(check_refresh(entry, commit_info, state.transactions))
-            self.verified.findings += [one for one in told if isinstance(one, Finding)]
-            self.verified.notes += [one for one in told if isinstance(one, str)]
+            for told in check_refresh(entry, commit_info, state.transactions):
+                self._tell(told)
         if not self._letters:
             self._check_positions(entry, commit_info, kind)
         self._check_counts(entry, state, commit_info, kind)
@@ -331,7 +330,9 @@ class _Walk:
 
     def _name_stranger(self, entry: Entry, added: int, removed: int) -> None:
         self.verified.untouched = False
-        told = told_of_stranger(entry, added, removed, self._expected)
+        self._tell(told_of_stranger(entry, added, removed, self._expected))
+
+    def _tell(self, told: Finding | str) -> None:
         found: list[Any] = self.verified.findings if isinstance(told, Finding) else self.verified.notes
         found.append(told)
 
