@@ -140,7 +140,8 @@ def _replace(
     if gone:
         raise _conflict(table, gone[0])
     entry = NewEntry(new, {}, commit_info, old, blind=False, data_change=False)
-    token, failure = uuid.uuid4().hex, None
+    token = uuid.uuid4().hex
+    failure: Exception | None = None
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(backoff(attempt, _FIRST_WAIT, _LONGEST_WAIT))
