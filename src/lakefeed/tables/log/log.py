@@ -42,11 +42,6 @@ class Snapshot:
         """All rows; None where a file has no statistics."""
         return row_count(self.files.values())
 
-    @property
-    def bytes(self) -> int:
-        """The size of all files."""
-        return sum(file.size for file in self.files.values())
-
 
 class Log:
     """The log of one table at the moment that it was opened."""

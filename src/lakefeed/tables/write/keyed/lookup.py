@@ -56,8 +56,6 @@ class Found:
     matches: list[Match]
     looked_at: int
     """Files whose key columns were read."""
-    files: int
-    """All files of the version."""
 
     @property
     def numbers(self) -> Numbers:
@@ -78,7 +76,7 @@ def find(
     """
     actions = add_actions(table.delta)
     if not len(index):
-        return Found([], 0, actions.num_rows)
+        return Found([], 0)
     may_hold = _may_hold(actions, table, keys)
     if since is not None:
         may_hold &= _reaches(actions, *since)
@@ -86,7 +84,7 @@ def find(
     schema = pa.schema([table.schema.field(name) for name in keys.schema.names])
     size = sum(file.size for file in files) * len(schema) // max(1, len(table.schema))
     matches = good(spread(table.store, partial(_match, index, schema), files, size))
-    return Found([one for one in matches if len(one.indexes)], len(files), actions.num_rows)
+    return Found([one for one in matches if len(one.indexes)], len(files))
 
 
 def read_columns(store: pafs.FileSystem, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
