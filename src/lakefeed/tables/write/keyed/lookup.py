@@ -74,9 +74,9 @@ def find(
 
     With `since`, files may be passed by whose rows all lie before a moment in that column, in microseconds.
     """
-    actions = add_actions(table.delta)
     if not len(index):
         return Found([], 0)
+    actions = add_actions(table.delta)
     may_hold = _may_hold(actions, table, keys)
     if since is not None:
         may_hold &= _reaches(actions, *since)
