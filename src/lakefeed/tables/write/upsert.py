@@ -24,7 +24,7 @@ from lakefeed.tables.write.feed import write_feed
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
-from lakefeed.tables.write.keyed.layout import Laid, Layout
+from lakefeed.tables.write.keyed.layout import Layout, Written
 from lakefeed.tables.write.keyed.moved import with_values_before_moves
 from lakefeed.tables.write.keyed.staged import logged_keys, read_staged, staged_keys
 from lakefeed.tables.write.keyed.tombstones import Tombstones
@@ -71,27 +71,27 @@ class UpsertMode:
             self._learn_keys(table, change)
         self.check(table.shape, table.path)
         decision = self._decide(table, change)
-        laid = self._lay(table, decision)
+        written = self._write_rows(table, decision)
         transactions = dict(change.transactions)
         feed = self._feed(table, decision)
-        made = [*(file.path for file in (*laid.added, *feed)), *laid.made]
+        made = [*(file.path for file in (*written.added, *feed)), *written.made]
         if decision.tombstones.num_rows:
             source = change.commit_info.get("source")
             number, path = self._tombstones.add(table, decision.tombstones, source, self._oldest)
             transactions[tombstones_id(self._pipeline)] = number
             made.append(path)
-        told = {**change.commit_info, "mode": self.kind, **decision.counts, **_costs(decision, laid)}
+        told = {**change.commit_info, "mode": self.kind, **decision.counts, **_costs(decision, written)}
         if not change.replayed:
             told["kind"] = self.kind
         if self._brings_keys:
             told["keys"] = list(self._rules.keys)
-        told["rows"] = sum(file.rows for file in laid.added)
+        told["rows"] = sum(file.rows for file in written.added)
         return NewEntry(
-            laid.added,
+            written.added,
             transactions,
             told,
-            laid.removed,
-            laid.marked,
+            written.removed,
+            written.marked,
             feed,
             blind=False,
             made=made,
@@ -154,19 +154,19 @@ class UpsertMode:
         """The columns by which a row is the same before and after a change."""
         return self._rules.keys
 
-    def _lay(self, table: LakeTable, decision: Decision) -> Laid:
+    def _write_rows(self, table: LakeTable, decision: Decision) -> Written:
         if not decision.edits and not decision.rows.num_rows:
-            return Laid()
+            return Written()
         target = self._targets(table.shape)
         edits, rows = decision.edits, decision.rows
-        return self._layout.lay(table, target, self._rules.keys, edits, rows, self.spread)
+        return self._layout.write(table, target, self._rules.keys, edits, rows, self.spread)
 
 
-def _costs(decision: Decision, laid: Laid) -> dict[str, int]:
+def _costs(decision: Decision, written: Written) -> dict[str, int]:
     return {
         "touched": decision.touched,
-        "copied": laid.copied,
+        "copied": written.copied,
         "looked_at": decision.looked_at,
-        "rewritten": len(laid.removed),
-        **laid.more,
+        "rewritten": len(written.removed),
+        **written.more,
     }

@@ -231,7 +231,7 @@ def _meddle(rival: str, table: KeyedTable) -> None:
             commit(other.table, change, other.mode, retries=0)
 
 
-POINTS = ["folded", "laid", "buried", "before the entry", "after the entry"]
+POINTS = ["folded", "written", "buried", "before the entry", "after the entry"]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -271,8 +271,8 @@ def _die_at(point: str, monkeypatch: Any) -> None:
     match point:
         case "folded":
             monkeypatch.setattr(UpsertMode, "_decide", die)
-        case "laid":
-            monkeypatch.setattr(CopyOnWrite, "lay", die_after(CopyOnWrite.lay))
+        case "written":
+            monkeypatch.setattr(CopyOnWrite, "write", die_after(CopyOnWrite.write))
         case "buried":
             monkeypatch.setattr(Tombstones, "add", die_after(Tombstones.add))
         case "before the entry":

@@ -23,7 +23,7 @@ from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.vector import read_vector, union
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import Mask, Numbers, ranks, taken
-from lakefeed.tables.write.keyed.layout import Edit, Laid
+from lakefeed.tables.write.keyed.layout import Edit, Written
 from lakefeed.tables.write.spread import Spread, good, in_threads
 
 _ROW_GROUP_BYTES = 32 * 2**20
@@ -37,7 +37,7 @@ class CopyOnWrite:
 
     copies: ClassVar[bool] = True
 
-    def lay(
+    def write(
         self,
         table: LakeTable,
         target: FileTarget,
@@ -45,7 +45,7 @@ class CopyOnWrite:
         edits: Sequence[Edit],
         rows: pa.Table,
         spread: Spread = in_threads,
-    ) -> Laid:
+    ) -> Written:
         """Rewrite each file that a row leaves; rows that fit into none of them get files of their own."""
         target = replace(target, sort_by=(), row_group_bytes=_ROW_GROUP_BYTES)
         homes = _homes(table, keys, edits, rows)
@@ -65,7 +65,7 @@ class CopyOnWrite:
             _delete(table.store, added)
             raise
         removed: list[DataFile] = [edit.file for edit in edits]
-        return Laid(added, removed, copied=sum(copied for _, copied in done))
+        return Written(added, removed, copied=sum(copied for _, copied in done))
 
 
 def _homes(table: LakeTable, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table) -> Numbers:

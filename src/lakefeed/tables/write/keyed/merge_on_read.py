@@ -18,7 +18,7 @@ from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.roaring import NONE
 from lakefeed.tables.log.vector import DeletionVector, read_vector, union, write_vectors
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.keyed.layout import Edit, Laid
+from lakefeed.tables.write.keyed.layout import Edit, Written
 from lakefeed.tables.write.spread import Spread, in_threads
 
 
@@ -27,7 +27,7 @@ class MergeOnRead:
 
     copies: ClassVar[bool] = False
 
-    def lay(
+    def write(
         self,
         table: LakeTable,
         target: FileTarget,
@@ -35,7 +35,7 @@ class MergeOnRead:
         edits: Sequence[Edit],
         rows: pa.Table,
         spread: Spread = in_threads,
-    ) -> Laid:
+    ) -> Written:
         """Mark what leaves; a file that nothing is left of goes. New rows are sorted by their keys.
 
         That is little work, which is not spread.
@@ -51,7 +51,7 @@ class MergeOnRead:
             raise
         vectors = sorted({path for _, vector in marked if (path := vector.path)})
         more = {"marked": len(marked)} if marked else {}
-        return Laid(added, removed, more=more, marked=marked, made=vectors)
+        return Written(added, removed, more=more, marked=marked, made=vectors)
 
 
 def _mark(
