@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -184,7 +184,7 @@ class Scheduler:
                 job.handle.table.refresh()
             seconds = time.monotonic() - began
             if change != FileChange():
-                self._watch(UpkeepDone(job.handle.name, operation, *astuple(change), seconds))
+                self._watch(UpkeepDone(job.handle.name, operation, **asdict(change), seconds=seconds))
             if self.rest(seconds * (1 / job.upkeep.max_share - 1)):
                 return
             yield
