@@ -43,6 +43,12 @@ def counted(number: int, noun: str, many: str = "") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {many or noun + 's'}"
 
 
+def first_line(error: Exception | str, most: int = 120) -> str:
+    """What an error is about: the first line of what it says, and of that only the beginning."""
+    said = str(error).strip()
+    return said.splitlines()[0].strip()[:most] if said else "no reason given"
+
+
 def shown(value: object) -> str:
     """A value as the reader of the file would call it; only scalars are printed, and only their beginning."""
     if value is None:

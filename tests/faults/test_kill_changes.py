@@ -100,7 +100,7 @@ def _dying(function: Callable[..., Any], left: list[int], *, after: bool) -> Cal
 
 
 POINTS: dict[str, tuple[Any, str, bool]] = {
-    "rows are written": (upsert.UpsertMode, "_lay", True),
+    "rows are written": (upsert.UpsertMode, "_write_rows", True),
     "vectors are written": (merge_on_read, "write_vectors", True),
     "tombstones are written": (Tombstones, "add", True),
     "before the entry": (tables, "write_entry", False),

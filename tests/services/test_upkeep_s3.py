@@ -17,6 +17,7 @@ from lakefeed.upkeep.jobs import jobs_of
 from lakefeed.upkeep.schedule import Schedule
 from lakefeed.upkeep.scheduler import Scheduler
 from support.s3 import S3Server
+from support.upkeep import perform
 
 
 def test_table_in_s3_is_compacted_and_vacuumed(s3: S3Server, tmp_path: Path) -> None:
@@ -47,9 +48,9 @@ upkeep:
     job = next(jobs_of(tables, None))
     scheduler = Scheduler([job], Schedule(tmp_path / "upkeep.json"), unwatched, threading.Event())
 
-    scheduler.perform(job, "compact")
+    perform(scheduler, job, "compact")
     time.sleep(1.1)
-    scheduler.perform(job, "vacuum")
+    perform(scheduler, job, "vacuum")
 
     table = DeltaTable(handle.path, storage_options=s3.storage)
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]

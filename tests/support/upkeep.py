@@ -46,6 +46,13 @@ class Told:
             self.steps.append(event)
 
 
+def perform(scheduler: Scheduler, job: UpkeepJob, operation: str) -> None:
+    """Do all steps of an operation now, whether or not it is due."""
+    steps = scheduler._steps(job, operation)
+    while scheduler._advance(job, operation, steps):
+        pass
+
+
 class Kept:
     """One table of a pipeline, `events`, whose upkeep is done by hand."""
 
@@ -113,7 +120,7 @@ upkeep: {upkeep}
     def perform(self, operation: str) -> list[UpkeepDone]:
         """Do an operation now; answer its steps."""
         self.told.steps.clear()
-        self.scheduler.perform(self.job, operation)
+        perform(self.scheduler, self.job, operation)
         return list(self.told.steps)
 
     def ids(self) -> list[int]:

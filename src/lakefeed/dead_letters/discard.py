@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
 from lakefeed.dead_letters.reconcile import reconcile, remove
 from lakefeed.errors import StoreUnavailable, TableError
-from lakefeed.events import Offsets, lowest
+from lakefeed.events import Offsets
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import source_of
-from lakefeed.sources.held_positions import own_positions
 from lakefeed.tables.positions import positions_of, replay_id
 
 _ATTEMPTS = 5
@@ -132,12 +132,10 @@ def _borders(tables: Tables, opened: dict[str, TableHandle]) -> dict[tuple[str, 
 
 def _border(tables: Tables, opened: dict[str, TableHandle], table: str, source: str) -> Offsets:
     """How far a table has come; a route as far as the last of its tables."""
-    name = tables.pipeline.name
     if table not in tables.routes:
-        return positions_of(opened[table].table.transactions, name, source) if table in opened else {}
-    held = [
-        own_positions(tables.pipeline, source, handle.spec, found.transactions)
-        for handle in tables.routed_handles(table).values()
-        if handle.spec and (found := handle.look()) is not None
-    ]
-    return lowest(each for each in held if each) if any(held) else {}
+        own = opened.get(table)
+        return positions_of(own.table.transactions, tables.pipeline.name, source) if own else {}
+    route = RoutedTables(tables, table)
+    for handle in route.find():
+        handle.look()
+    return route.passed(source)

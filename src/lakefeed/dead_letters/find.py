@@ -20,6 +20,7 @@ from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Source
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import undeleted
+from lakefeed.tables.file_rows import conformed
 from lakefeed.tables.log.log import Log
 from lakefeed.text import suggestion
 
@@ -85,6 +86,7 @@ def read_dead_letters(
     names = list(columns or DEAD_LETTER_SCHEMA.names)
     needed = [name for name in DEAD_LETTER_SCHEMA.names if name != "payload" or name in names]
     stored = own_names(needed, ingest=tables.pipeline.dead_letters.form != "lakefeed")
+    own = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in needed])
     files = log.snapshot(log.newest if version is None else version).files
     store = tables.dead_letters.store
     for path, file in files.items():
@@ -101,17 +103,10 @@ def read_dead_letters(
                 continue
             batches = parquet.iter_batches(_ROWS_AT_A_TIME, columns=list(stored))
             for batch in undeleted(store, file, batches):
-                rows = _plain(batch.rename_columns([stored[name] for name in batch.schema.names]))
+                rows = conformed(batch.rename_columns([stored[name] for name in batch.schema.names]), own)
                 found = wanted.chosen(rows.filter(pc.equal(rows.column("pipeline"), tables.pipeline.name)))
                 if found.num_rows:
                     yield found.select(names)
-
-
-def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The types of the table: files that delta-rs has rewritten say that their texts and bytes are views."""
-    fields = [DEAD_LETTER_SCHEMA.field(name) for name in rows.schema.names]
-    columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 class DeadLetterEvents(Events):

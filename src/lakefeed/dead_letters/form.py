@@ -31,12 +31,6 @@ class DeadLetterForm:
     properties: Mapping[str, str] = field(default_factory=dict)
     transforms: tuple[tuple[str, str], ...] = ()
 
-    def target(self, *, sync: bool) -> FileTarget:
-        """How files of letters are written."""
-        return FileTarget(
-            self.schema, partition_columns=self.partition_columns, properties=self.properties, sync=sync
-        )
-
     def of(self, letters: pa.RecordBatch) -> pa.RecordBatch:
         """Letters as the table has them; columns that nobody fills are null."""
         names = [stored_name(name, ingest=True) for name in letters.schema.names]
@@ -102,7 +96,10 @@ def form_of(tables: Tables) -> DeadLetterForm | None:
 
 def dead_letter_target(form: DeadLetterForm | None, *, sync: bool) -> FileTarget:
     """How files of letters are written, in any form."""
-    return FileTarget(DEAD_LETTER_SCHEMA, sync=sync) if form is None else form.target(sync=sync)
+    if form is None:
+        return FileTarget(DEAD_LETTER_SCHEMA, sync=sync)
+    columns, properties = form.partition_columns, form.properties
+    return FileTarget(form.schema, partition_columns=columns, properties=properties, sync=sync)
 
 
 def in_form(form: DeadLetterForm | None, letters: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,9 +8,8 @@ letters, a process was killed between the two commits; the next one does the res
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
@@ -19,7 +18,7 @@ from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
 from lakefeed.dead_letters.form import dead_letter_target, form_of, in_form
 from lakefeed.errors import StoreUnavailable, TableError
-from lakefeed.files.parquet import TableWriter
+from lakefeed.files.parquet import write_files
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.stores import store_errors
@@ -40,15 +39,14 @@ A topic that was made anew has the same offsets again, but no task reads both.
 IDENTITY_COLUMNS = ["source", "topic", "partition", "dead_at", "offset"]
 
 
-@dataclass(frozen=True)
-class DeadLetterGroup:
+class DeadLetterGroup(NamedTuple):
     """Dead letters of one partition that one task wrote, as commit info lists them."""
 
     source: str
     topic: str | None
     partition: int
     dead_at: int
-    offsets: tuple[int, ...]
+    offsets: Sequence[int]
 
     def sql(self) -> str:
         """The condition that they meet and no other letter of their table does."""
@@ -74,27 +72,23 @@ def grouped(dead_letters: Iterable[Identity]) -> list[DeadLetterGroup]:
     groups: dict[tuple[str, str | None, int, int], list[int]] = {}
     for source, topic, partition, dead_at, offset in dead_letters:
         groups.setdefault((source, topic, partition, dead_at), []).append(offset)
-    return [DeadLetterGroup(*head, tuple(sorted(offsets))) for head, offsets in groups.items()]
+    return [DeadLetterGroup(*head, sorted(offsets)) for head, offsets in groups.items()]
 
 
 def to_commit_info(groups: Iterable[DeadLetterGroup]) -> list[list[Any]]:
     """Groups as JSON."""
-    return [[one.source, one.topic, one.partition, one.dead_at, list(one.offsets)] for one in groups]
+    return [list(one) for one in groups]
 
 
 def from_commit_info(value: Iterable[list[Any]]) -> list[DeadLetterGroup]:
     """Groups from JSON."""
-    return [
-        DeadLetterGroup(source, topic, partition, dead_at, tuple(offsets))
-        for source, topic, partition, dead_at, offsets in value
-    ]
+    return [DeadLetterGroup(*one) for one in value]
 
 
 def members(groups: Iterable[DeadLetterGroup]) -> Iterator[Identity]:
     """Every letter of the groups."""
-    for one in groups:
-        for offset in one.offsets:
-            yield one.source, one.topic, one.partition, one.dead_at, offset
+    for source, topic, partition, dead_at, offsets in groups:
+        yield from ((source, topic, partition, dead_at, offset) for offset in offsets)
 
 
 def reconcile(tables: Tables, handle: TableHandle) -> bool:
@@ -184,22 +178,24 @@ def _return(
     transactions: dict[str, int],
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
-    there = {one for batch in _identified(tables, commit_info["table"], None) for one in identities(batch)}
-    form = form_of(tables)
-    writer = TableWriter(tables.dead_letters.store, dead_letter_target(form, sync=tables.dead_letters.sync))
-    count = 0
-    for part in order.get("letters", ()):
+    form, store = form_of(tables), tables.dead_letters.store
+    gone = _gone(tables, commit_info["table"], order.get("letters", ()))
+    rows = (pa.Table.from_batches([in_form(form, batch)]) for batch in gone)
+    files = write_files(store, dead_letter_target(form, sync=tables.dead_letters.sync), rows)
+    told = commit_info | {"kind": "returned", "letters": sum(file.rows for file in files)}
+    expected = {name: dead_letters.transactions.get(name) for name in transactions}
+    append(dead_letters, Change(files, transactions, expected, told), retries=_ATTEMPTS)
+    return True
+
+
+def _gone(tables: Tables, table: str, parts: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Letters as an older version of their table has them, and the newest does not; each once."""
+    there = {one for batch in _identified(tables, table, None) for one in identities(batch)}
+    for part in parts:
         wanted = set(members(from_commit_info(part["letters"]))) - there
         there |= wanted
-        for batch in _identified(tables, commit_info["table"], part["version"]):
-            kept = batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
-            writer.write(in_form(form, kept))
-            count += kept.num_rows
-    files = writer.close()
-    expected = {name: dead_letters.transactions.get(name) for name in transactions}
-    change = Change(files, transactions, expected, commit_info | {"kind": "returned", "letters": count})
-    append(dead_letters, change, retries=_ATTEMPTS)
-    return True
+        for batch in _identified(tables, table, part["version"]):
+            yield batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
 
 
 def _identified(tables: Tables, table: str, version: int | None) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from lakefeed.columns.partition_values import value_of
 from lakefeed.files import WrittenFile
 from lakefeed.files.names import Serial
-from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.parquet import FileTarget, write_files
 from lakefeed.stores import store_errors, store_path
 
 _BATCH_ROWS = 100_000
@@ -24,18 +24,11 @@ def join_files(
 
     The old files stay: whoever commits the new ones deletes them.
     """
-    writer = TableWriter(store, target, serial)
-    try:
-        for file in files:
-            for rows in _rows(store, target.schema, file):
-                writer.write(rows)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
+    pieces = (rows for file in files for rows in _rows(store, target.schema, file))
+    return write_files(store, target, pieces, serial)
 
 
-def _rows(store: pafs.FileSystem, schema: pa.Schema, file: WrittenFile) -> Iterator[pa.RecordBatch]:
+def _rows(store: pafs.FileSystem, schema: pa.Schema, file: WrittenFile) -> Iterator[pa.Table]:
     """The rows of a file with all columns of the table, those of the partition among them."""
     with store_errors(store_path(store)), store.open_input_file(file.path) as stream:
         for rows in pq.ParquetFile(stream).iter_batches(batch_size=_BATCH_ROWS):
@@ -45,4 +38,4 @@ def _rows(store: pafs.FileSystem, schema: pa.Schema, file: WrittenFile) -> Itera
                 else rows.column(field.name).cast(field.type)
                 for field in schema
             ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield pa.Table.from_arrays(columns, schema=schema)

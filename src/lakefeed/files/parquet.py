@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -199,6 +199,21 @@ class TableWriter:
         del self._open[values]
         named = dict(zip(self._target.partition_columns, values, strict=True))
         self._closed.append(WrittenFile(file.path, file.size, named, stats, file.rows))
+
+
+def write_files(
+    store: pafs.FileSystem, target: FileTarget, pieces: Iterable[pa.Table], serial: Serial | None = None
+) -> list[WrittenFile]:
+    """Write rows piece by piece into new files; a failure leaves nothing behind."""
+    writer = TableWriter(store, target, serial)
+    try:
+        for rows in pieces:
+            for batch in rows.combine_chunks().to_batches():
+                writer.write(batch)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
 
 
 @dataclass

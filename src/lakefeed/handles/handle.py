@@ -113,18 +113,14 @@ class TableHandle(TableColumns):
     def open(self, pipeline: str) -> LakeTable | None:
         """Open the table, or look again at what others have done to it, and make it what the file says."""
         with self.lock:
-            if self._table is None:
-                self._table = LakeTable.open(
-                    self.name, self.path, self.storage, self.store, durable=self.sync
-                )
-            else:
+            if self._table is not None:
                 self._table.refresh()
                 self._table.confirm()
-            if self._table is None:
+            if (table := self.look()) is None:
                 self._refuse_if_not_to_be_created()
             else:
-                self._conform(self._table, pipeline)
-            return self._table
+                self._conform(table, pipeline)
+            return table
 
     def look(self) -> LakeTable | None:
         """Open the table as it is, and leave it so; None where there is none."""

@@ -9,6 +9,7 @@ from typing import Any
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.table_plan import Stamp, is_missing
+from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.tables.shape import Shape
 
 _LONGEST_PAUSE = 15
@@ -145,10 +146,7 @@ class TableProgress:
     def expected(self, counts: Expectations, taken: int = 0) -> None:
         """Note what the rules of `expect` said of a batch, and how many events a function has taken."""
         self.taken += taken
-        for rule, results in counts.items():
-            known = self.expectations.setdefault(rule, {})
-            for result, rows in results.items():
-                known[result] = known.get(result, 0) + rows
+        self.expectations = merged_counts(self.expectations, counts)
 
     def missed(self, spans: Iterable[OffsetRange]) -> list[str]:
         """The partitions of those ranges of a batch that the table misses."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import stored_type, type_text
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import TableError
-from lakefeed.events import Offsets
+from lakefeed.events import Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.shaping import Shaping
@@ -19,6 +19,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows.conform import holds
+from lakefeed.sources.held_positions import own_positions
 from lakefeed.sources.subscription import has_types_by_stream, is_by_stream
 from lakefeed.sql.projection import Projection
 from lakefeed.tables.shape import Shape
@@ -46,28 +47,41 @@ class RoutedTables:
         """Whether each table has the columns of one stream, with the types that they have there."""
         self._declared = spec.declared
         self._tables = tables
-        self._handles: list[TableHandle] = []
+        self.handles: list[TableHandle] = []
+        """The tables that were found, and those that were made since."""
         self._learned = pa.schema([])
 
     def find(self) -> list[TableHandle]:
         """Look for the tables that are there."""
-        self._handles = list(self._tables.routed_handles(self.front.name).values())
-        return self._handles
-
-    @property
-    def handles(self) -> list[TableHandle]:
-        """The tables that were found, and those that were made since."""
-        return self._handles
+        self.handles = list(self._tables.routed_handles(self.front.name).values())
+        return self.handles
 
     def handle(self, key: Key) -> TableHandle | None:
         """The handle of the table for a value; None when the route has as many tables as it may."""
-        known = {handle.id.key: handle for handle in self._handles}
+        known = {handle.id.key: handle for handle in self.handles}
         if key not in known and len(known) >= self.most:
             return None
         handle = known.get(key) or self._tables.routed_handle(self.front.name, key)
         if key not in known:
-            self._handles.append(handle)
+            self.handles.append(handle)
         return handle
+
+    def passed(self, source: str) -> Offsets:
+        """Up to where all tables that were opened have read a source: which one an event is for is not known.
+
+        A table that has no position in a partition has read nothing of it, unless it takes another stream.
+        """
+        pipeline = self._tables.pipeline
+        found = [
+            own_positions(pipeline, source, one.spec, one.table.transactions)
+            for one in self.handles
+            if one.exists and one.spec
+        ]
+        if self.by_stream:
+            return lowest(found)
+        held = [positions for positions in found if positions]
+        partitions = {partition for positions in held for partition in positions}
+        return {one: min(positions.get(one, 0) for positions in held) for one in partitions}
 
     def columns(self) -> pa.Schema | None:
         """The columns that tables of the route may have; None while none is known.
@@ -86,10 +100,10 @@ class RoutedTables:
 
     def events(self) -> pa.Schema | None:
         """The columns to decode; None while none is known."""
-        if not self._shaping.reshapes:
+        if not self._shaping.spec.reshapes:
             return self.columns()
         merged = self._declared or pa.schema([])
-        for handle in self._handles:
+        for handle in self.handles:
             if handle.exists:
                 merged = merge_proposals(merged, handle.events() or pa.schema([]))
         merged = merge_proposals(merged, self._learned)
@@ -112,8 +126,9 @@ class RoutedTables:
         try:
             events = self.events()
             self._shaping.projection(events)
-            if events is not None and self._shaping.reshapes:
-                self._learned = self._shaping.needed(self._learned_of(events))
+            if events is not None and self._shaping.spec.reshapes:
+                known = [field for field in events if field.name in self._learned.names]
+                self._learned = self._shaping.needed(pa.schema(known))
         except TableError:
             self._learned = before
             raise
@@ -129,7 +144,7 @@ class RoutedTables:
         plan = replace(
             front.plan(None, rows_from, pending),
             columns=self.columns(),
-            events=events if self._shaping.reshapes else None,
+            events=events if self._shaping.spec.reshapes else None,
             projection=self.projection(),
             rules=front.rules(events),
             route=self.route,
@@ -172,11 +187,8 @@ class RoutedTables:
         assert self.front.shaping is not None
         return self.front.shaping
 
-    def _learned_of(self, events: pa.Schema) -> pa.Schema:
-        return pa.schema([field for field in events if field.name in self._learned.names])
-
     def _existing(self) -> list[tuple[str, pa.Schema]]:
-        return [(handle.name, handle.columns() or pa.schema([])) for handle in self._handles if handle.exists]
+        return [(handle.name, handle.columns() or pa.schema([])) for handle in self.handles if handle.exists]
 
     def _made(self) -> pa.Schema:
         """The columns that the events of the route fill, whichever table they are for."""

@@ -60,11 +60,6 @@ class Shaping:
     )
 
     @property
-    def reshapes(self) -> bool:
-        """Whether the columns of the table are others than those of the events."""
-        return self.spec.reshapes
-
-    @property
     def uses_sql(self) -> bool:
         """Whether there is anything to analyze."""
         return bool(self.spec.select or self.spec.where or self.spec.expect)
@@ -155,7 +150,7 @@ class Shaping:
         try:
             return self.projection(rows, table)
         except SqlError as error:
-            if self.spec.declared is not None or self.grows or not self.reshapes or not error.may_come:
+            if self.spec.declared is not None or self.grows or not self.spec.reshapes or not error.may_come:
                 raise
             return None
 
@@ -201,7 +196,7 @@ class Shaping:
 
     def kept(self, events: pa.Schema | None, returned: pa.Schema | None = None) -> dict[str, str]:
         """The table properties that keep columns which the table itself does not have."""
-        if not self.reshapes:
+        if not self.spec.reshapes:
             return {}
         found = {} if events is None else {EVENTS: _written(events)}
         if returned is not None and self.spec.python and self.spec.select:

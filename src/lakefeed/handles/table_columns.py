@@ -121,7 +121,7 @@ class TableColumns:
         return self._events(self.shape)
 
     def _events(self, shape: Shape | None) -> pa.Schema | None:
-        if self.shaping is None or not self.shaping.reshapes:
+        if self.shaping is None or not self.shaping.spec.reshapes:
             return self._columns(shape)
         own = None
         if shape and self.is_fed:
@@ -145,7 +145,7 @@ class TableColumns:
         if not shaping.spec.python:
             for option in CONDITIONS:
                 shaping.condition(option, declared)
-        if not shaping.reshapes:
+        if not shaping.spec.reshapes:
             # What is wrong with `where` and `expect` is told before there is a table.
             shaping.projection(declared)
             return declared, {}
@@ -162,7 +162,7 @@ class TableColumns:
         `returned` is what the user's function has returned.
         """
         shaping = self.shaping
-        if shaping is None or not shaping.reshapes:
+        if shaping is None or not shaping.spec.reshapes:
             if shaping and self.shape is None:
                 shaping.projection(proposal)
             return proposal, {}

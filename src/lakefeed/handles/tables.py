@@ -51,9 +51,14 @@ class Tables:
             if not table.route
         }
         self.routes = {
-            name: self._front(name, table) for name, table in pipeline.tables.items() if table.routed
+            name: self._handle(name, table.routed.base, table)
+            for name, table in pipeline.tables.items()
+            if table.routed
         }
-        """What stands for all tables of a route; there is no table at its path."""
+        """What stands for all tables of a route, as events are taken like those of one table.
+
+        There is no table at its path.
+        """
         self.dead_letters = TableHandle(
             DEAD_LETTERS,
             pipeline.dead_letters_path,
@@ -100,24 +105,7 @@ class Tables:
             functions=self.functions,
             envelopes=envelopes,
             key_formats=self._key_formats(spec),
-            shaping=self._shaping(table, spec),
-        )
-
-    def _front(self, table: str, spec: Table) -> TableHandle:
-        """What stands for all tables of a route: their events are taken as those of one table are."""
-        assert spec.routed is not None
-        base, storage = spec.routed.base, self.pipeline.storage_for(table)
-        spec, envelopes = self._with_envelopes(table, spec)
-        shaping = self._shaping(table, spec)
-        return TableHandle(
-            table,
-            base,
-            storage,
-            spec,
-            functions=self.functions,
-            envelopes=envelopes,
-            key_formats=self._key_formats(spec),
-            shaping=shaping,
+            shaping=Shaping(spec, self._analyze, partial(located, pipeline, table)),
         )
 
     def _with_envelopes(self, table: str, spec: Table) -> tuple[Table, ChangeColumns | None]:
@@ -141,9 +129,6 @@ class Tables:
         sources = self.pipeline.sources
         found = [sources[name].key_format for name in spec.from_ if name in sources]
         return tuple(one for one in found if isinstance(one, Format))
-
-    def _shaping(self, table: str, spec: Table) -> Shaping:
-        return Shaping(spec, self._analyze, partial(located, self.pipeline, table))
 
     def routed_handles(self, table: str) -> dict[Key, TableHandle]:
         """The tables that a route has made so far, by value."""

@@ -35,7 +35,6 @@ class Query(Protocol):
     """What runs a query."""
 
     table: str
-    text: str
 
     def reads(self) -> list[str]:
         """The tables of the file that it reads. Raises TableError for a query that can never run."""

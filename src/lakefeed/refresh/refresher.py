@@ -13,7 +13,7 @@ from lakefeed.errors import Fenced, LakefeedError, TableError
 from lakefeed.handles.query.inputs import QueryFreshness
 from lakefeed.handles.tables import Tables
 from lakefeed.refresh.refresh import Query, Refresh
-from lakefeed.text import listed
+from lakefeed.text import first_line, listed
 
 _log = logging.getLogger("lakefeed")
 _TRIES = 3
@@ -210,5 +210,4 @@ class Refreshers:
 
 
 def _defect(table: str, error: Exception) -> LakefeedError:
-    text = (str(error).strip() or repr(error)).splitlines()[0]
-    return TableError(f"table {table}: the refresh failed: {text}")
+    return TableError(f"table {table}: the refresh failed: {first_line(str(error) or repr(error), 1_000)}")

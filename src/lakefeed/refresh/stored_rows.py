@@ -14,19 +14,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakefeed.handles.query.inputs import Input
-from lakefeed.stores import open_store, store_errors
-from lakefeed.tables.data_files import conformed, open_data, undeleted
+from lakefeed.stores import open_store
+from lakefeed.tables.data_files import read_file
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_BATCH_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -72,8 +69,4 @@ def read_files(reading: Reading, files: list[DataFile]) -> Iterator[pa.RecordBat
     """Every row of some files, with the columns of the table."""
     store = open_store(reading.path, dict(reading.storage))
     for file in files:
-        with store_errors(reading.path), open_data(store, file.path) as stream:
-            reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-            batches = reader.iter_batches(batch_size=_BATCH_ROWS, use_threads=False)
-            for batch in undeleted(store, file, batches):
-                yield conformed(batch, reading.schema, file.partition)
+        yield from read_file(store, file, reading.schema)

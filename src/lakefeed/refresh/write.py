@@ -12,10 +12,11 @@ import pyarrow as pa
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.spark.worker import begin_task
 from lakefeed.files import WrittenFile
-from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.parquet import FileTarget, write_files
 from lakefeed.pipeline.options.partition_by import PartitionField
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.stores import open_store
+from lakefeed.tables.file_rows import conformed
 
 MANIFEST = "manifest string"
 """The columns of what a task returns."""
@@ -45,31 +46,23 @@ def writing(plan: WritePlan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
     """Write all rows into files that nobody knows yet."""
-    writer = TableWriter(open_store(plan.path, dict(plan.storage)), plan.target)
-    try:
+
+    def pieces() -> Iterator[pa.Table]:
         for batch in batches:
             rows = add_partition_columns(batch, plan.partition_by)
-            writer.write(fitted(rows, plan.target.schema))
+            yield pa.Table.from_batches([fitted(rows, plan.target.schema)])
         passing("task_written")
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
+
+    return write_files(open_store(plan.path, dict(plan.storage)), plan.target, pieces())
 
 
 def fitted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with the columns of the table: narrower types are widened, missing columns are null."""
-    columns = []
-    for each in schema:
-        if each.name in rows.schema.names:
-            column = rows.column(each.name)
-            column = column if column.type == each.type else column.cast(each.type)
-        else:
-            column = pa.nulls(rows.num_rows, each.type)
+    made = conformed(rows, schema)
+    for each, column in zip(schema, made.columns, strict=True):
         if not each.nullable and column.null_count:
             raise ValueError(f"column {each.name} of the table is not null, and the query has nulls for it")
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return made
 
 
 def manifest_of(files: Iterable[WrittenFile]) -> str:

@@ -17,9 +17,9 @@ from lakefeed.tables.positions import application_id
 from lakefeed.text import counted
 
 
-def notes_on_fed_tables(pipeline: Pipeline, table: str, to_version: int) -> Iterator[str]:
+def notes_on_fed_tables(tables: Tables, table: str, to_version: int) -> Iterator[str]:
     """For each table that this one feeds: what a rewind to `to_version` means for it, and what to type."""
-    tables, graph = Tables(pipeline), pipeline.graph
+    pipeline, graph = tables.pipeline, tables.pipeline.graph
     for name in graph.fed_from(table):
         if name not in tables.handles:
             yield f"table {name} is fed from {table}: look at each table of its route, and take it back too"

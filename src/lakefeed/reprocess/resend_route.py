@@ -18,7 +18,7 @@ from lakefeed.columns.column_types import stored, type_text
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.dead_letters.reconcile import reconcile, unreconciled
 from lakefeed.engine.batch.manifest import TableManifest
-from lakefeed.events import Offsets, lowest
+from lakefeed.events import Offsets
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.routed_tables import RoutedTables
@@ -26,7 +26,6 @@ from lakefeed.handles.table_plan import RoutedTable, TableId, TablePlan
 from lakefeed.pipeline.options.route import Key
 from lakefeed.reprocess.resend import Resend, taken_dead_letters
 from lakefeed.rows.route import key_of
-from lakefeed.sources.held_positions import own_positions
 from lakefeed.tables.schema import missing_columns
 from lakefeed.tables.shape import Shape
 
@@ -83,18 +82,7 @@ class ResendRoute(Resend):
         return key in self._shapes
 
     def _passed(self, source: str) -> Offsets:
-        """What all tables of the route have passed: which of them a letter is for is not known yet."""
-        pipeline = self._tables.pipeline
-        found = [
-            own_positions(pipeline, source, one.spec, one.table.transactions)
-            for one in self._opened()
-            if one.spec
-        ]
-        if self._route.by_stream:
-            return lowest(found)
-        held = [positions for positions in found if positions]
-        partitions = {partition for positions in held for partition in positions}
-        return {one: min(positions.get(one, 0) for positions in held) for one in partitions}
+        return self._route.passed(source)
 
     def _table_plan(self, rows_from: Offsets, scratch: Path) -> TablePlan:
         route, front = self._route, self._handle

@@ -81,7 +81,7 @@ def rewind(
     if table not in tables.handles:
         raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, tables.handles)}")
     if dry_run:
-        report = _Rewinding(pipeline, table, to_version, to_time).report
+        report = _Rewinding(tables, table, to_version, to_time).report
         if process := running(pipeline):
             report.running = True
             report.notes.append(
@@ -90,7 +90,7 @@ def rewind(
             )
         return report
     with only_instance(pipeline):
-        rewinding = _Rewinding(pipeline, table, to_version, to_time, reconciling=True)
+        rewinding = _Rewinding(tables, table, to_version, to_time, reconciling=True)
         if rewinding.report.undone and not undo_others:
             raise TableError(
                 f"table {table}: a rewind would also undo other changes: {rewinding.report.undone[0]}"
@@ -105,16 +105,14 @@ class _Rewinding:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        tables: Tables,
         table: str,
         to_version: int | None,
         to_time: dt.datetime | None,
         *,
         reconciling: bool = False,
     ) -> None:
-        self._pipeline = pipeline
-        self._tables = Tables(pipeline)
-        self._tables.find_routed()
+        self._tables, self._pipeline = tables, tables.pipeline
         self._handle: TableHandle = self._tables.handles[table]
         opened = self._handle.look()
         if opened is None:
@@ -252,7 +250,7 @@ class _Rewinding:
                 )
             report.partitions.append(self._partition(name, now, then))
         report.letters_kept = self._letters_kept()
-        report.notes += notes_on_fed_tables(self._pipeline, self._handle.name, plan.to_version)
+        report.notes += notes_on_fed_tables(self._tables, self._handle.name, plan.to_version)
         return report
 
     def _partition(self, name: str, now: int, then: int) -> PartitionRewind:

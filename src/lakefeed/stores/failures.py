@@ -11,6 +11,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lakefeed.errors import LakefeedError, StoreUnavailable, TableError
 from lakefeed.stores.refusals import refusal
+from lakefeed.text import first_line
 
 _FULL = (StoreUnavailable, "no space left", "Free some space; the write is tried again.")
 _FORBIDDEN = (TableError, "permission denied", "Give the user that runs Lakefeed the right to write there.")
@@ -122,9 +123,8 @@ def _damage(text: str) -> str:
 
 def _kernel(text: str) -> str:
     """The first line of a chain of errors of the kernel, which says what it is about."""
-    return re.sub(r"^(Kernel error: |Generic delta kernel error: |Unsupported: )+", "", text.splitlines()[0])[
-        :200
-    ]
+    layers = r"^(Kernel error: |Generic delta kernel error: |Unsupported: )+"
+    return re.sub(layers, "", first_line(text, 1_000))[:200]
 
 
 def _number(error: Exception, text: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -42,7 +42,6 @@ class LockEntry:
     temp_path: str
     """Where the content of the version lies, relative to the log."""
     complete: bool
-    expires: int | None = None
 
 
 class LockTable:
@@ -112,12 +111,11 @@ class LockTable:
 
     def complete(self, entries: Sequence[LockEntry]) -> None:
         """Say that the content of a version is in place."""
-        until = int(time.time()) + _KEPT_SECONDS
-        done = [LockEntry(one.table_path, one.file_name, one.temp_path, True, until) for one in entries]
         with self._told(), suppress(_Busy):
             # Whoever is at it as well completes the same entry.
-            for entry in done:
-                self._client.put_item(TableName=self.options.table, Item=_item(entry))
+            for entry in entries:
+                done = _item(replace(entry, complete=True))
+                self._client.put_item(TableName=self.options.table, Item=done)
 
     def forget(self) -> None:
         """Delete all entries of the Delta table, which is no more."""
@@ -246,22 +244,16 @@ def _key(path: str, file_name: str) -> dict[str, Any]:
 
 
 def _item(entry: LockEntry) -> dict[str, Any]:
-    expires = {} if entry.expires is None else {"expireTime": {"N": str(entry.expires)}}
+    until = {"expireTime": {"N": str(int(time.time()) + _KEPT_SECONDS)}} if entry.complete else {}
     return {
         **_key(entry.table_path, entry.file_name),
         "tempPath": {"S": entry.temp_path},
         # A text, not a boolean.
         "complete": {"S": "true" if entry.complete else "false"},
-        **expires,
+        **until,
     }
 
 
 def _entry(item: Mapping[str, Any]) -> LockEntry:
-    expires = item.get("expireTime", {}).get("N")
-    return LockEntry(
-        item["tablePath"]["S"],
-        item["fileName"]["S"],
-        item["tempPath"]["S"],
-        item["complete"]["S"] == "true",
-        None if expires is None else int(expires),
-    )
+    path, name, temp, complete = (item[key]["S"] for key in ("tablePath", "fileName", "tempPath", "complete"))
+    return LockEntry(path, name, temp, complete == "true")

@@ -259,13 +259,8 @@ def _said(error: Exception) -> str:
 
 
 def _client(uri: str, storage: Mapping[str, str]) -> ObjectStore:
-    bucket, options = bucket_of(uri), client_options(uri, storage)
-    made: dict[str, Any] = {
-        "prefix": bucket.prefix or None,
-        "config": options.config,
-        "client_options": options.client or None,
-        "retry_config": options.retry or None,
-    }
+    bucket = bucket_of(uri)
+    made = {"prefix": bucket.prefix or None, **client_options(uri, storage)}
     match bucket.cloud:
         case "s3":
             return S3Store(bucket.name, credential_provider=profile_credentials(storage), **made)
@@ -273,7 +268,7 @@ def _client(uri: str, storage: Mapping[str, str]) -> ObjectStore:
             return GCSStore(bucket.name, **made)
         case "azure":
             if bucket.account:
-                others = {key: value for key, value in options.config.items() if key not in _ACCOUNT}
+                others = {key: value for key, value in made["config"].items() if key not in _ACCOUNT}
                 made["config"] = {**others, "azure_storage_account_name": bucket.account}
             return AzureStore(bucket.name, **made)
 

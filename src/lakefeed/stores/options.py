@@ -10,7 +10,7 @@ import datetime as dt
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -64,15 +64,6 @@ _PREFIX = re.compile(r"^(aws|google|azure(_storage)?)_")
 _SPAN = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _STORES = {"s3": S3Store, "gcs": GCSStore, "azure": AzureStore}
-
-
-@dataclass
-class ClientOptions:
-    """How obstore is to be made for one table."""
-
-    config: dict[str, str] = field(default_factory=dict)
-    client: dict[str, Any] = field(default_factory=dict)
-    retry: dict[str, Any] = field(default_factory=dict)
 
 
 def delta_options(path: str, storage: Mapping[str, str]) -> dict[str, str]:
@@ -172,24 +163,26 @@ def is_true(value: str) -> bool:
     return value.strip().lower() in ("true", "1", "yes", "on", "y", "t")
 
 
-def client_options(path: str, storage: Mapping[str, str]) -> ClientOptions:
-    """The options with which obstore opens a store. What only delta-rs knows is left out."""
-    found = ClientOptions()
+def client_options(path: str, storage: Mapping[str, str]) -> dict[str, Any]:
+    """What obstore is given to open a store, by its own names. What only delta-rs knows is left out."""
+    config: dict[str, str] = {}
+    client: dict[str, Any] = {}
+    retry: dict[str, Any] = {}
     for name, value in delta_options(path, storage).items():
         if name in _FOR_CLIENT:
-            found.client[name] = is_true(value) if name in _SWITCHES else value
+            client[name] = is_true(value) if name in _SWITCHES else value
         elif name == "max_retries":
-            found.retry["max_retries"] = int(value)
+            retry["max_retries"] = int(value)
         elif name == "retry_timeout":
-            found.retry["retry_timeout"] = _duration(path, name, value)
+            retry["retry_timeout"] = _duration(path, name, value)
         elif name.startswith("backoff_config."):
             key = name.removeprefix("backoff_config.")
-            found.retry.setdefault("backoff", {})[key] = (
+            retry.setdefault("backoff", {})[key] = (
                 float(value) if key == "base" else _duration(path, name, value)
             )
         elif _is_known(bucket_of(path).cloud, name):
-            found.config[name] = value
-    return found
+            config[name] = value
+    return {"config": config, "client_options": client or None, "retry_config": retry or None}
 
 
 _KNOWN: dict[tuple[Cloud, str], bool] = {}

@@ -7,7 +7,6 @@ object stores, cannot do. Such a table is refused by name, before a row is writt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -57,95 +56,88 @@ _IN_COLUMNS = {
 """What a writer would have to check or fill in, by how the metadata of a column names it."""
 
 
-@dataclass(frozen=True)
-class _Refusal:
-    what: str
-    remedy: str
-
-
 def refuse_unfit(shape: Shape, path: str) -> None:
     """Raise TableError for a table that may not be fed, with the name of what stands against it."""
-    refusal = next(_refusals(shape, path), None)
-    if refusal:
-        raise TableError(f"{path}: {refusal.what}\n{refusal.remedy}")
+    for refusal in _refusals(shape, path):
+        raise TableError(f"{path}: {refusal}")
 
 
-def _refusals(shape: Shape, path: str) -> Iterator[_Refusal]:
+def _refusals(shape: Shape, path: str) -> Iterator[str]:
     yield from _in_use(shape, path)
     unknown = sorted(shape.features - FED)
     if unknown:
-        yield _Refusal(
-            f"the table uses {listed(unknown)}, which Lakefeed does not write.",
+        yield (
+            f"the table uses {listed(unknown)}, which Lakefeed does not write.\n"
             f"Drop it with the engine that set it (Spark: ALTER TABLE delta.`{path}` DROP FEATURE "
-            f"{unknown[0]}), or choose another path.",
+            f"{unknown[0]}), or choose another path."
         )
     writes = shape.writer in _LEGACY or shape.writer == _NAMES_FEATURES
     if not writes or shape.reader > _NEWEST_READER:
-        yield _Refusal(
-            f"the table has protocol {shape.reader}/{shape.writer}, which Lakefeed does not write.",
-            "Choose another path.",
+        yield (
+            f"the table has protocol {shape.reader}/{shape.writer}, which Lakefeed does not write.\n"
+            "Choose another path."
         )
-    yield from _columns(orjson.loads(shape.columns), path)
+    yield from _columns(orjson.loads(shape.columns))
 
 
-def _in_use(shape: Shape, path: str) -> Iterator[_Refusal]:
+def _in_use(shape: Shape, path: str) -> Iterator[str]:
     """What a property turns on, whichever version or feature allows for it."""
     properties = shape.properties
     expiry = properties.get("delta.setTransactionRetentionDuration")
     if expiry:
-        yield _Refusal(
+        yield (
             f"delta.setTransactionRetentionDuration is {expiry!r}, so positions would expire and "
-            "events would be repeated.",
-            "Unset the property, then start again.",
+            "events would be repeated.\n"
+            "Unset the property, then start again."
         )
     mapping = properties.get("delta.columnMapping.mode", "none")
     if mapping != "none":
-        yield _Refusal(
+        yield (
             f"the table uses columnMapping (delta.columnMapping.mode is {mapping!r}), which Lakefeed does "
-            "not write.",
-            "Choose another path, or rewrite the table without it with the engine that set it.",
+            "not write.\n"
+            "Choose another path, or rewrite the table without it with the engine that set it."
         )
     for name, value in properties.items():
         prefix, _, constraint = name.rpartition("delta.constraints.")
         if not prefix and constraint != name:
-            yield _Refusal(
-                f"the table has the CHECK constraint {constraint} ({value}), which Lakefeed does not check.",
+            yield (
+                f"the table has the CHECK constraint {constraint} ({value}), which Lakefeed does not check.\n"
                 f"Drop it with the engine that set it (Spark: ALTER TABLE delta.`{path}` DROP CONSTRAINT "
-                f"{constraint}), or choose another path.",
+                f"{constraint}), or choose another path."
             )
 
 
-def _columns(struct: dict[str, Any], path: str, above: str = "") -> Iterator[_Refusal]:
+def _columns(struct: dict[str, Any], above: str = "") -> Iterator[str]:
     for column in struct["fields"]:
         name = f"{above}{column['name']}"
         for key, value in column["metadata"].items():
             kind = next((words for sign, words in _IN_COLUMNS.items() if key.startswith(sign)), None)
             if kind:
-                yield _Refusal(
-                    f"column {name} has {kind} ({key}: {str(value)[:80]}), which Lakefeed does not keep.",
-                    "Choose another path, and let the engine that set it fill this table from there.",
+                yield (
+                    f"column {name} has {kind} ({key}: {str(value)[:80]}), which Lakefeed does not keep.\n"
+                    "Choose another path, and let the engine that set it fill this table from there."
                 )
-        yield from _types(column["type"], path, name)
+        yield from _types(column["type"], name)
 
 
-def _types(kind: Any, path: str, name: str) -> Iterator[_Refusal]:
+def _types(kind: Any, name: str) -> Iterator[str]:
     if isinstance(kind, str):
         if kind not in _TYPES and not kind.startswith("decimal"):
             yield _of_type(name, kind)
     elif kind["type"] == "struct":
-        yield from _columns(kind, path, f"{name}.")
+        yield from _columns(kind, f"{name}.")
     elif kind["type"] == "array":
-        yield from _types(kind["elementType"], path, f"{name}.element")
+        yield from _types(kind["elementType"], f"{name}.element")
     elif kind["type"] == "map":
         if kind["keyType"] != "string":
             yield _of_type(name, "a map whose keys are not text")
-        yield from _types(kind["valueType"], path, f"{name}.value")
+        yield from _types(kind["valueType"], f"{name}.value")
 
 
-def _of_type(column: str, kind: str) -> _Refusal:
-    return _Refusal(
-        f"column {column} is {kind}, which Lakefeed does not write.",
-        "Choose another path, or drop the column with the engine that made it.",
+def _of_type(column: str, kind: str) -> str:
+    return (
+        f"column {column} is {kind}, which Lakefeed does not write.\n"
+        "Choose another path, or drop the column with the engine that made it."
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -22,19 +21,19 @@ from lakefeed.columns.partition_values import value_of, value_text
 from lakefeed.columns.views import without_views
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import store_errors, store_path
+from lakefeed.tables.file_rows import conformed, damaged, opened
 from lakefeed.tables.log.data_file import DataFile, Partition, stored_paths
 from lakefeed.tables.log.log import Snapshot
 from lakefeed.tables.log.roaring import Positions
 from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.log.write import UNQUOTED
 from lakefeed.tables.table import LakeTable
-from lakefeed.text import counted, listed
+from lakefeed.text import counted, first_line, listed
 
 _PREFIX = "partition."
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 _LAYERS = re.compile(r"^((External|Generic( DeltaTable)?|Schema|sql parser) error: )+")
 _BATCH_ROWS = 100_000
-_READ_AT_ONCE = 4 * 1024**2
 
 
 class MissingFile(TableError):
@@ -139,40 +138,27 @@ def refuse_missing(store: pafs.FileSystem, files: Iterable[DataFile]) -> None:
 
 
 def read_rows(
-    table: LakeTable,
-    files: Iterable[DataFile],
-    schema: pa.Schema | None = None,
-    *,
-    only: Positions | None = None,
+    table: LakeTable, files: Iterable[DataFile], schema: pa.Schema | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Every row of some files of the table, in their order, with the table's columns and types, or others.
 
-    Rows that a deletion vector deletes are left out. With `only`, the rows at these positions of each file
-    are read, deleted or not. Raises MissingFile, or TableError for a file that is no Parquet.
+    Rows that a deletion vector deletes are left out. Raises MissingFile, or TableError for a file that is no
+    Parquet.
     """
     wanted = table.schema if schema is None else schema
     columns = None if schema is None else schema.names
     for file in files:
-        yield from read_file(table.store, file, wanted, columns, only=only)
+        yield from read_file(table.store, file, wanted, columns)
 
 
 def read_file(
-    store: pafs.FileSystem,
-    file: DataFile,
-    wanted: pa.Schema,
-    columns: Sequence[str] | None = None,
-    *,
-    only: Positions | None = None,
+    store: pafs.FileSystem, file: DataFile, wanted: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The same for one file, on a worker too; `columns` are those of the file that are read, None for all."""
     with store_errors(store_path(store)), open_data(store, file.path) as stream:
-        small = file.size <= _READ_AT_ONCE
-        # In one piece, which is one request to an object store; threads cost more than they bring.
-        source = pa.BufferReader(stream.read_buffer()) if small else stream
-        reader = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-        batches = reader.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=not small)
-        chosen = undeleted(store, file, batches) if only is None else rows_at(batches, only)
-        for batch in chosen:
+        reader, use_threads = opened(stream, file.size)
+        batches = reader.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=use_threads)
+        for batch in undeleted(store, file, batches):
             yield conformed(batch, wanted, file.partition)
 
 
@@ -180,30 +166,29 @@ def undeleted(
     store: pafs.FileSystem, file: DataFile, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file in their order, without those that its deletion vector deletes."""
-    if file.vector is None:
-        yield from batches
-        return
-    for batch, marks in _marked(batches, read_vector(store, file.vector)):
-        yield batch.filter(pa.array(~marks)) if marks.any() else batch
+    return iter(batches) if file.vector is None else without_rows(batches, read_vector(store, file.vector))
 
 
-def rows_at(batches: Iterable[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:
-    """Of all rows of a file, in their order, those at some positions."""
-    for batch, marks in _marked(batches, positions):
-        if marks.any():
-            yield batch.filter(pa.array(marks))
-
-
-def _marked(
-    batches: Iterable[pa.RecordBatch], positions: Positions
-) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
+def without_rows(batches: Iterable[pa.RecordBatch], positions: Positions) -> Iterator[pa.RecordBatch]:
+    """All rows of a file in their order, without those at some positions."""
     at = 0
     for batch in batches:
         first, end = np.searchsorted(positions, (at, at + batch.num_rows))
-        marks = np.zeros(batch.num_rows, np.bool_)
-        marks[positions[first:end] - at] = True
+        if first < end:
+            kept = np.ones(batch.num_rows, np.bool_)
+            kept[positions[first:end] - at] = False
+            yield without_views(batch).filter(pa.array(kept))
+        else:
+            yield batch
         at += batch.num_rows
-        yield without_views(batch), marks
+
+
+def stored_row_count(store: pafs.FileSystem, file: DataFile) -> int:
+    """All rows that are in a file, deleted ones as well."""
+    if file.rows is not None:
+        return file.rows + file.deleted
+    with open_data(store, file.path) as stream:
+        return int(pq.ParquetFile(stream).metadata.num_rows)
 
 
 def codec_of(store: pafs.FileSystem, files: Iterable[DataFile]) -> str:
@@ -228,11 +213,7 @@ def open_data(store: pafs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
         with stream:
             yield stream
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        reason = (str(error).splitlines() or ["no reason given"])[0][:120]
-        raise TableError(
-            f"{store_path(store)}: {path} cannot be read: {reason}\n"
-            "Bring it back from a backup, or restore the table to a version without it."
-        ) from error
+        raise damaged(store, path, f"cannot be read: {first_line(error)}") from error
 
 
 @contextmanager
@@ -247,21 +228,6 @@ def reading(where: str) -> Iterator[None]:
             f"--where {where!r} cannot be read: {_LAYERS.sub('', text)[:200]}\n"
             "Write a SQL condition on the table's columns, such as \"day >= '2026-11-01' AND price > 10\"."
         ) from error
-
-
-def conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition) -> pa.RecordBatch:
-    """The rows of a file under the table's schema: columns that came later are null, older types are cast."""
-    values = dict(partition)
-    columns = []
-    for field in schema:
-        if field.name in values:
-            columns.append(pa.repeat(value_of(values[field.name], field.type), rows.num_rows))
-        elif field.name in rows.schema.names:
-            column = rows.column(field.name)
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        else:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _normal(table: LakeTable, state: Snapshot) -> list[DataFile]:

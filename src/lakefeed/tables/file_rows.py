@@ -20,6 +20,7 @@ from lakefeed.stores import located, store_path
 from lakefeed.tables.log.data_file import Partition
 from lakefeed.tables.log.roaring import Positions
 from lakefeed.tables.log.vector import DeletionVector, read_vector
+from lakefeed.text import first_line
 
 _BATCH_ROWS = 50_000
 _READ_AT_ONCE = 4 * 1024**2
@@ -49,6 +50,8 @@ def read_file(
     Raises FileNotFoundError where the file is gone, TableError where it or a vector is not what the log says.
     """
     home, path = located(store, wanted.path)
+    # Without what the metadata of columns tells of files.
+    plain = pa.schema([(field.name, field.type) for field in schema])
     with home.open_input_file(path) as stream:
         without, only = (read_vector(store, one) if one else None for one in (wanted.without, wanted.only))
         at = wanted.first
@@ -63,29 +66,38 @@ def read_file(
             if not kept.all():
                 batch, indexes = without_views(batch).filter(pa.array(kept)), indexes[kept]
             if len(indexes):
-                yield conformed(batch, schema, dict(wanted.partition)), indexes
+                columns = conformed(batch, schema, wanted.partition).columns
+                yield pa.RecordBatch.from_arrays(columns, schema=plain), indexes
 
 
 def _read(store: pafs.FileSystem, wanted: FileRows, stream: pa.NativeFile) -> Iterator[pa.RecordBatch]:
     """The range of rows, deleted ones among them."""
-    small, read = wanted.size <= _READ_AT_ONCE, 0
+    read = 0
     try:
-        # In one piece, which is one request to an object store; threads cost more than they bring.
-        source = pa.BufferReader(stream.read_buffer()) if small else stream
-        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-        for batch in row_range(file, wanted.first, wanted.count, use_threads=not small):
+        file, use_threads = opened(stream, wanted.size)
+        for batch in row_range(file, wanted.first, wanted.count, use_threads=use_threads):
             read += batch.num_rows
             yield batch
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        reason = (str(error).splitlines() or ["no reason given"])[0][:120]
-        raise _damaged(store, wanted, f"cannot be read: {reason}") from error
+        raise damaged(store, wanted.path, f"cannot be read: {first_line(error)}") from error
     if wanted.count is not None and read < wanted.count:
-        raise _damaged(store, wanted, "has fewer rows than the log says.")
+        raise damaged(store, wanted.path, "has fewer rows than the log says.")
 
 
-def _damaged(store: pafs.FileSystem, wanted: FileRows, what: str) -> TableError:
+def opened(stream: pa.NativeFile, size: int) -> tuple[pq.ParquetFile, bool]:
+    """A data file of so many bytes, and whether it is worth threads.
+
+    A small one is read in one piece, which is one request to an object store.
+    """
+    small = size <= _READ_AT_ONCE
+    source = pa.BufferReader(stream.read_buffer()) if small else stream
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us"), not small
+
+
+def damaged(store: pafs.FileSystem, path: str, what: str) -> TableError:
+    """A data file that is not what the log says."""
     return TableError(
-        f"{store_path(store)}: {wanted.path} {what}\n"
+        f"{store_path(store)}: {path} {what}\n"
         "Bring it back from a backup, or restore the table to a version without it."
     )
 
@@ -124,18 +136,19 @@ def row_range(
             return
 
 
-def conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Mapping[str, str | None]) -> pa.RecordBatch:
+def conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition = ()) -> pa.RecordBatch:
     """The rows of a file as the table has its columns: later ones are null, older types are cast."""
-    columns, there = [], {field.name: field for field in rows.schema}
+    columns, values = [], dict(partition)
+    there = {field.name: field for field in rows.schema}
     for field in schema:
         name = stored_name(field, there)
-        if name in partition:
-            columns.append(pa.repeat(value_of(partition[name], field.type), rows.num_rows))
-        elif name in rows.schema.names:
+        if name in values:
+            columns.append(pa.repeat(value_of(values[name], field.type), rows.num_rows))
+        elif name in there:
             columns.append(_shaped(rows.column(name), field.type))
         else:
             columns.append(pa.nulls(rows.num_rows, field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([_plain(field) for field in schema]))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def stored_name(field: pa.Field, there: Mapping[str, pa.Field]) -> str:
@@ -149,10 +162,6 @@ def stored_name(field: pa.Field, there: Mapping[str, pa.Field]) -> str:
         ids = ((one.metadata or {}).get(_FIELD_ID) for one in there.values())
         return next((key for key, one in zip(there, ids, strict=True) if one == told[_MAPPED_ID]), name)
     return name
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, field.type)
 
 
 def _shaped(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -15,6 +15,7 @@ from lakefeed.columns.column_types import stored_type
 from lakefeed.columns.names import column_name_problem
 from lakefeed.errors import TableError
 from lakefeed.stores import store_path
+from lakefeed.text import first_line
 
 _FIELD_ID = b"PARQUET:field_id"
 _SAME = (
@@ -54,10 +55,8 @@ def columns_of(store: pafs.FileSystem, path: str) -> tuple[pq.FileMetaData, pa.S
     except UnreadableColumn as error:
         raise _refused(store, path, f"{error}", error.remedy) from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or ["no reason given"])[0][:120]
-        raise _refused(
-            store, path, f"it cannot be read: {reason}", "Move it somewhere else, or repair it"
-        ) from error
+        what = f"it cannot be read: {first_line(error)}"
+        raise _refused(store, path, what, "Move it somewhere else, or repair it") from error
 
 
 def _refused(store: pafs.FileSystem, path: str, what: str, remedy: str) -> TableError:

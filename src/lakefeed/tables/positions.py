@@ -100,7 +100,8 @@ def ingest_positions(transactions: Mapping[str, int], app_id: str) -> dict[int, 
 
 def absent(name: str) -> int | None:
     """What an application id stands at where a log does not have it; None where that cannot be said."""
-    if counts_runs(name) or name.endswith(_TOMBSTONES):
+    pipeline, _, _ = name.partition("/")
+    if name in (run_id(pipeline), ended_id(pipeline)) or name.endswith(_TOMBSTONES):
         return 0
     return -1 if "/#query" in name else None
 
@@ -113,12 +114,6 @@ def tombstones_id(pipeline: str) -> str:
 def tombstone_heads(transactions: Mapping[str, int]) -> tuple[int, ...]:
     """The newest files of tombstones of everybody who has fed a table."""
     return tuple(sorted(at for name, at in transactions.items() if at and name.endswith(_TOMBSTONES)))
-
-
-def counts_runs(name: str) -> bool:
-    """Whether an application id is one of these two; where a log has none of it, it stands at 0."""
-    pipeline, _, _ = name.partition("/")
-    return name in (run_id(pipeline), ended_id(pipeline))
 
 
 def feeders_of(transactions: Mapping[str, int]) -> dict[tuple[str, str], Offsets]:

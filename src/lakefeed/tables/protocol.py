@@ -8,6 +8,7 @@ from shlex import quote
 from deltalake import DeltaTable
 
 from lakefeed.errors import TableError
+from lakefeed.tables.shape import is_on
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import listed
 
@@ -93,7 +94,7 @@ def refuse_unkept(table: LakeTable, operation: str) -> None:
 
 def refuse_append_only(table: LakeTable, operation: str) -> None:
     """Raise TableError when the table promises that rows are never taken away."""
-    if table.properties.get("delta.appendOnly", "").lower() == "true":
+    if is_on(table.properties, "delta.appendOnly"):
         raise TableError(
             f"{table.path}: delta.appendOnly is true, and `table {_command(operation)}` takes rows away.\n"
             f"If that is meant: lakefeed table properties {quote(table.path)} "

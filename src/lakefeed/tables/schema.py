@@ -169,7 +169,7 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], commit_info: Ma
 def _set_properties(table: LakeTable, changed: dict[str, str], commit_info: Mapping[str, object]) -> bool:
     if table.has_vectors:
         # delta-rs would add features to such a table that nobody asked for.
-        return set_properties(table, changed, commit_info)
+        return set_properties(table, changed, commit_info) is not None
 
     def alter(delta: DeltaTable) -> None:
         delta.alter.set_table_properties(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -65,6 +66,11 @@ class Shape:
         mine, theirs = _telling(self.properties), _telling(other.properties)
         changed = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
         return f"its property {changed[0]} has changed" if changed else None
+
+
+def is_on(properties: Mapping[str, Any], name: str) -> bool:
+    """Whether a property of a table says true."""
+    return str(properties.get(name, "")).lower() == "true"
 
 
 def _telling(properties: Mapping[str, str]) -> dict[str, str]:

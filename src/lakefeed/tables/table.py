@@ -37,7 +37,6 @@ from lakefeed.tables.log.log import Log, Snapshot
 from lakefeed.tables.log.mirror import Files, alter_mirrored, create_mirrored
 from lakefeed.tables.log.vector import FEATURE
 from lakefeed.tables.log.write import (
-    OWN_ENTRY,
     footprint,
     sync_entry,
     sync_folder,
@@ -58,7 +57,8 @@ class LakeTable:
 
     _read_to = -1
     """The version up to which entries have been read."""
-    _began_durable = False
+    _durable_to = -1
+    """The version up to which entries outlive a power cut, of those that were read or written here."""
     _own: tuple[Entry, Hashable] | None = None
     """The entry that was put into a store behind that version, if nobody has moved on to it yet."""
 
@@ -154,7 +154,7 @@ class LakeTable:
             if durable:
                 sync_entry(store, table.version)
                 sync_folder(store)
-                table._began_durable = True
+                table._durable_to = table.version
             return table
 
     @property
@@ -251,11 +251,11 @@ class LakeTable:
         alone until the next start.
         """
         self._check_ground()
-        if self.durable and not self._began_durable:
+        if self.durable and self._durable_to < self._read_to:
             # Whoever wrote the entry that this process began with may have left it to the disk.
             with store_errors(self.path):
                 sync_entry(self.store, self._read_to)
-            self._began_durable = True
+            self._durable_to = self._read_to
         if self._admitted is not self.shape:
             refuse_unfit(self.shape, self.path)
             self._admitted = self.shape
@@ -293,7 +293,10 @@ class LakeTable:
             return passed
         infos: dict[int, dict[str, Any]] = {}
         with store_errors(self.path):
-            if self._take_own(infos):
+            own, self._own = self._own, None
+            if own is not None and own[0].version == self.next_version:
+                # Put into a store here: nobody is asked for it, or for what follows.
+                self._take(*own, infos)
                 return infos
             if self.is_adrift:
                 self._reopen()
@@ -333,18 +336,11 @@ class LakeTable:
             entry = parse_entry(self.store, version, content, positions_only=True)
             if entry.reshapes and self._delta.version() <= self._read_to:
                 self._delta.load_as_version(version)
-            if self.durable and not str(entry.info.get("engineInfo", "")).startswith(OWN_ENTRY):
-                # delta-rs and others leave that to the disk. What stands on a torn entry is lost with it.
+            if self.durable and self._durable_to < version:
+                # Others may have left that to the disk. What stands on a torn entry is lost with it.
                 sync_entry(self.store, version)
+                self._durable_to = version
             self._take(entry, found, infos)
-
-    def _take_own(self, infos: dict[int, dict[str, Any]]) -> bool:
-        """Move to the entry that was put into a store here, without asking for it or for what follows."""
-        own, self._own = self._own, None
-        if own is None or own[0].version != self.next_version:
-            return False
-        self._take(*own, infos)
-        return True
 
     def _take(self, entry: Entry, found: Hashable | None, infos: dict[int, dict[str, Any]]) -> None:
         self._read_to = entry.version
@@ -355,7 +351,6 @@ class LakeTable:
     def _reopen(self) -> None:
         """Read the log anew, as the newest entry that was read is gone: cleaned, or of another table."""
         try:
-            # The handle has no public name for its options.
             fresh = DeltaTable(self.path, storage_options=self._delta._storage_options)
         except TableNotFoundError as error:
             raise replaced(self.path, self._read_to) from error
@@ -376,6 +371,7 @@ class LakeTable:
             content, made = write_entry(self.store, self.next_version, actions, durable=self.durable)
         except FileExistsError as error:
             return error
+        self._durable_to = self.next_version if self.durable else -1
         entry = parse_entry(self.store, self.next_version, content, positions_only=True)
         if local_folder(self.store) is None and made is not None and not entry.reshapes:
             self._own = entry, made

@@ -54,21 +54,10 @@ def _count(handle: TableHandle, watch: Watcher) -> None:
     try:
         # Nobody commits meanwhile: a table is used by one thread at a time.
         with handle.lock:
-            found = contents_of(handle.table, handle.spec.target_file_size if handle.spec else 0)
-            watch(
-                FilesCounted(
-                    table=handle.name,
-                    version=found.version,
-                    rows=found.rows,
-                    files=found.files,
-                    small_files=found.small_files,
-                    size=found.size,
-                    last_commit=found.last_commit,
-                    columns=_columns(handle.table.schema),
-                    partition_by=tuple(handle.table.partition_columns),
-                    partitions=found.partitions,
-                )
-            )
+            table = handle.table
+            found = contents_of(table, handle.spec.target_file_size if handle.spec else 0)
+            columns, partition_by = _columns(table.schema), tuple(table.partition_columns)
+            watch(FilesCounted(handle.name, columns=columns, partition_by=partition_by, **vars(found)))
     except Exception as error:
         # A store that is away is told by the flow that needs it.
         _log.debug("the files of %s could not be counted", handle.name, exc_info=error)

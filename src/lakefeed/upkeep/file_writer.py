@@ -6,17 +6,18 @@ from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.tables.table import LakeTable
 
 
-def file_writer(table: LakeTable, codec: str, target_size: int, max_rows: int | None = None) -> TableWriter:
+def file_writer(table: LakeTable, codec: str, target_size: int) -> TableWriter:
     """The writer that the operations of `lakefeed.tables` are given to rewrite a table with."""
-    compression = {"UNCOMPRESSED": "none"}.get(codec, codec.lower())
-    return TableWriter(
-        table.store,
-        FileTarget(
-            table.schema,
-            partition_columns=tuple(table.partition_columns),
-            compression=compression,
-            target_file_size=target_size,
-            max_rows_per_file=max_rows,
-            properties=table.properties,
-        ),
+    return TableWriter(table.store, file_target(table, codec, target_size))
+
+
+def file_target(table: LakeTable, codec: str, target_size: int, max_rows: int | None = None) -> FileTarget:
+    """How its files are written, with the compression that a footer names."""
+    return FileTarget(
+        table.schema,
+        partition_columns=tuple(table.partition_columns),
+        compression={"UNCOMPRESSED": "none"}.get(codec, codec.lower()),
+        target_file_size=target_size,
+        max_rows_per_file=max_rows,
+        properties=table.properties,
     )

@@ -49,15 +49,16 @@ def jobs_of(
 
     Not those whose commits nothing protects: upkeep would be the second writer, beside the stream.
     """
+    name = tables.pipeline.name
     for handle in (*tables.handles.values(), tables.dead_letters):
-        if handle.upkeep is not None and not is_unsafe(handle.path, handle.storage):
-            yield UpkeepJob(
-                handle,
-                handle.upkeep,
-                _rewriter(handle, handle.upkeep, tables.pipeline.name, spark, stopping),
-                handle.spec.target_file_size if handle.spec else TARGET_FILE_SIZE,
-                handle.spec.cluster_by if handle.spec else (),
-            )
+        upkeep, spec = handle.upkeep, handle.spec
+        if upkeep is None or is_unsafe(handle.path, handle.storage):
+            continue
+        rewriter: Rewriter = DeltaRewriter(handle, name, stopping)
+        if upkeep.engine == "spark" and spark is not None:
+            rewriter = SparkRewriter(spark, handle, name)
+        size = spec.target_file_size if spec else TARGET_FILE_SIZE
+        yield UpkeepJob(handle, upkeep, rewriter, size, spec.cluster_by if spec else ())
 
 
 class UpkeepJobs:
@@ -74,15 +75,3 @@ class UpkeepJobs:
         for job in jobs_of(self._tables, self._spark, self._stopping):
             self._known.setdefault(job.handle.name, job)
         return list(self._known.values())
-
-
-def _rewriter(
-    handle: TableHandle,
-    upkeep: Upkeep,
-    pipeline: str,
-    spark: SparkSession | None,
-    stopping: Callable[[], bool],
-) -> Rewriter:
-    if upkeep.engine == "spark" and spark is not None:
-        return SparkRewriter(spark, handle, pipeline)
-    return DeltaRewriter(handle, pipeline, stopping)

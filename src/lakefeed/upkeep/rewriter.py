@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from lakefeed.errors import Conflict, TableError
-from lakefeed.files import WrittenFile
-from lakefeed.files.parquet import TableWriter
+from lakefeed.files.parquet import FileTarget, TableWriter
 from lakefeed.handles.handle import TableHandle
 from lakefeed.stores import open_store
 from lakefeed.tables.data_files import data_files
@@ -24,9 +24,9 @@ from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.memory import beyond_memory
-from lakefeed.tables.rewrite.rewrite import FileWriter, Step
+from lakefeed.tables.rewrite.rewrite import RewritePlan, Step
 from lakefeed.tables.table import LakeTable, commit_info_of
-from lakefeed.upkeep.file_writer import file_writer
+from lakefeed.upkeep.file_writer import file_target
 
 BY = "upkeep"
 StepT = TypeVar("StepT", bound=Step)
@@ -92,7 +92,7 @@ class DeltaRewriter:
         if self._table is None:
             handle = self._handle
             store = open_store(handle.path, handle.storage)
-            self._table = LakeTable.open(handle.name, handle.path, handle.storage, store)
+            self._table = LakeTable.open(handle.name, handle.path, handle.storage, store, durable=handle.sync)
             assert self._table is not None, f"{handle.path} is no table any more"
         else:
             self._table.refresh()
@@ -100,20 +100,14 @@ class DeltaRewriter:
 
     def compact(self, plan: compaction.CompactPlan, step: compaction.CompactStep) -> FileChange:
         """One commit that says it changes no data."""
-        commit_info = self._commit_info("compact")
-        with self._alone():
-            table = self.table()
-            return self.change([plan.run_step(table, _as_now(table, step), commit_info, self._writer)])
+        return self._rewrite(plan, step)
 
     def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> FileChange:
         """One commit that says it changes no data. Raises BeyondMemory when memory would not do."""
         table = self.table()
         if too_large := beyond_memory(table, step.files):
             raise BeyondMemory(f"{partition_text(step.partition) or self._handle.name}: {too_large}")
-        commit_info = self._commit_info("cluster")
-        with self._alone():
-            table = self.table()
-            return self.change([plan.run_step(table, _as_now(table, step), commit_info, self._writer)])
+        return self._rewrite(plan, step)
 
     def delete(self, where: str) -> FileChange:
         """One commit, or none where no row meets the condition.
@@ -149,15 +143,15 @@ class DeltaRewriter:
                 added += [file.size for file in entry.adds]
         return FileChange(len(removed), len(added), sum(removed), sum(added))
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _rewrite(self, plan: RewritePlan[StepT], step: StepT) -> FileChange:
         """Let the stream wait, where its every batch may change the files that are being rewritten.
 
         Otherwise it goes on: what it appends is no conflict.
         """
         spec = self._handle.spec
         with self._handle.lock if spec and spec.mode in ("upsert", "history") else nullcontext():
-            yield
+            table, info = self.table(), self._commit_info(plan.kind)
+            return self.change([plan.run_step(table, _as_now(table, step), info, self._writer)])
 
     def _delete(self, where: str) -> FileChange:
         table = self.table()
@@ -168,9 +162,9 @@ class DeltaRewriter:
     def _commit_info(self, kind: str) -> dict[str, object]:
         return operation_info(kind, by=BY, pipeline=self._pipeline)
 
-    def _writer(self, table: LakeTable, codec: str, target_size: int) -> FileWriter:
+    def _writer(self, table: LakeTable, codec: str, target_size: int) -> TableWriter:
         rows = self._handle.spec.max_rows_per_file if self._handle.spec else None
-        return _Interruptible(file_writer(table, codec, target_size, rows), self._stopping)
+        return _Interruptible(table.store, file_target(table, codec, target_size, rows), self._stopping)
 
 
 def _as_now(table: LakeTable, step: StepT) -> StepT:
@@ -181,22 +175,15 @@ def _as_now(table: LakeTable, step: StepT) -> StepT:
     return replace(step, files=tuple(now.get(file.path, file) for file in step.files))
 
 
-class _Interruptible:
+class _Interruptible(TableWriter):
     """A writer that gives up in the middle when the run is to end."""
 
-    def __init__(self, writer: TableWriter, stopping: Callable[[], bool]) -> None:
-        self._writer, self._stopping = writer, stopping
+    def __init__(self, store: pafs.FileSystem, target: FileTarget, stopping: Callable[[], bool]) -> None:
+        super().__init__(store, target)
+        self._stopping = stopping
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows, or raise Stopped."""
         if self._stopping():
             raise Stopped
-        self._writer.write(rows)
-
-    def close(self) -> Sequence[WrittenFile]:
-        """Finish the files."""
-        return self._writer.close()
-
-    def abort(self) -> None:
-        """Delete the files."""
-        self._writer.abort()
+        super().write(rows)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -122,12 +122,6 @@ class Scheduler:
     def _stopping(self) -> bool:
         return self._stop.is_set() or self._ended.is_set()
 
-    def perform(self, job: UpkeepJob, operation: str) -> None:
-        """Do all steps of an operation now."""
-        steps = self._steps(job, operation)
-        while self._advance(job, operation, steps):
-            pass
-
     def _waits(self) -> list[tuple[float, int, str]]:
         """Every operation with the seconds until it is due and the number of its table, soonest first."""
         waits = []
@@ -190,17 +184,7 @@ class Scheduler:
                 job.handle.table.refresh()
             seconds = time.monotonic() - began
             if change != FileChange():
-                self._watch(
-                    UpkeepDone(
-                        job.handle.name,
-                        operation,
-                        change.files_before,
-                        change.files_after,
-                        change.bytes_before,
-                        change.bytes_after,
-                        seconds,
-                    )
-                )
+                self._watch(UpkeepDone(job.handle.name, operation, **asdict(change), seconds=seconds))
             if self.rest(seconds * (1 / job.upkeep.max_share - 1)):
                 return
             yield

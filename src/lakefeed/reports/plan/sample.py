@@ -173,7 +173,7 @@ def _take_again(
     decoded = [(portion, decoder.decode(portion)) for portion in sampled]
     for _, one in decoded:
         _refuse(sample, one.refused)
-    if shaping and (shaping.uses_sql or shaping.reshapes):
+    if shaping and (shaping.uses_sql or shaping.spec.reshapes):
         rows = _shaped(handle, columns, decoded, sample)
     else:
         rows = [

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.tables.data_files import add_actions
 from lakefeed.tables.log.data_file import small_below
 from lakefeed.tables.table import LakeTable
 
@@ -30,24 +29,20 @@ class Contents:
 
 def contents_of(table: LakeTable, target_file_size: int) -> Contents:
     """Count the files of the snapshot; reads one entry of the log, for the time of the last commit."""
-    # `pa.table` would import pandas to see whether it is given a data frame; so does Arrow for every Python
-    # number that it is given, hence NumPy.
-    adds: Any = pa.RecordBatchReader.from_stream(table.delta.get_add_actions(flatten=True)).read_all()
+    adds = add_actions(table.delta)
     sizes = adds.column("size_bytes")
     rows = adds.column("num_records") if "num_records" in adds.schema.names else None
     parts = [name for name in adds.schema.names if name.startswith("partition.")]
+    deleted = sum(file.deleted for file in table.live().files.values()) if table.has_vectors else 0
     last, limit = table.delta.history(1), small_below(target_file_size)
     return Contents(
         version=table.version,
-        rows=(0 if rows is None else pc.sum(rows).as_py() or 0) - _deleted(table),
+        # delta-rs does not tell of deletion vectors.
+        rows=(0 if rows is None else pc.sum(rows).as_py() or 0) - deleted,
         files=adds.num_rows,
+        # Arrow would import pandas to see what a Python number is.
         small_files=sum(int((np.from_dlpack(part) < limit).sum()) for part in sizes.chunks),
         size=pc.sum(sizes).as_py() or 0,
         last_commit=last[0]["timestamp"] / 1000 if last and "timestamp" in last[0] else None,
         partitions=adds.select(parts).group_by(parts).aggregate([]).num_rows if parts else 0,
     )
-
-
-def _deleted(table: LakeTable) -> int:
-    """Rows that are in the files and deleted by vectors, of which delta-rs does not tell."""
-    return sum(file.deleted for file in table.live().files.values()) if table.has_vectors else 0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from lakefeed.columns.column_types import meant_text
@@ -27,6 +26,8 @@ from lakefeed.tables.protocol import features
 from lakefeed.tables.rewrite.compact import target_of
 from lakefeed.tables.table import LakeTable, commit_info_of
 
+_COMMITS, _PARTITIONS = 5, 10
+"""So many commits, the newest, and partitions, the largest, are described."""
 _COMMANDS = ("rewind", "replay", "discard")
 """What only a command does, though a pipeline's name is in its commit info."""
 _WHOLE = ("overwrite", "refresh", "rewind", "restore", "replace")
@@ -87,15 +88,13 @@ class Description:
     advice: Sequence[str]
 
 
-def describe(
-    table: LakeTable, filters: Sequence[str] = (), *, commits: int = 5, partitions: int = 10
-) -> Description:
+def describe(table: LakeTable, filters: Sequence[str] = ()) -> Description:
     """Look at the newest version; reads the log and no data."""
     with store_errors(table.path):
         files = data_files(table)
         metadata, protocol = table.delta.metadata(), table.delta.protocol()
         target = target_of(table)
-        last = history(table, commits)
+        last = history(table, _COMMITS)
         return Description(
             path=table.path,
             id=str(metadata.id),
@@ -112,7 +111,7 @@ def describe(
             small_files=sum(file.size < small_below(target) for file in files),
             target_file_size=target,
             partition_count=len(by_partition(files)) if table.partition_columns else 0,
-            partitions=_largest(files, partitions) if table.partition_columns else [],
+            partitions=_largest(files) if table.partition_columns else [],
             reader_version=protocol.min_reader_version,
             writer_version=protocol.min_writer_version,
             features=features(table.delta),
@@ -127,11 +126,7 @@ def describe(
 def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
     """The last versions whose entries are still there, newest first."""
     with store_errors(table.path):
-        found = []
-        for info in table.delta.history(limit):
-            entry = read_entry(table.store, info["version"])
-            found.append(_commit(info, entry, partial(_rows_gone, table, entry)))
-        return found
+        return [_commit(table, info) for info in table.delta.history(limit)]
 
 
 def instant(milliseconds: int | None) -> str | None:
@@ -142,8 +137,8 @@ def instant(milliseconds: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None]) -> Commit:
-    commit_info = commit_info_of(info)
+def _commit(table: LakeTable, info: Mapping[str, Any]) -> Commit:
+    entry, commit_info = read_entry(table.store, info["version"]), commit_info_of(info)
     metrics = info.get("operationMetrics")
     metrics = metrics if isinstance(metrics, dict) else {}
     added, removed = _moved(entry, metrics)
@@ -152,7 +147,8 @@ def _commit(info: Mapping[str, Any], entry: Entry, gone: Callable[[], int | None
         added = int(commit_info["rows"]) - int(commit_info["copied"])
         removed = int(commit_info["touched"]) - added
     elif removed is None and _is_whole(entry, commit_info):
-        added, removed = _less_kept(_rows_of(entry.adds), gone(), metrics.get("num_added_rows"))
+        gone = _rows_gone(table, entry)
+        added, removed = _less_kept(row_count(entry.adds), gone, metrics.get("num_added_rows"))
     return Commit(
         version=info["version"],
         timestamp=instant(info.get("timestamp")) or "",
@@ -170,7 +166,7 @@ def _moved(entry: Entry, metrics: Mapping[str, Any]) -> tuple[int | None, int | 
     """How many rows a version added and took away, as far as its entry says."""
     came = [file for file in entry.adds if file.data_change]
     if not any(file.data_change for file in entry.removes):
-        return _rows_of(came), 0
+        return row_count(came), 0
     # What a statement kept is written again with what it changed, so the files do not show it.
     inserted, updated, deleted = (_metric(metrics, kind) for kind in ("Inserted", "Updated", "Deleted"))
     if inserted is updated is deleted is None:
@@ -192,10 +188,6 @@ def _is_whole(entry: Entry, commit_info: Mapping[str, Any]) -> bool:
     """Whether its rows are those of its files: files were removed, or replaced by others."""
     came = any(file.data_change for file in entry.adds)
     return not came or commit_info.get("kind") in _WHOLE
-
-
-def _rows_of(files: Sequence[DataFile]) -> int | None:
-    return row_count(files)
 
 
 def _less_kept(written: int | None, gone: int | None, added: int | None) -> tuple[int | None, int | None]:
@@ -225,9 +217,9 @@ def _metric(metrics: Mapping[str, Any], kind: str) -> int | None:
     return None if found is None else int(found)
 
 
-def _largest(files: list[DataFile], count: int) -> list[PartitionSize]:
+def _largest(files: list[DataFile]) -> list[PartitionSize]:
     groups = [PartitionSize(partition_text(at), extent(group)) for at, group in by_partition(files).items()]
-    return sorted(groups, key=lambda group: -group.extent.bytes)[:count]
+    return sorted(groups, key=lambda group: -group.extent.bytes)[:_PARTITIONS]
 
 
 def _owners(table: LakeTable, last: list[Commit]) -> list[str]:

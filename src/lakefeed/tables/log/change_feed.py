@@ -72,21 +72,16 @@ def committed(entry: Entry) -> int:
     return found if isinstance(found, int) else entry.written or entry.committed or 0
 
 
-def columns_with_change(schema: pa.Schema) -> pa.Schema:
-    """The columns of a table, and those that a reader of changes gets."""
-    return pa.schema(
-        [*schema, (TYPE, pa.string()), (VERSION, pa.int64()), (TIMESTAMP, pa.timestamp("us", "UTC"))]
-    )
-
-
 def marked(rows: pa.RecordBatch, kind: str, version: int, moment: int) -> pa.RecordBatch:
     """Rows with what became of them, in which version and when; those of a TOLD file have the first."""
     count = rows.num_rows
-    told = rows.column(TYPE) if kind == TOLD else pa.repeat(kind, count)
     at = pa.scalar(moment * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
-    own = [column for name, column in zip(rows.schema.names, rows.columns, strict=True) if name != TYPE]
-    schema = pa.schema([field for field in rows.schema if field.name != TYPE])
-    return pa.RecordBatch.from_arrays(
-        [*own, told, pa.repeat(pa.scalar(version, pa.int64()), count), pa.repeat(at, count)],
-        schema=columns_with_change(schema),
-    )
+    told = {
+        TYPE: rows.column(TYPE) if kind == TOLD else pa.repeat(kind, count),
+        VERSION: pa.repeat(pa.scalar(version, pa.int64()), count),
+        TIMESTAMP: pa.repeat(at, count),
+    }
+    own = [field for field in rows.schema if field.name != TYPE]
+    schema = pa.schema([*own, *((name, column.type) for name, column in told.items())])
+    columns = [*(rows.column(field.name) for field in own), *told.values()]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

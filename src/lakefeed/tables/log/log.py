@@ -42,11 +42,6 @@ class Snapshot:
         """All rows; None where a file has no statistics."""
         return row_count(self.files.values())
 
-    @property
-    def bytes(self) -> int:
-        """The size of all files."""
-        return sum(file.size for file in self.files.values())
-
 
 class Log:
     """The log of one table at the moment that it was opened."""
@@ -98,13 +93,12 @@ class Log:
         """The oldest version whose files and positions are known; None where none is."""
         return next((max(0, at) for at in self._beginnings()), None)
 
-    def beginning(self) -> Snapshot | None:
-        """The state that all whole versions up to the newest follow on; None where there is none."""
-        return next((self._from_checkpoint(at) for at in self._beginnings()), None)
+    def beginning(self, since: int = -1) -> Snapshot | None:
+        """The state that all whole versions up to the newest follow on; None where there is none.
 
-    def after(self, version: int) -> Snapshot | None:
-        """The first state at or behind a version that does not need it, to go on where one is unreadable."""
-        return next((self._from_checkpoint(at) for at in self._beginnings() if at >= version), None)
+        With `since`, the first at or behind that version that does not need it, as it cannot be read.
+        """
+        return next((self._from_checkpoint(at) for at in self._beginnings() if at >= since), None)
 
     def entry(self, version: int) -> Entry:
         """Read one version. Raises DamagedEntry where it is not what Delta writes."""

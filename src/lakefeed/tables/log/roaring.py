@@ -7,7 +7,6 @@ half, and in each of them a container for every 65,536 positions: an array, a bi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -98,15 +97,10 @@ def _decode_32(data: bytes, start: int) -> tuple[npt.NDArray[np.uint32], int]:
     if cookie == _PLAIN or count >= _OFFSETS_FROM:
         at += 4 * count
     parts = []
-    for key, less_one, is_run in _headers(header, runs):
+    for (key, less_one), is_run in zip(header.tolist(), runs.tolist(), strict=True):
         values, at = _runs(data, at) if is_run else _values(data, at, less_one + 1)
         parts.append(values.astype(np.uint32) | np.uint32(key << 16))
     return (np.concatenate(parts) if parts else np.empty(0, np.uint32)), at
-
-
-def _headers(header: npt.NDArray[np.uint16], runs: npt.NDArray[np.uint8]) -> Iterator[tuple[int, int, int]]:
-    for (key, less_one), is_run in zip(header.tolist(), runs.tolist(), strict=True):
-        yield key, less_one, is_run
 
 
 def _values(data: bytes, at: int, count: int) -> tuple[npt.NDArray[np.uint16], int]:

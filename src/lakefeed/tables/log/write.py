@@ -7,7 +7,6 @@ every entry of the log: at 100,000 files that is half a second. An append needs 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -35,11 +34,6 @@ def writes_entries(delta: DeltaTable, store: pafs.FileSystem) -> bool:
     """
     # The handle has no public name for its options.
     return not delta._storage_options if local_folder(store) is not None else is_conditional(store)
-
-
-def entry_path(folder: Path, version: int) -> Path:
-    """Where an entry lies on a disk."""
-    return folder / entry_name(version)
 
 
 def footprint(store: pafs.FileSystem, version: int) -> Hashable | None:
@@ -167,7 +161,7 @@ def sync_checkpoint(store: pafs.FileSystem, version: int) -> None:
 def sync_entry(store: pafs.FileSystem, version: int) -> None:
     """Let an entry that somebody else wrote outlive a power cut, where that is not the store's matter."""
     folder = local_folder(store)
-    entry = folder and entry_path(folder, version)
+    entry = folder and folder / entry_name(version)
     # Where it was cleaned away, a checkpoint stands for it.
     if entry and entry.exists():
         sync([entry])

@@ -38,16 +38,16 @@ def plan(table: LakeTable) -> DropPlan:
     """List what is the table's own: data files, change data, deletion vectors, the log."""
     with store_errors(table.path):
         found = listing(table.store, table.partition_columns)
-    log = sorted(found.log, key=lambda file: (".checkpoint" in file.path, file.path), reverse=False)
+    log = sorted(found.log, key=lambda file: file.path)
     entries_newest_first = [file for file in reversed(log) if ".checkpoint" not in file.path]
     checkpoints = [file for file in log if ".checkpoint" in file.path]
-    own = {companion(file.path) for file in [*found.data, *found.changes, *found.vectors, *found.kept]}
-    left = [path for path in found.strange if path not in own]
+    data = (*found.data, *found.changes, *found.vectors, *found.kept)
+    own = {companion(file.path) for file in data}
     return DropPlan(
         table.version,
         extent(data_files(table)),
-        (*found.data, *found.changes, *found.vectors, *found.kept, *entries_newest_first, *checkpoints),
-        (*found.nested, *found.links, *left),
+        (*data, *entries_newest_first, *checkpoints),
+        (*found.nested, *found.links, *(path for path in found.strange if path not in own)),
         tuple(sorted(table.transactions)),
     )
 
@@ -66,7 +66,6 @@ def run(table: LakeTable, plan: DropPlan) -> int:
 
 
 def _remove_empty(root: Path) -> None:
-    for folder, folders, files in os.walk(root, topdown=False, followlinks=False):
-        if not files or not folders:
-            with suppress(OSError):
-                Path(folder).rmdir()
+    for folder, _, _ in os.walk(root, topdown=False, followlinks=False):
+        with suppress(OSError):
+            Path(folder).rmdir()

@@ -15,6 +15,7 @@ from lakefeed.stores import store_errors
 from lakefeed.tables.log.data_file import Extent
 from lakefeed.tables.log.mirror import Files
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
+from lakefeed.text import first_line
 
 CommitInfo = Mapping[str, Any]
 """What a commit says about itself, under `lakefeed` in its information."""
@@ -70,7 +71,7 @@ def change(
             if not left:
                 raise Conflict(
                     f"{table.path}: another writer changed the table meanwhile; nothing was committed.\n"
-                    f"Run it again. ({_first_line(error)})"
+                    f"Run it again. ({first_line(error, 200)})"
                 ) from error
     infos = table.refresh()
     return tuple(version for version, info in infos.items() if commit_info_of(info).get("commit") == token)
@@ -85,7 +86,3 @@ def record(table: LakeTable, commit_info: CommitInfo) -> tuple[int, ...]:
         )
 
     return change(table, commit_info, commit)
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")[:200]

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
 from deltalake import CommitProperties, DeltaTable
 
 from lakefeed.errors import Conflict, TableError, UsageError
 from lakefeed.pipeline.options.properties import property_problem
-from lakefeed.stores import store_errors
+from lakefeed.tables.allow_vectors import lacking_features, set_properties
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
 from lakefeed.tables.operations.operation import CommitInfo, Report, change
-from lakefeed.tables.protocol import features, refuse_unkept
+from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, interval_seconds
-from lakefeed.tables.table import COMMIT_KEY, LakeTable, commit_info_of, only_known
+from lakefeed.tables.table import LakeTable, only_known
 from lakefeed.text import did_you_mean
 from lakefeed.units import parse_size
 
@@ -60,10 +56,6 @@ _KNOWN: dict[str, Callable[[str], object]] = {
 """Properties of Delta that change no feature beyond the change data feed, and what reads their values."""
 
 
-_NEEDS = {"delta.appendOnly": "appendOnly", "delta.enableChangeDataFeed": "changeDataFeed"}
-"""Properties that only a table with the feature may have."""
-
-
 @dataclass(frozen=True)
 class PropertiesPlan:
     """Which properties would change; nothing has been changed."""
@@ -97,7 +89,7 @@ def plan(table: LakeTable, wanted: Mapping[str, str], unset: Sequence[str] = ())
     changed = {name: value for name, value in wanted.items() if have.get(name) != value}
     found = PropertiesPlan(table.version, have, changed, gone)
     if changed and table.delta.protocol().min_reader_version > 2:
-        _refuse_unasked_features(table, found)
+        _refuse_unasked_features(table, changed)
     return found
 
 
@@ -107,7 +99,7 @@ def run(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> Repo
     info = {**commit_info, "set": dict(plan.changed), "unset": list(plan.unset)}
     if plan.nothing:
         return Report("properties", whole, whole)
-    if table.writes_entries and not _lacking(table, plan):
+    if table.writes_entries and not lacking_features(table, plan.changed):
         return Report("properties", whole, whole, (_alter(table, plan, info),))
     made = change(table, info, lambda delta, properties: _set(delta, plan.changed, properties))
     if plan.unset:
@@ -115,19 +107,12 @@ def run(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> Repo
     return Report("properties", whole, whole, made)
 
 
-def _refuse_unasked_features(table: LakeTable, plan: PropertiesPlan) -> None:
-    if _lacking(table, plan) or not table.writes_entries:
+def _refuse_unasked_features(table: LakeTable, changed: Mapping[str, str]) -> None:
+    if lacking_features(table, changed) or not table.writes_entries:
         raise TableError(
             f"{table.path}: delta-rs would add features to it that nobody asked for.\n"
             "Set the property with the engine that wrote the table, such as Spark."
         )
-
-
-def _lacking(table: LakeTable, plan: PropertiesPlan) -> bool:
-    """Whether a feature has to be added to the protocol, which delta-rs does."""
-    have = features(table.delta)
-    wanted = [feature for name, feature in _NEEDS.items() if plan.changed.get(name, "").lower() == "true"]
-    return any(feature not in have for feature in wanted)
 
 
 def _set(delta: DeltaTable, changed: Mapping[str, str], properties: CommitProperties) -> None:
@@ -156,30 +141,11 @@ def _check(name: str, value: str) -> None:
 
 
 def _alter(table: LakeTable, plan: PropertiesPlan, commit_info: CommitInfo) -> int:
-    """Commit the table's metadata with other properties, and nothing else.
-
-    delta-rs has no operation that takes a property away, and the one that sets them adds features of its own
-    choice to tables of reader version 3.
-    """
+    """Commit the table's metadata with other properties, and nothing else."""
     table.refresh()
-    token = uuid.uuid4().hex
-    with store_errors(table.path):
-        metadata = table.log().metadata()
-        if metadata is None:
-            raise TableError(f"{table.path}: its log has no metadata that could be read.")
-        kept = {name: value for name, value in metadata["configuration"].items() if name not in plan.unset}
-        info: dict[str, Any] = {
-            "timestamp": int(time.time() * 1000),
-            "operation": "SET TBLPROPERTIES",
-            "operationParameters": {"properties": orjson.dumps(commit_info["set"]).decode()},
-            "isBlindAppend": False,
-            COMMIT_KEY: orjson.dumps({**commit_info, "commit": token}).decode(),
-        }
-        altered = {**metadata, "configuration": {**kept, **plan.changed}}
-        table.put([{"commitInfo": info}, {"metaData": altered}])
-    for version, found in table.refresh().items():
-        if commit_info_of(found).get("commit") == token:
-            return version
-    raise Conflict(
-        f"{table.path}: another writer changed the table meanwhile; nothing was committed.\nRun it again."
-    )
+    version = set_properties(table, plan.changed, commit_info, plan.unset)
+    if version is None:
+        raise Conflict(
+            f"{table.path}: another writer changed the table meanwhile; nothing was committed.\nRun it again."
+        )
+    return version

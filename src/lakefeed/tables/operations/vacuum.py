@@ -70,7 +70,6 @@ def plan(
     with store_errors(table.path):
         found = listing(table.store, table.partition_columns)
         needed, known = _needed(table, int((now - seconds) * 1000))
-        needed |= referenced(table.store, tombstone_heads(table.transactions))
     every = [*found.data, *found.changes, *found.vectors, *found.kept]
     candidates = [file for file in every if file.path not in needed]
     with store_errors(table.path):
@@ -101,7 +100,6 @@ def run(
     live = extent(data_files(table))
     with store_errors(table.path):
         needed, _ = _needed(table, int((time.time() - plan.retain) * 1000))
-        needed |= referenced(table.store, tombstone_heads(table.transactions))
     files = [file for file in plan.files if file.path not in needed]
     before = live + Extent(len(files), sum(file.size for file in files))
     if not files:
@@ -135,7 +133,7 @@ def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
         if entry.timestamp >= since:
             needed |= paths
         needed |= set(stored_paths(file for file in entry.removes if file.modified >= since))
-    return needed, known
+    return needed | referenced(table.store, tombstone_heads(table.transactions)), known
 
 
 def _remembered(table: LakeTable, candidates: Sequence[ListedFile]) -> dict[str, float]:

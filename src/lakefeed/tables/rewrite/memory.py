@@ -20,14 +20,13 @@ _SHARE = 0.5
 _SAMPLE_ROWS = 10_000
 
 
-def beyond_memory(table: LakeTable, files: Sequence[DataFile], available: int | None = None) -> str | None:
+def beyond_memory(table: LakeTable, files: Sequence[DataFile]) -> str | None:
     """Why these files cannot be put in order at once on this machine, and what to do; None when they can.
 
     For clustering, which holds a partition whole. Compaction reads batch by batch and needs no more than one
     file takes.
     """
-    free = memory_available() if available is None else available
-    needed = memory_needed(table, files)
+    free, needed = memory_available(), memory_needed(table, files)
     if free is None or needed <= free * _SHARE:
         return None
     return (

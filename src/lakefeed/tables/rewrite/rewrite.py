@@ -12,40 +12,32 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
 
 from lakefeed.backoff import backoff
-from lakefeed.errors import Conflict, LakefeedError, StoreUnavailable
+from lakefeed.errors import Conflict, StoreUnavailable
 from lakefeed.files import WrittenFile
-from lakefeed.stores import is_locked, store_errors
+from lakefeed.files.parquet import TableWriter
+from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files, refuse_other_columns, refuse_respelled
 from lakefeed.tables.log.data_file import DataFile, Extent, Partition, extent
 from lakefeed.tables.log.entry import read_entry
-from lakefeed.tables.log.write import add_action, remove_action
-from lakefeed.tables.log.write import commit_info as info_action
+from lakefeed.tables.operations.checkpoint import checkpoint_when_due
 from lakefeed.tables.operations.operation import CommitInfo, Report
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.table import LakeTable, commit_info_of, commit_metadata, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of
+from lakefeed.tables.write.entry import try_entry
+from lakefeed.tables.write.mode import NewEntry
 
 _TRIES = 20
 _FIRST_WAIT = 0.02
 _LONGEST_WAIT = 0.2
 
 
-class FileWriter(Protocol):
-    """Writes rows into new files of a table; see `lakefeed.files.parquet.TableWriter`."""
-
-    def write(self, rows: pa.RecordBatch) -> None: ...  # noqa: D102
-    def close(self) -> Sequence[WrittenFile]: ...  # noqa: D102
-    def abort(self) -> None: ...  # noqa: D102
-
-
-Writers = Callable[[LakeTable, str, int], FileWriter]
+Writers = Callable[[LakeTable, str, int], TableWriter]
 """Opens a writer for a table, a compression and a target size; `lakefeed.upkeep.file_writer` has the one."""
 
 
@@ -89,19 +81,10 @@ class RewritePlan(ABC, Generic[S]):
         """Rewrite the files of one step in one commit that says it changes no data; its version."""
 
 
-def run(
-    table: LakeTable,
-    plan: RewritePlan[S],
-    commit_info: CommitInfo,
-    writers: Writers,
-    on_step: Callable[[S], None] = lambda step: None,
-) -> Report:
+def run(table: LakeTable, plan: RewritePlan[S], commit_info: CommitInfo, writers: Writers) -> Report:
     """Rewrite every partition of the plan, oldest first, one commit each. Raises Conflict between commits."""
-    made: list[int] = []
-    for step in plan.steps:
-        made.append(plan.run_step(table, step, commit_info, writers))
-        on_step(step)
-    return Report(plan.kind, plan.table, extent(data_files(table)), tuple(made))
+    made = tuple(plan.run_step(table, step, commit_info, writers) for step in plan.steps)
+    return Report(plan.kind, plan.table, extent(data_files(table)), made)
 
 
 def files_to_rewrite(table: LakeTable, operation: str, where: str | None) -> list[DataFile]:
@@ -122,7 +105,7 @@ def rewrite(
     table: LakeTable,
     old: Sequence[DataFile],
     rows: Iterator[pa.RecordBatch],
-    writer: FileWriter,
+    writer: TableWriter,
     commit_info: CommitInfo,
 ) -> int:
     """Write the rows into new files and replace the old ones by them, in one commit; its version.
@@ -156,6 +139,7 @@ def _replace(
     gone = [file.path for file in old if file.path not in there or there[file.path] != file.vector]
     if gone:
         raise _conflict(table, gone[0])
+    entry = NewEntry(new, {}, commit_info, old, blind=False, data_change=False)
     token = uuid.uuid4().hex
     failure: Exception | None = None
     for attempt in range(_TRIES):
@@ -164,62 +148,13 @@ def _replace(
         if shape.difference(table.shape):
             raise _conflict(table, "its columns")
         seen = table.version
-        failure = _try(table, old, new, {**commit_info, "commit": token})
+        failure = try_entry(table, entry, token)
         for version, info in table.refresh().items():
             if commit_info_of(info).get("commit") == token:
+                checkpoint_when_due(table, version)
                 return version
         _check_between(table, seen, {file.path for file in old})
     raise StoreUnavailable(f"{table.path}: the commit failed {_TRIES} times, last with: {failure}")
-
-
-def _try(
-    table: LakeTable, old: Sequence[DataFile], new: Sequence[WrittenFile], commit_info: CommitInfo
-) -> Exception | None:
-    try:
-        with store_errors(table.path):
-            if any(file.vector for file in old) or is_locked(table.store):
-                return _write(table, old, new, commit_info)
-            _commit_by_delta(table, old, new, commit_info)
-    except (CommitFailedError, LakefeedError) as error:
-        if isinstance(error, LakefeedError) and not error.retryable:
-            raise
-        return error
-    return None
-
-
-def _write(
-    table: LakeTable, old: Sequence[DataFile], new: Sequence[WrittenFile], info: CommitInfo
-) -> FileExistsError | None:
-    """Write the entry behind the version that has been looked at; delta-rs knows no vectors and no locks."""
-    now = int(time.time() * 1000)
-    actions = [
-        info_action(table.partition_columns, commit_metadata(info), now, blind=False),
-        *(remove_action(file, now, data_change=False) for file in old),
-        *(
-            add_action(file.path, file.size, file.partition_values, file.stats, now, data_change=False)
-            for file in new
-        ),
-    ]
-    return table.put(actions)
-
-
-def _commit_by_delta(
-    table: LakeTable, old: Sequence[DataFile], new: Sequence[WrittenFile], commit_info: CommitInfo
-) -> None:
-    now = int(time.time() * 1000)
-    actions: list[AddAction | RemoveAction] = [
-        RemoveAction(file.path, False, now, file.size, dict(file.partition)) for file in old
-    ]
-    actions += [
-        AddAction(file.path, file.size, file.partition_values, now, False, file.stats) for file in new
-    ]
-    properties = commit_properties({}, commit_info)
-    # Only right behind the version that has been looked at: delta-rs would pass commits that remove the same.
-    properties.max_commit_retries = 0
-    properties.custom_metadata = {**(properties.custom_metadata or {}), "isBlindAppend": False}
-    table.delta.create_write_transaction(
-        actions, "append", table.delta.schema(), table.partition_columns, commit_properties=properties
-    )
 
 
 def _check_between(table: LakeTable, seen: int, paths: set[str]) -> None:

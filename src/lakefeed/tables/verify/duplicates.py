@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefeed.columns.views import without_views
 from lakefeed.stores import store_errors, store_path
 from lakefeed.tables.data_files import undeleted
 from lakefeed.tables.log.data_file import DataFile
@@ -174,19 +175,10 @@ def _batches(
         if not set(names) <= set(parquet.schema_arrow.names):
             found.without_origin += rows_there
             return
-        for batch in map(_plain, undeleted(store, file, parquet.iter_batches(columns=names))):
+        for batch in map(without_views, undeleted(store, file, parquet.iter_batches(columns=names))):
             rows = batch.filter(pc.is_valid(batch.column(columns.offset)))
             found.without_origin += batch.num_rows - rows.num_rows
             yield from _by_partition(rows, columns)
-
-
-def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Files that delta-rs has rewritten say that their texts are views, with which Arrow cannot do much."""
-    columns = [
-        column.cast(pa.string()) if pa.types.is_string_view(column.type) else column
-        for column in rows.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def _by_partition(

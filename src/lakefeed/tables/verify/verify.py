@@ -17,7 +17,7 @@ from lakefeed.tables.verify.files import check_files
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.refreshes import check_refresh
 from lakefeed.tables.verify.strangers import NOBODY, Expected, told_of_stranger
-from lakefeed.text import counted
+from lakefeed.text import counted, first_line
 
 _APPENDS = ("rows", "position", "replay", "letters")
 """Kinds of commits that add as many rows as their commit info says, and remove none."""
@@ -78,26 +78,22 @@ def verify_log(
     return walk.verified
 
 
+@dataclass
 class _Walk:
     """One way through a log, from the oldest version that it can rebuild to the newest."""
 
-    def __init__(
-        self,
-        log: Log,
-        letters: bool,
-        shared: frozenset[str],
-        expected: Expected,
-        words: Callable[[str], Describe],
-    ) -> None:
-        self._log, self._letters, self._shared, self._expected = log, letters, shared, expected
-        self._words = words
-        self.verified = VerifiedLog()
-        self._uncounted: list[int] = []
-        """Versions that changed rows and do not say how many."""
-        self._follows: dict[int, int] = {}
-        """The version whose rows a rewind continued from; elsewhere it is the one before."""
-        self._replaced: set[int] = set()
-        """Versions that replaced all rows."""
+    _log: Log
+    _letters: bool
+    _shared: frozenset[str]
+    _expected: Expected
+    _words: Callable[[str], Describe]
+    verified: VerifiedLog = field(default_factory=VerifiedLog)
+    _uncounted: list[int] = field(default_factory=list)
+    """Versions that changed rows and do not say how many."""
+    _follows: dict[int, int] = field(default_factory=dict)
+    """The version whose rows a rewind continued from; elsewhere it is the one before."""
+    _replaced: set[int] = field(default_factory=set)
+    """Versions that replaced all rows."""
 
     def run(self) -> None:
         verified = self.verified
@@ -108,7 +104,7 @@ class _Walk:
         try:
             state = self._log.beginning()
         except (ValueError, OSError) as error:
-            verified.findings.append(Finding("log", f"the checkpoint cannot be read: {_gist(error)}"))
+            verified.findings.append(Finding("log", f"the checkpoint cannot be read: {first_line(error)}"))
             state = None
         if state is None:
             verified.unchecked.append("no version can be rebuilt from the log, so nothing else was checked")
@@ -162,7 +158,7 @@ class _Walk:
     def _unreadable(self, version: int, error: DamagedEntry) -> None:
         """Name a torn version, and go on behind it where a checkpoint allows it."""
         self.verified.findings.append(Finding("log", f"cannot be read: {error.reason[:120]}", version))
-        later = self._log.after(version)
+        later = self._log.beginning(version)
         if later is None:
             self.verified.unchecked.append(f"nothing from version {version} on could be checked")
             return
@@ -192,9 +188,8 @@ class _Walk:
         if kind in ("rewind", "replay", "replayed", "discard", "returned"):
             self.verified.untouched = False
         if kind == "refresh":
-            told = list(check_refresh(entry, commit_info, state.transactions))
-            self.verified.findings += [one for one in told if isinstance(one, Finding)]
-            self.verified.notes += [one for one in told if isinstance(one, str)]
+            for told in check_refresh(entry, commit_info, state.transactions):
+                self._tell(told)
         if not self._letters:
             self._check_positions(entry, commit_info, kind)
         self._check_counts(entry, state, commit_info, kind)
@@ -253,7 +248,9 @@ class _Walk:
             self._uncounted.append(entry.version)
             return
         if kind in _APPENDS:
-            self._check_append(entry, commit_info, kind, added, len(gone))
+            if gone:
+                self._wrong(entry, f"a commit that only adds has removed {counted(len(gone), 'file')}")
+            self._check_added(entry, commit_info, kind, added)
         elif not entry.data_change:
             if (came or gone) and added != removed:
                 self._wrong(entry, f"{_operation(entry)} made {added:,} rows out of {removed:,}")
@@ -265,13 +262,6 @@ class _Walk:
             self._check_removal(entry, commit_info, kind, added, removed)
         else:
             self._name_stranger(entry, added, removed)
-
-    def _check_append(
-        self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int, removed_files: int
-    ) -> None:
-        if removed_files:
-            self._wrong(entry, f"a commit that only adds has removed {counted(removed_files, 'file')}")
-        self._check_added(entry, commit_info, kind, added)
 
     def _check_overwrite(
         self,
@@ -340,7 +330,9 @@ class _Walk:
 
     def _name_stranger(self, entry: Entry, added: int, removed: int) -> None:
         self.verified.untouched = False
-        told = told_of_stranger(entry, added, removed, self._expected)
+        self._tell(told_of_stranger(entry, added, removed, self._expected))
+
+    def _tell(self, told: Finding | str) -> None:
         found: list[Any] = self.verified.findings if isinstance(told, Finding) else self.verified.notes
         found.append(told)
 
@@ -356,7 +348,3 @@ class _Walk:
 
 def _operation(entry: Entry) -> str:
     return str(entry.info.get("operation") or "a commit without a name")
-
-
-def _gist(error: Exception) -> str:
-    return (str(error).splitlines() or [repr(error)])[0][:120]

@@ -26,12 +26,7 @@ class AppendMode:
 
 
 def append(
-    table: LakeTable,
-    change: Change,
-    *,
-    retries: int,
-    on_retry: Callable[[], None] = lambda: None,
-    sleep: Callable[[float], None] = time.sleep,
+    table: LakeTable, change: Change, *, retries: int, sleep: Callable[[float], None] = time.sleep
 ) -> int:
     """Commit a change that only adds, and return its version; see `commit`."""
-    return commit(table, change, AppendMode(), retries=retries, on_retry=on_retry, sleep=sleep).version
+    return commit(table, change, AppendMode(), retries=retries, sleep=sleep).version

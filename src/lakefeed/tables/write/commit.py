@@ -9,24 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltalake import PostCommitHookProperties
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
-
 from lakefeed.backoff import backoff
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
-from lakefeed.stores import local_folder, store_errors
-from lakefeed.tables.data_files import refuse_respelled
-from lakefeed.tables.log.write import (
-    add_action,
-    commit_info,
-    feed_action,
-    marked_actions,
-    remove_action,
-)
+from lakefeed.stores import local_folder
 from lakefeed.tables.operations.checkpoint import checkpoint_when_due
 from lakefeed.tables.shape import Shape
-from lakefeed.tables.table import LakeTable, commit_info_of, commit_metadata, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of
+from lakefeed.tables.write.entry import try_entry
 from lakefeed.tables.write.mode import Change, NewEntry, WriteMode
 
 _FIRST_WAIT = 0.1
@@ -88,7 +77,7 @@ class _Effort:
             entry = self.mode.entry(self.table, self.change)
             before, self.unsure = self.unsure, True
             tried = self.table.next_version
-            failure = _try(self.table, entry, self.change.token)
+            failure = try_entry(self.table, entry, self.change.token)
             refused = isinstance(failure, FileExistsError)
             if refused and local_folder(self.table.store) is not None:
                 self.unsure = before
@@ -182,64 +171,6 @@ class _Effort:
             f"{self.table.path}: the log was cleaned up before Lakefeed could check whether a commit "
             f"succeeded. The run continues at the positions in the table."
         )
-
-
-def _try(table: LakeTable, entry: NewEntry, token: str) -> Exception | None:
-    try:
-        with store_errors(table.path):
-            if table.writes_entries or entry.is_own:
-                return _write(table, entry, token)
-            _commit_by_delta(table, entry, token)
-    except (CommitFailedError, LakefeedError) as error:
-        if isinstance(error, LakefeedError) and not error.retryable:
-            raise
-        return error
-    return None
-
-
-def _write(table: LakeTable, entry: NewEntry, token: str) -> FileExistsError | None:
-    """Write the entry behind the newest that has been read; only one writer can have it."""
-    now = int(time.time() * 1000)
-    metadata = commit_metadata({**entry.commit_info, "commit": token})
-    actions = [
-        commit_info(table.partition_columns, metadata, now, blind=entry.blind),
-        *(remove_action(file, now) for file in entry.removed),
-        *(action for file, vector in entry.marked for action in marked_actions(file, vector, now)),
-        *(add_action(file.path, file.size, file.partition_values, file.stats, now) for file in entry.added),
-        *(feed_action(file.path, file.size, file.partition_values) for file in entry.feed),
-        *({"txn": {"appId": name, "version": to}} for name, to in entry.transactions.items()),
-    ]
-    return table.put(actions)
-
-
-def _commit_by_delta(table: LakeTable, entry: NewEntry, token: str) -> None:
-    now = int(time.time() * 1000)
-    actions: list[AddAction | RemoveAction] = [
-        RemoveAction(file.path, True, now, file.size, dict(file.partition)) for file in entry.removed
-    ]
-    actions += [
-        AddAction(file.path, file.size, dict(file.partition_values), now, True, file.stats)
-        for file in entry.added
-    ]
-    properties = commit_properties(
-        entry.transactions, {**entry.commit_info, "commit": token}, blind=entry.blind
-    )
-    if not entry.blind:
-        refuse_respelled(table, entry.removed)
-        # Only right behind the version examined: delta-rs would pass commits that add or remove files.
-        properties.max_commit_retries = 0
-        properties.custom_metadata = {**(properties.custom_metadata or {}), "isBlindAppend": False}
-    table.delta.create_write_transaction(
-        actions,
-        "append",
-        table.delta.schema(),
-        table.partition_columns,
-        commit_properties=properties,
-        # It would look through the whole log after each commit for entries that are too old.
-        post_commithook_properties=PostCommitHookProperties(
-            create_checkpoint=False, cleanup_expired_logs=False
-        ),
-    )
 
 
 def _delete(table: LakeTable, paths: Sequence[str]) -> None:

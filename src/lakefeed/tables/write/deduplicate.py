@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakefeed.columns.staged import OFFSET, PARTITION, STAGED
 from lakefeed.errors import TableError
-from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.parquet import FileTarget, write_files
 from lakefeed.pipeline.options.changes import column_problems
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
@@ -65,17 +65,9 @@ class DeduplicateMode:
         keys = rows.select(list(self._rules.keys))
         found = find(table, keys, index, self._since(rows), self.spread)
         new = self._new(table, rows, index, found)
-        writer = TableWriter(table.store, self._targets(table.shape))
-        try:
-            kept = taken(rows.drop_columns(STAGED.names), np.flatnonzero(new))
-            for batch in (
-                pa.Table.from_arrays(kept.columns, schema=table.schema).combine_chunks().to_batches()
-            ):
-                writer.write(batch)
-            added = writer.close()
-        except BaseException:
-            writer.abort()
-            raise
+        kept = taken(rows.drop_columns(STAGED.names), np.flatnonzero(new))
+        kept = pa.Table.from_arrays(kept.columns, schema=table.schema)
+        added = write_files(table.store, self._targets(table.shape), [kept])
         told = {**change.commit_info, "mode": self.kind, "changes": rows.num_rows, "rows": int(new.sum())}
         told |= {"duplicates": rows.num_rows - int(new.sum()), "looked_at": found.looked_at}
         if not change.replayed:

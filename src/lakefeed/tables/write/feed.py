@@ -12,21 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from lakefeed.files import WrittenFile
-from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.parquet import FileTarget, write_files
+from lakefeed.tables.log.change_feed import TYPE
 from lakefeed.tables.log.listing import CHANGES
-from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, one_array, taken
 from lakefeed.tables.write.keyed.layout import Edit
 from lakefeed.tables.write.keyed.lookup import rows_at
-
-TYPE = "_change_type"
-_PROPERTY = "delta.enableChangeDataFeed"
-
-
-def has_feed(shape: Shape) -> bool:
-    """Whether the table wants its changes to be told."""
-    return str(shape.properties.get(_PROPERTY, "")).lower() == "true"
 
 
 def write_feed(
@@ -39,15 +31,8 @@ def write_feed(
     """
     schema = pa.schema([*table.schema, pa.field(TYPE, pa.string())])
     told = replace(target, schema=schema, sort_by=(), folder=f"{CHANGES}/", prefix="cdc")
-    writer = TableWriter(table.store, told)
-    try:
-        for part in _changes(table, edits, rows, same):
-            for batch in part.cast(schema).combine_chunks().to_batches():
-                writer.write(batch)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
+    parts = (part.cast(schema) for part in _changes(table, edits, rows, same))
+    return write_files(table.store, told, parts)
 
 
 def _changes(table: LakeTable, edits: Sequence[Edit], rows: pa.Table, same: Sequence[str]) -> list[pa.Table]:

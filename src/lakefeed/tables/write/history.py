@@ -21,7 +21,7 @@ from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.decision import Decision
 from lakefeed.tables.write.keyed.fold import ops
 from lakefeed.tables.write.keyed.layout import Layout
-from lakefeed.tables.write.keyed.moved import settled
+from lakefeed.tables.write.keyed.moved import with_values_before_moves
 from lakefeed.tables.write.keyed.staged import read_staged
 from lakefeed.tables.write.keyed.tombstones import TOLD, Tombstones
 from lakefeed.tables.write.keyed.tombstones.event_times import oldest_events
@@ -97,7 +97,7 @@ class HistoryMode(UpsertMode):
             self._staged = change.token, read_staged(table, change.files)
             self._oldest = oldest_events(self._staged[1], change.commit_info.get("source"))
         remembered = self._tombstones.load(table, self._oldest)
-        changes, replayed = settled(table, self._staged[1], self._rules), change.replayed
+        changes, replayed = with_values_before_moves(table, self._staged[1], self._rules), change.replayed
         spread, hold = self.spread, self._layout.copies
         return decide(table, changes, self._rules, remembered, replayed=replayed, spread=spread, hold=hold)
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from lakefeed.errors import TableError
 from lakefeed.files import WrittenFile
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.vector import DeletionVector
-from lakefeed.tables.shape import Shape
+from lakefeed.tables.shape import Shape, is_on
 from lakefeed.tables.table import LakeTable
 
 
@@ -56,6 +57,8 @@ class NewEntry:
     """Files of the change data feed, which say what the entry changes row by row."""
     blind: bool = True
     """Whether it was decided without a look at these files; otherwise it stands right behind that version."""
+    data_change: bool = True
+    """Whether rows come or go with its files: a compaction changes files only."""
     made: Sequence[str] = ()
     """Files that were written for this entry alone, and are of no use when it is refused."""
     used: Sequence[str] = ()
@@ -65,6 +68,15 @@ class NewEntry:
     def is_own(self) -> bool:
         """Whether it holds what delta-rs cannot write: deletion vectors, or files of the change feed."""
         return bool(self.marked or self.feed) or any(file.vector for file in self.removed)
+
+
+def refuse_append_only(shape: Shape, path: str, what: str, instead: str) -> None:
+    """Raise TableError for a table whose rows must stay, with what would be done to them."""
+    if is_on(shape.properties, "delta.appendOnly"):
+        raise TableError(
+            f"{path}: {what}, and the table has delta.appendOnly=true.\n"
+            f"Set the property to false, or choose {instead}."
+        )
 
 
 class WriteMode(Protocol):

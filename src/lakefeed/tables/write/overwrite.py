@@ -8,13 +8,14 @@ run begin the next one.
 
 from __future__ import annotations
 
-from lakefeed.errors import Fenced, TableError
+from lakefeed.errors import Fenced
 from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.data_file import row_count
 from lakefeed.tables.positions import ended_id, run_id
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import append
-from lakefeed.tables.write.mode import Change, NewEntry
+from lakefeed.tables.write.mode import Change, NewEntry, refuse_append_only
 
 
 class OverwriteMode:
@@ -28,11 +29,7 @@ class OverwriteMode:
 
     def check(self, shape: Shape, path: str) -> None:
         """Raise TableError for a table whose rows must stay."""
-        if str(shape.properties.get("delta.appendOnly", "")).lower() == "true":
-            raise TableError(
-                f"{path}: `mode: overwrite` would remove rows, and the table has delta.appendOnly=true.\n"
-                "Set the property to false, or choose `mode: append`."
-            )
+        refuse_append_only(shape, path, "`mode: overwrite` would remove rows", "`mode: append`")
 
     def is_open(self, table: LakeTable) -> bool:
         """Whether the run whose rows are there has not ended: then further rows belong to it."""
@@ -52,14 +49,10 @@ class OverwriteMode:
             return NewEntry(change.files, change.transactions, {**change.commit_info, "run": run})
         self.check(table.shape, table.path)
         gone = data_files(table)
-        rows = [file.rows for file in gone]
         told = {
             "kind": "overwrite",
             "run": run + 1,
-            "removed": {
-                "files": len(gone),
-                "rows": None if None in rows else sum(count for count in rows if count is not None),
-            },
+            "removed": {"files": len(gone), "rows": row_count(gone)},
         }
         transactions = {**change.transactions, self._run: run + 1}
         return NewEntry(change.files, transactions, {**change.commit_info, **told}, gone, blind=False)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from lakefeed.errors import TableError
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import row_count
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.mode import Change, NewEntry
+from lakefeed.tables.write.mode import Change, NewEntry, refuse_append_only
 
 
 class ReplaceMode:
@@ -15,11 +14,7 @@ class ReplaceMode:
 
     def check(self, shape: Shape, path: str) -> None:
         """Raise TableError for a table whose rows must stay."""
-        if str(shape.properties.get("delta.appendOnly", "")).lower() == "true":
-            raise TableError(
-                f"{path}: a refresh replaces all rows, and the table has delta.appendOnly=true.\n"
-                "Set the property to false, or choose another path."
-            )
+        refuse_append_only(shape, path, "a refresh replaces all rows", "another path")
 
     def entry(self, table: LakeTable, change: Change) -> NewEntry:
         """All files of the version that the table stands at go, whoever has added them."""

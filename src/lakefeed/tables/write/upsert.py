@@ -16,20 +16,21 @@ from lakefeed.errors import TableError
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget
 from lakefeed.pipeline.options.changes import column_problems
+from lakefeed.tables.log.change_feed import is_on
 from lakefeed.tables.positions import tombstones_id
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.feed import has_feed, write_feed
+from lakefeed.tables.write.feed import write_feed
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.decision import Decision, decide
 from lakefeed.tables.write.keyed.fold import Folded, fold
-from lakefeed.tables.write.keyed.layout import Laid, Layout
-from lakefeed.tables.write.keyed.moved import settled
+from lakefeed.tables.write.keyed.layout import Layout, Written
+from lakefeed.tables.write.keyed.moved import with_values_before_moves
 from lakefeed.tables.write.keyed.staged import logged_keys, read_staged, staged_keys
 from lakefeed.tables.write.keyed.tombstones import Tombstones
 from lakefeed.tables.write.keyed.tombstones.event_times import oldest_events
-from lakefeed.tables.write.keyed.undated import dated
-from lakefeed.tables.write.mode import Change, NewEntry
+from lakefeed.tables.write.keyed.undated import with_dated_deletions
+from lakefeed.tables.write.mode import Change, NewEntry, refuse_append_only
 from lakefeed.tables.write.spread import Spread, in_threads
 
 Targets = Callable[[Shape], FileTarget]
@@ -56,11 +57,7 @@ class UpsertMode:
 
     def check(self, shape: Shape, path: str) -> None:
         """Raise TableError for a table whose rows must stay, or that cannot have these keys."""
-        if str(shape.properties.get("delta.appendOnly", "")).lower() == "true":
-            raise TableError(
-                f"{path}: `mode: {self.kind}` changes rows, and the table has delta.appendOnly=true.\n"
-                "Set the property to false, or choose `mode: append`."
-            )
+        refuse_append_only(shape, path, f"`mode: {self.kind}` changes rows", "`mode: append`")
         columns = {field.name: field for field in shape.schema}
         named = {"keys": self._rules.keys, "sequence_by": self._rules.sequence_by}
         for option, problem in column_problems(named, columns):
@@ -74,27 +71,27 @@ class UpsertMode:
             self._learn_keys(table, change)
         self.check(table.shape, table.path)
         decision = self._decide(table, change)
-        laid = self._lay(table, decision)
+        written = self._write_rows(table, decision)
         transactions = dict(change.transactions)
         feed = self._feed(table, decision)
-        made = [*(file.path for file in (*laid.added, *feed)), *laid.made]
+        made = [*(file.path for file in (*written.added, *feed)), *written.made]
         if decision.tombstones.num_rows:
             source = change.commit_info.get("source")
             number, path = self._tombstones.add(table, decision.tombstones, source, self._oldest)
             transactions[tombstones_id(self._pipeline)] = number
             made.append(path)
-        told = {**change.commit_info, "mode": self.kind, **decision.counts, **_costs(decision, laid)}
+        told = {**change.commit_info, "mode": self.kind, **decision.counts, **_costs(decision, written)}
         if not change.replayed:
             told["kind"] = self.kind
         if self._brings_keys:
             told["keys"] = list(self._rules.keys)
-        told["rows"] = sum(file.rows for file in laid.added)
+        told["rows"] = sum(file.rows for file in written.added)
         return NewEntry(
-            laid.added,
+            written.added,
             transactions,
             told,
-            laid.removed,
-            laid.marked,
+            written.removed,
+            written.marked,
             feed,
             blind=False,
             made=made,
@@ -140,15 +137,15 @@ class UpsertMode:
         if staged is None:
             assert self._folded is not None
             return self._folded[1]
-        changes = settled(table, staged, self._rules)
-        changes = dated(table, changes, self._rules, tombstones, replayed=change.replayed)
+        changes = with_values_before_moves(table, staged, self._rules)
+        changes = with_dated_deletions(table, changes, self._rules, tombstones, replayed=change.replayed)
         folded = fold(changes, self._rules)
         if changes is staged:
             self._folded = change.token, folded
         return folded
 
     def _feed(self, table: LakeTable, decision: Decision) -> Sequence[WrittenFile]:
-        if not has_feed(table.shape) or not (decision.edits or decision.rows.num_rows):
+        if not is_on(table.properties) or not (decision.edits or decision.rows.num_rows):
             return ()
         return write_feed(table, self._targets(table.shape), decision.edits, decision.rows, self._identity)
 
@@ -157,19 +154,19 @@ class UpsertMode:
         """The columns by which a row is the same before and after a change."""
         return self._rules.keys
 
-    def _lay(self, table: LakeTable, decision: Decision) -> Laid:
+    def _write_rows(self, table: LakeTable, decision: Decision) -> Written:
         if not decision.edits and not decision.rows.num_rows:
-            return Laid()
+            return Written()
         target = self._targets(table.shape)
         edits, rows = decision.edits, decision.rows
-        return self._layout.lay(table, target, self._rules.keys, edits, rows, self.spread)
+        return self._layout.write(table, target, self._rules.keys, edits, rows, self.spread)
 
 
-def _costs(decision: Decision, laid: Laid) -> dict[str, int]:
+def _costs(decision: Decision, written: Written) -> dict[str, int]:
     return {
         "touched": decision.touched,
-        "copied": laid.copied,
+        "copied": written.copied,
         "looked_at": decision.looked_at,
-        "rewritten": len(laid.removed),
-        **laid.more,
+        "rewritten": len(written.removed),
+        **written.more,
     }

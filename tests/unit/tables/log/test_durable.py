@@ -86,6 +86,22 @@ def test_entries_of_others_are_synced_before_one_stands_on_them(tmp_path: Path, 
     assert order == [("sync", entry(tmp_path / "t", 1)), ("link", entry(tmp_path / "t", 2))]
 
 
+def test_an_entry_of_lakefeed_that_was_left_to_the_disk_is_synced_before_one_stands_on_it(
+    tmp_path: Path, steps: Steps
+) -> None:
+    table = make_table(tmp_path / "t", durable=True)
+    path = str(tmp_path / "t")
+    other = LakeTable.open("events", path, {}, open_store(path, {}))
+    assert other is not None
+    append(other, Change([], {"other/clicks/0": 0}, {"other/clicks/0": None}, {}), retries=0)
+    steps.clear()
+
+    append(table, position(0), retries=0)
+
+    order = [step for step in steps if step[1].startswith(str(tmp_path / "t" / "_delta_log" / "0"))]
+    assert order == [("sync", entry(tmp_path / "t", 1)), ("link", entry(tmp_path / "t", 2))]
+
+
 def test_the_entry_that_a_process_begins_with_is_synced_once(tmp_path: Path, steps: Steps) -> None:
     make_table(tmp_path / "t")
     path = str(tmp_path / "t")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from deltalake.schema import PrimitiveType
 from lakefeed.errors import Conflict
 from lakefeed.files.parquet import TableWriter
 from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.write import write_entry
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable
@@ -44,8 +46,10 @@ def beside(happens: Callable[[], object]) -> Callable[[LakeTable, str, int], Tab
     return open_writer
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> LakeTable:
+@pytest.fixture(params=["written here", "by delta-rs"])
+def table(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LakeTable:
+    if request.param == "by delta-rs":
+        monkeypatch.setattr("lakefeed.tables.table.writes_entries", lambda delta, store: False)
     return write_table(tmp_path, [{"id": [number]} for number in range(4)], positions="shop/clicks/0")
 
 
@@ -99,14 +103,19 @@ def test_appends_that_land_meanwhile_are_no_conflict(table: LakeTable, tmp_path:
 def test_commit_whose_answer_is_lost_is_found_and_not_repeated(
     table: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, calls = DeltaTable.create_write_transaction, []
+    calls: list[int] = []
 
-    def lose_the_answer(self: DeltaTable, *args: object, **kwargs: object) -> None:
-        calls.append(1)
-        commit(self, *args, **kwargs)  # type: ignore[arg-type]
-        raise OSError("connection reset by peer")
+    def losing(commit: Callable[..., object]) -> Callable[..., None]:
+        def lose_the_answer(*args: Any, **kwargs: Any) -> None:
+            calls.append(1)
+            commit(*args, **kwargs)
+            raise OSError("connection reset by peer")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", lose_the_answer)
+        return lose_the_answer
+
+    by_delta = DeltaTable.create_write_transaction
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", losing(by_delta))
+    monkeypatch.setattr("lakefeed.tables.table.write_entry", losing(write_entry))
 
     report = compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
 
@@ -132,15 +141,16 @@ def test_failure_before_the_commit_leaves_table_and_store_as_they_were(
 def test_kill_between_partitions_leaves_a_table_that_the_next_run_finishes(tmp_path: Path) -> None:
     batches = [{"id": [n, n + 10, n + 20], "day": ["a", "b", "c"]} for n in range(3)]
     table = write_table(tmp_path, batches, partition_by=["day"])
-    steps: list[compaction.CompactStep] = []
+    opened: list[TableWriter] = []
 
-    def killed(step: compaction.CompactStep) -> None:
-        steps.append(step)
-        if len(steps) == 2:
+    def killed(table: LakeTable, codec: str, target: int) -> TableWriter:
+        if len(opened) == 2:
             raise Interrupted
+        opened.append(file_writer(table, codec, target))
+        return opened[-1]
 
     with pytest.raises(Interrupted):
-        compaction.run(table, compaction.plan(table), ACCOUNT, file_writer, on_step=killed)
+        compaction.run(table, compaction.plan(table), ACCOUNT, killed)
     left = compaction.plan(open_any(tmp_path))
 
     assert [dict(step.partition) for step in left.steps] == [{"day": "c"}]

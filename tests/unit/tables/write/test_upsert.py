@@ -55,6 +55,18 @@ def test_an_older_change_is_counted_and_changes_nothing(tmp_path: Path) -> None:
     assert table.table.transactions["shop/clicks/0"] == 1
 
 
+def test_a_change_that_comes_once_more_rewrites_nothing_whatever_its_values(tmp_path: Path) -> None:
+    schema = pa.schema([*SCHEMA, ("price", pa.float64()), ("path", pa.list_(pa.float64()))])
+    table = shop(tmp_path, schema=schema)
+    change = {"id": 1, "at": 5, "name": None, "price": float("nan"), "path": [float("nan"), None]}
+    table.apply(change)
+
+    again = table.apply(change)
+
+    assert (again.commit_info["applied"], again.commit_info["stale"]) == (0, 1)
+    assert not again.added and not again.removed
+
+
 def test_nulls_say_nothing_where_they_are_ignored(tmp_path: Path) -> None:
     table = shop(tmp_path, KeyRules(("id",), ("at",), ignore_nulls=True))
     table.apply({"id": 1, "at": 1, "name": "a"}, {"id": 2, "at": 1, "name": "b"})
@@ -219,7 +231,7 @@ def _meddle(rival: str, table: KeyedTable) -> None:
             commit(other.table, change, other.mode, retries=0)
 
 
-POINTS = ["folded", "laid", "buried", "before the entry", "after the entry"]
+POINTS = ["folded", "written", "buried", "before the entry", "after the entry"]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -259,11 +271,11 @@ def _die_at(point: str, monkeypatch: Any) -> None:
     match point:
         case "folded":
             monkeypatch.setattr(UpsertMode, "_decide", die)
-        case "laid":
-            monkeypatch.setattr(CopyOnWrite, "lay", die_after(CopyOnWrite.lay))
+        case "written":
+            monkeypatch.setattr(CopyOnWrite, "write", die_after(CopyOnWrite.write))
         case "buried":
             monkeypatch.setattr(Tombstones, "add", die_after(Tombstones.add))
         case "before the entry":
-            monkeypatch.setattr(committing, "_try", die)
+            monkeypatch.setattr(committing, "try_entry", die)
         case _:
-            monkeypatch.setattr(committing, "_try", die_after(committing._try))
+            monkeypatch.setattr(committing, "try_entry", die_after(committing.try_entry))

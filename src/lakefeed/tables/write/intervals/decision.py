@@ -8,6 +8,7 @@ what was over before stays as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +22,13 @@ from lakefeed.tables.write.intervals.points import (
     REMEMBERED,
     Points,
     continues,
-    equal,
     runs,
     sources,
 )
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.decision import Decision
 from lakefeed.tables.write.keyed.fold import silences
-from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array, ranks, taken
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal, one_array, ranks, taken
 from lakefeed.tables.write.keyed.layout import Edit
 from lakefeed.tables.write.spread import Spread, in_threads
 
@@ -186,7 +186,7 @@ class _Deciding:
         return stays, kept
 
     def _rows(self, last: Numbers, begins: Numbers, ends: Numbers, columns: dict[str, pa.Array]) -> pa.Table:
-        time_of = self._index_of_rank()
+        time_of = self._index_of_rank
         rules, schema = self.rules, self.known.table.schema
         made: dict[str, pa.Array] = {
             rules.valid_from: rules.moments(self.known.times, pa.array(time_of[begins])),
@@ -253,7 +253,7 @@ class _Deciding:
     def _with_deleted(self, told: pa.Table, points: Points, at: Numbers) -> pa.Table:
         """Deletions have no values: only a key and a time."""
         rows = points.values[at]
-        moments = taken(self.known.times, self._index_of_rank()[points.times[at]])
+        moments = taken(self.known.times, self._index_of_rank[points.times[at]])
         for name in (*self.rules.keys, *self.rules.sequence_by):
             ordinal = told.schema.get_field_index(name)
             own = one_array(self.known.values.column(name)).take(pa.array(np.maximum(rows, 0)))
@@ -263,6 +263,7 @@ class _Deciding:
             told = told.set_column(ordinal, told.schema.field(ordinal), own)
         return told
 
+    @cached_property
     def _index_of_rank(self) -> Numbers:
         """By rank: an index in `times` that has it."""
         (every,) = ranks(self.known.times)

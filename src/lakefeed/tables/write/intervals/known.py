@@ -13,10 +13,10 @@ import pyarrow as pa
 from lakefeed.columns.staged import DELETE, OFFSET, OP, PARTITION, TRUNCATE
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.intervals.points import IMPLIED, IN_TABLE, NEW, REMEMBERED, Points, joined
+from lakefeed.tables.write.intervals.points import IMPLIED, IN_TABLE, NEW, REMEMBERED, Points, joined_points
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.fold import ops
-from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
+from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, joined, one_array, ranks, taken
 from lakefeed.tables.write.keyed.lookup import Found, find, held, matched, rows_at
 from lakefeed.tables.write.keyed.tombstones import DELETED_AT
 from lakefeed.tables.write.spread import Spread, in_threads
@@ -89,12 +89,12 @@ class Known:
         self.times = pa.concat_tables(everything).combine_chunks()
         ranked = ranks(*everything)
         open_ended = one_array(spans.column(1)).is_null().to_numpy(zero_copy_only=False)
-        numbers = _concat([match.numbers for match in matches])
+        numbers = self.found.numbers
         first = self._first(ranked[5], ranked[4])
         ends = np.where(open_ended, -1, ranked[1])
         kept = open_ended | (ends >= first[numbers])
         which = np.repeat(np.arange(len(matches)), [len(match.indexes) for match in matches])
-        indexes = _concat([match.indexes for match in matches])
+        indexes = joined([match.indexes for match in matches])
         self.rows = KnownRows(numbers[kept], ranked[0][kept], ends[kept], which[kept], indexes[kept])
         self._since = first.copy()
         np.minimum.at(self._since, self.rows.numbers, self.rows.begins)
@@ -175,10 +175,10 @@ class Known:
         at = count + known + np.arange(self.new.num_rows)
         new = _of(self.index.find(self.new), self._new_times, NEW, deletes, at, order)
         floors = self._floor_points()
-        old = joined([table, memory, floors])
+        old = joined_points([table, memory, floors])
         # Where another interval begins, nothing was deleted.
         implied = implied.chosen(~np.isin(self.pairs(implied), self.pairs(old)))
-        every = joined([table, implied, memory, floors, new])
+        every = joined_points([table, implied, memory, floors, new])
         return every.chosen(every.times >= self._since[every.numbers])
 
     def _floor_points(self) -> Points:
@@ -216,10 +216,6 @@ def _of(
         np.full(count, -1, np.int64) if values is None else values,
         np.zeros(count, np.int64) if order is None else order,
     )
-
-
-def _concat(parts: list[Numbers]) -> Numbers:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -8,13 +8,12 @@ many keys at once, and without a loop over rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal
 
 IMPLIED, IN_TABLE, REMEMBERED, NEW = -1, 0, 1, 2
 """Where a point is known from; of the same key and time the last counts, but a deletion wins.
@@ -44,9 +43,7 @@ class Points:
 
     def chosen(self, at: Numbers | Mask) -> Points:
         """Some of them."""
-        deleted: Mask = self.deleted[at]
-        numbers, times, layers = self.numbers[at], self.times[at], self.layers[at]
-        return Points(numbers, times, layers, deleted, self.values[at], self.order[at])
+        return Points(*(getattr(self, name.name)[at] for name in fields(self)))
 
     def sorted(self, *, deletions_first: bool = False) -> Points:
         """By key and time; what counts of the same time comes last."""
@@ -60,16 +57,9 @@ class Points:
         return np.append(~same, True) if len(self) else np.zeros(0, np.bool_)
 
 
-def joined(parts: Sequence[Points]) -> Points:
+def joined_points(parts: Sequence[Points]) -> Points:
     """All points of several groups."""
-    return Points(
-        np.concatenate([one.numbers for one in parts]),
-        np.concatenate([one.times for one in parts]),
-        np.concatenate([one.layers for one in parts]),
-        np.concatenate([one.deleted for one in parts]),
-        np.concatenate([one.values for one in parts]),
-        np.concatenate([one.order for one in parts]),
-    )
+    return Points(*(np.concatenate([getattr(one, name.name) for one in parts]) for name in fields(Points)))
 
 
 @dataclass(frozen=True)
@@ -125,17 +115,3 @@ def sources(points: Points, said: Mask) -> Numbers:
     first = np.searchsorted(points.numbers, points.numbers)
     known = (newest >= first) & (newest > fresh) & ~points.deleted
     return np.where(known, points.values[np.maximum(newest, 0)], -1)
-
-
-def equal(one: pa.Array, other: pa.Array) -> Mask:
-    """Where two columns have the same value; null is one, and so is that which is not a number."""
-    if pa.types.is_nested(one.type):
-        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
-        # As text, so that what is not a number is the same as itself.
-        return np.array([mine == theirs or repr(mine) == repr(theirs) for mine, theirs in pairs], np.bool_)
-    same = pc.fill_null(pc.equal(one, other), False)
-    both = pc.and_(pc.is_null(one, nan_is_null=True), pc.is_null(other, nan_is_null=True))
-    if pa.types.is_floating(one.type):
-        both = pc.and_(both, pc.equal(one.is_null(), other.is_null()))
-    result: Mask = one_array(pc.or_(same, both)).to_numpy(zero_copy_only=False)
-    return result

@@ -5,7 +5,7 @@ So a table that is sorted by its key stays so, and the next lookup opens few fil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefeed.files import WrittenFile
-from lakefeed.files.parquet import FileTarget, TableWriter
+from lakefeed.files.parquet import FileTarget, write_files
 from lakefeed.files.partitions import combinations
-from lakefeed.tables.data_files import read_file
+from lakefeed.tables.data_files import read_file, without_rows
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.vector import read_vector, union
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import Mask, Numbers, ranks, taken
-from lakefeed.tables.write.keyed.layout import Edit, Laid
+from lakefeed.tables.write.keyed.layout import Edit, Written
 from lakefeed.tables.write.spread import Spread, good, in_threads
 
 _ROW_GROUP_BYTES = 32 * 2**20
@@ -37,7 +37,7 @@ class CopyOnWrite:
 
     copies: ClassVar[bool] = True
 
-    def lay(
+    def write(
         self,
         table: LakeTable,
         target: FileTarget,
@@ -45,24 +45,27 @@ class CopyOnWrite:
         edits: Sequence[Edit],
         rows: pa.Table,
         spread: Spread = in_threads,
-    ) -> Laid:
+    ) -> Written:
         """Rewrite each file that a row leaves; rows that fit into none of them get files of their own."""
         target = replace(target, sort_by=(), row_group_bytes=_ROW_GROUP_BYTES)
         homes = _homes(table, keys, edits, rows)
-        jobs = [_Job(keys, edit, taken(rows, np.flatnonzero(homes == at))) for at, edit in enumerate(edits)]
+        jobs = [
+            _Rewriting(table.schema, list(keys), edit, taken(rows, np.flatnonzero(homes == at)))
+            for at, edit in enumerate(edits)
+        ]
         size = sum(edit.file.size for edit in edits)
-        results = spread(table.store, partial(_rewrite, target, table.schema), jobs, size)
+        results = spread(table.store, partial(_rewrite, target), jobs, size)
         done = [one for one in results if not isinstance(one, Exception)]
         added: list[WrittenFile] = [file for files, _ in done for file in files]
         try:
             good(results)
             apart = _in_order(taken(rows, np.flatnonzero(homes < 0)), keys)
-            added += _written(table.store, target, [apart])
+            added += write_files(table.store, target, [apart])
         except BaseException:
             _delete(table.store, added)
             raise
         removed: list[DataFile] = [edit.file for edit in edits]
-        return Laid(added, removed, copied=sum(copied for _, copied in done))
+        return Written(added, removed, copied=sum(copied for _, copied in done))
 
 
 def _homes(table: LakeTable, keys: Sequence[str], edits: Sequence[Edit], rows: pa.Table) -> Numbers:
@@ -99,53 +102,13 @@ def _homes(table: LakeTable, keys: Sequence[str], edits: Sequence[Edit], rows: p
     return homes
 
 
-class _Partitions:
-    """Which rows belong to the partition of a file."""
-
-    def __init__(self, edits: Sequence[Edit], values: list[tuple[str | None, ...]], codes: Numbers) -> None:
-        indexes = {value: at for at, value in enumerate(values)}
-        self._codes = codes
-        self._wanted = [indexes.get(tuple(value for _, value in edit.file.partition), -1) for edit in edits]
-
-    def __call__(self, at: int) -> Mask:
-        return np.equal(self._codes, self._wanted[at])
-
-
-def _partitions(table: LakeTable, edits: Sequence[Edit], rows: pa.Table) -> _Partitions:
+def _partitions(table: LakeTable, edits: Sequence[Edit], rows: pa.Table) -> Callable[[int], Mask]:
+    """Which rows belong to the partition of the file of an edit, by its number."""
     values, codes = combinations(rows, table.partition_columns)
-    return _Partitions(edits, values, codes.astype(np.int64))
-
-
-@dataclass(frozen=True)
-class _Job:
-    """The rewriting of one file, which may be done elsewhere."""
-
-    keys: Sequence[str]
-    edit: Edit
-    rows: pa.Table
-    """The rows that come into it."""
-
-
-def _rewrite(
-    target: FileTarget, schema: pa.Schema, store: pafs.FileSystem, job: _Job
-) -> tuple[list[WrittenFile], int]:
-    """The files that take the place of a file, and how many rows were copied."""
-    work = _Rewriting(store, schema, job)
-    files = _written(store, target, work.rows())
-    return files, sum(file.rows for file in files) - job.rows.num_rows
-
-
-def _written(store: pafs.FileSystem, target: FileTarget, pieces: Iterable[pa.Table]) -> list[WrittenFile]:
-    """Write rows piece by piece; a failure leaves nothing behind."""
-    writer = TableWriter(store, target)
-    try:
-        for rows in pieces:
-            for batch in rows.combine_chunks().to_batches():
-                writer.write(batch)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
+    indexes = {value: at for at, value in enumerate(values)}
+    wanted = [indexes.get(tuple(value for _, value in edit.file.partition), -1) for edit in edits]
+    codes = codes.astype(np.int64)
+    return lambda at: np.equal(codes, wanted[at])
 
 
 def _delete(store: pafs.FileSystem, files: Iterable[WrittenFile]) -> None:
@@ -155,59 +118,57 @@ def _delete(store: pafs.FileSystem, files: Iterable[WrittenFile]) -> None:
             store.delete_file(file.path)
 
 
+@dataclass(frozen=True)
 class _Rewriting:
-    """The rows that a file has when some have left it and others come."""
+    """The rewriting of one file, which may be done elsewhere: some rows leave it and others come."""
 
-    def __init__(self, store: pafs.FileSystem, schema: pa.Schema, job: _Job) -> None:
-        self._store, self._schema = store, schema
-        self._keys, self._edit = list(job.keys), job.edit
-        self._rows = _in_order(job.rows, job.keys)
+    schema: pa.Schema
+    keys: list[str]
+    edit: Edit
+    come: pa.Table
 
-    def rows(self) -> Iterator[pa.Table]:
+    def rows(self, store: pafs.FileSystem) -> Iterator[pa.Table]:
         """Piece by piece, in the order of their keys where the file has it."""
-        return self._merged() if self._edit.is_sorted else self._appended()
+        return self._merged(store) if self.edit.is_sorted else self._appended(store)
 
-    def _kept(self) -> Iterator[pa.Table]:
+    def _kept(self, store: pafs.FileSystem) -> Iterator[pa.Table]:
         """The rows of the file that stay, piece by piece."""
-        start, gone, file = 0, self._edit.gone, self._edit.file
+        gone, file, held = self.edit.gone, self.edit.file, self.edit.rows
         if file.vector is not None:
-            # Places are counted through the whole file, so rows that are deleted already are read too.
-            gone, file = union(read_vector(self._store, file.vector), gone), replace(file, vector=None)
-        held = self._edit.rows
-        for batch in read_file(self._store, file, self._schema) if held is None else held.to_batches():
-            end = start + batch.num_rows
-            leaving = gone[np.searchsorted(gone, start) : np.searchsorted(gone, end)] - start
-            if len(leaving):
-                mask = np.ones(batch.num_rows, np.bool_)
-                mask[leaving] = False
-                batch = batch.filter(pa.array(mask))
+            # Positions are counted through the whole file, so rows that are deleted already are read too.
+            gone, file = union(read_vector(store, file.vector), gone), replace(file, vector=None)
+        every = read_file(store, file, self.schema) if held is None else held.to_batches()
+        for batch in without_rows(every, gone):
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
-            start = end
 
-    def _merged(self) -> Iterator[pa.Table]:
+    def _merged(self, store: pafs.FileSystem) -> Iterator[pa.Table]:
         """Rows that stay and new ones, in the order of their keys."""
-        left = self._rows
-        for rows in self._kept():
-            last = rows.slice(rows.num_rows - 1).select(self._keys)
-            ranked, edge = ranks(left.select(self._keys), last)
+        left = _in_order(self.come, self.keys)
+        for rows in self._kept(store):
+            last = rows.slice(rows.num_rows - 1).select(self.keys)
+            ranked, edge = ranks(left.select(self.keys), last)
             count = int(np.count_nonzero(ranked <= edge[0]))
             if count:
-                rows = _in_order(pa.concat_tables([rows, left.slice(0, count)]), self._keys)
+                rows = _in_order(pa.concat_tables([rows, left.slice(0, count)]), self.keys)
                 left = left.slice(count)
             yield rows
         if left.num_rows:
             yield left
 
-    def _appended(self) -> Iterator[pa.Table]:
+    def _appended(self, store: pafs.FileSystem) -> Iterator[pa.Table]:
         """The same of a file without order: put in order as a whole if it is small, else left as it is."""
-        if self._edit.file.size > _SORTED_WHOLE:
-            yield from self._kept()
-            if self._rows.num_rows:
-                yield self._rows
-            return
-        whole = [*self._kept(), self._rows]
-        yield _in_order(pa.concat_tables(whole), self._keys)
+        if self.edit.file.size > _SORTED_WHOLE:
+            yield from self._kept(store)
+            yield _in_order(self.come, self.keys)
+        else:
+            yield _in_order(pa.concat_tables([*self._kept(store), self.come]), self.keys)
+
+
+def _rewrite(target: FileTarget, store: pafs.FileSystem, work: _Rewriting) -> tuple[list[WrittenFile], int]:
+    """The files that take the place of a file, and how many rows were copied."""
+    files = write_files(store, target, work.rows(store))
+    return files, sum(file.rows for file in files) - work.come.num_rows
 
 
 def _in_order(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -13,7 +13,7 @@ from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.fold import Folded
-from lakefeed.tables.write.keyed.keys import Mask, Numbers, one_array, ranks, taken
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal, one_array, ranks, taken
 from lakefeed.tables.write.keyed.layout import Edit
 from lakefeed.tables.write.keyed.lookup import Found, find, matched, rows_at
 from lakefeed.tables.write.keyed.truncation import leaving
@@ -64,7 +64,7 @@ class _Deciding:
         folded, rules = self.folded, self.rules
         keys = folded.rows.select(list(rules.keys))
         self.found = find(self.table, keys, folded.index, spread=self.spread)
-        self.numbers = _joined([match.numbers for match in self.found.matches])
+        self.numbers = self.found.numbers
         truncation = self._newer_truncation()
         self.truncated = {} if truncation is None else leaving(self.table, truncation, rules)
         present = self._present()
@@ -107,11 +107,11 @@ class _Deciding:
 
     def _present(self) -> Mask:
         """Which of the rows that were found are there once a truncation has had its effect."""
-        masks = []
+        masks = [np.zeros(0, np.bool_)]
         for match in self.found.matches:
             _, indexes = self.truncated.get(match.file.path, (None, np.zeros(0, np.int64)))
             masks.append(~np.isin(match.indexes, indexes))
-        return _joined(masks).astype(np.bool_)
+        return np.concatenate(masks)
 
     def _stale(self, present: Mask) -> tuple[Mask, Mask]:
         """Which changes are too old, and which are as old as the row that is there."""
@@ -121,7 +121,8 @@ class _Deciding:
         buried = folded.index.find(self.tombstones)
         if not self.rules.sequence_by:
             return self._stale_by_position(has_row, buried), np.zeros(count, np.bool_)
-        self.values = self._sequences()
+        schema = pa.schema([self.table.schema.field(name) for name in self.rules.sequence_by])
+        self.values = matched(self.table, self.found.matches, schema)
         own, stones, rows, floors, self._said = ranks(
             *map(
                 self._sequence,
@@ -161,11 +162,6 @@ class _Deciding:
         stale[buried[at[one_array(later).to_numpy(zero_copy_only=False)]]] = True
         return stale
 
-    def _sequences(self) -> pa.Table:
-        """The sequence of each row that was found."""
-        schema = pa.schema([self.table.schema.field(name) for name in self.rules.sequence_by])
-        return matched(self.table, self.found.matches, schema)
-
     def _repeated(self, tied: Mask) -> Mask:
         """Which changes say what the row says already: the same change came once more."""
         repeated = np.zeros(len(self.folded), np.bool_)
@@ -180,8 +176,8 @@ class _Deciding:
                 same = np.ones(len(at), np.bool_)
                 for name in there.schema.names:
                     kept = self.folded.kept.get(name)
-                    equal = _equal(own.column(name), there.column(name))
-                    same &= equal if kept is None else equal | kept[match.numbers[at]]
+                    alike = equal(own.column(name), there.column(name))
+                    same &= alike if kept is None else alike | kept[match.numbers[at]]
                 repeated[match.numbers[at[same]]] = True
         return repeated
 
@@ -267,19 +263,3 @@ class _Deciding:
             for field in stones.schema
         ]
         return pa.concat_tables([stones, pa.Table.from_arrays(empty, schema=stones.schema)])
-
-
-def _joined(parts: list[Numbers] | list[Mask]) -> Numbers:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
-
-
-def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Mask:
-    """Where two columns have the same value, null being one."""
-    if pa.types.is_nested(one.type):
-        return np.array(
-            [mine == theirs for mine, theirs in zip(one.to_pylist(), other.to_pylist(), strict=True)]
-        )
-    same = pc.fill_null(pc.equal(one, other), False)
-    both = pc.and_(pc.is_null(one), pc.is_null(other))
-    result: Mask = one_array(pc.or_(same, both)).to_numpy(zero_copy_only=False)
-    return result

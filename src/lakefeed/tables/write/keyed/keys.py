@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,25 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def equal(one: pa.Array | pa.ChunkedArray, other: pa.Array | pa.ChunkedArray) -> Mask:
+    """Where two columns have the same value; null is one, and so is that which is not a number."""
+    if pa.types.is_nested(one.type):
+        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+        # As text, so that what is not a number is the same as itself.
+        return np.array([mine == theirs or repr(mine) == repr(theirs) for mine, theirs in pairs], np.bool_)
+    same = pc.fill_null(pc.equal(one, other), False)
+    both = pc.and_(pc.is_null(one, nan_is_null=True), pc.is_null(other, nan_is_null=True))
+    if pa.types.is_floating(one.type):
+        both = pc.and_(both, pc.equal(one.is_null(), other.is_null()))
+    result: Mask = one_array(pc.or_(same, both)).to_numpy(zero_copy_only=False)
+    return result
+
+
+def joined(parts: Iterable[Numbers]) -> Numbers:
+    """All of them, one behind the other."""
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def taken(table: pa.Table, indexes: npt.NDArray[Any]) -> pa.Table:

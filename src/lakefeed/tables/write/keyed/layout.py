@@ -39,7 +39,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Laid:
+class Written:
     """What a layout has written: nothing of it is in the table yet."""
 
     added: Sequence[WrittenFile] = ()
@@ -60,7 +60,7 @@ class Layout(Protocol):
     copies: ClassVar[bool]
     """Whether it reads all rows of a file that rows leave."""
 
-    def lay(
+    def write(
         self,
         table: LakeTable,
         target: FileTarget,
@@ -68,7 +68,7 @@ class Layout(Protocol):
         edits: Sequence[Edit],
         rows: pa.Table,
         spread: Spread = in_threads,
-    ) -> Laid:
+    ) -> Written:
         """Write the new rows, which have all columns of the table, and make the others leave.
 
         Raises what writing raises, and leaves nothing behind then.

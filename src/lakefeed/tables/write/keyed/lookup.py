@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 
 from lakefeed.columns.views import without_views
 from lakefeed.stores import store_errors, store_path
-from lakefeed.tables.data_files import add_actions, conformed, files_of, open_data, read_file, with_vectors
+from lakefeed.tables.data_files import add_actions, files_of, open_data, read_file, with_vectors
+from lakefeed.tables.file_rows import conformed
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.roaring import NONE
 from lakefeed.tables.log.vector import among, read_vector
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks
+from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, joined, one_array, ranks
 from lakefeed.tables.write.spread import Spread, good, in_threads
 
 _BATCH_ROWS = 250_000
@@ -55,8 +56,11 @@ class Found:
     matches: list[Match]
     looked_at: int
     """Files whose key columns were read."""
-    files: int
-    """All files of the version."""
+
+    @property
+    def numbers(self) -> Numbers:
+        """The number of the key of each row that was found, in the order of the matches."""
+        return joined([match.numbers for match in self.matches])
 
 
 def find(
@@ -70,9 +74,9 @@ def find(
 
     With `since`, files may be passed by whose rows all lie before a moment in that column, in microseconds.
     """
-    actions = add_actions(table.delta)
     if not len(index):
-        return Found([], 0, actions.num_rows)
+        return Found([], 0)
+    actions = add_actions(table.delta)
     may_hold = _may_hold(actions, table, keys)
     if since is not None:
         may_hold &= _reaches(actions, *since)
@@ -80,7 +84,7 @@ def find(
     schema = pa.schema([table.schema.field(name) for name in keys.schema.names])
     size = sum(file.size for file in files) * len(schema) // max(1, len(table.schema))
     matches = good(spread(table.store, partial(_match, index, schema), files, size))
-    return Found([one for one in matches if len(one.indexes)], len(files), actions.num_rows)
+    return Found([one for one in matches if len(one.indexes)], len(files))
 
 
 def read_columns(store: pafs.FileSystem, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -169,14 +173,7 @@ def _match(index: KeyIndex, schema: pa.Schema, store: pafs.FileSystem, file: Dat
     if low and all(one.is_valid for one in low):
         lows, highs = (pa.array(some, schema.field(0).type) for some in (low, high))
         span = pc.min_max(lows)["min"], pc.min_max(highs)["max"]
-    none = np.zeros(0, np.int64)
-    return Match(
-        file,
-        np.concatenate([none, *indexes]),
-        np.concatenate([none, *numbers]),
-        span,
-        start > 0 and is_sorted,
-    )
+    return Match(file, joined(indexes), joined(numbers), span, start > 0 and is_sorted)
 
 
 def _is_sorted(before: pa.RecordBatch | None, rows: pa.RecordBatch) -> bool:

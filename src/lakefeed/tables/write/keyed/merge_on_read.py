@@ -11,15 +11,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.tables.data_files import open_data
+from lakefeed.tables.data_files import stored_row_count
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.roaring import NONE
 from lakefeed.tables.log.vector import DeletionVector, read_vector, union, write_vectors
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.keyed.layout import Edit, Laid
+from lakefeed.tables.write.keyed.layout import Edit, Written
 from lakefeed.tables.write.spread import Spread, in_threads
 
 
@@ -28,7 +27,7 @@ class MergeOnRead:
 
     copies: ClassVar[bool] = False
 
-    def lay(
+    def write(
         self,
         table: LakeTable,
         target: FileTarget,
@@ -36,7 +35,7 @@ class MergeOnRead:
         edits: Sequence[Edit],
         rows: pa.Table,
         spread: Spread = in_threads,
-    ) -> Laid:
+    ) -> Written:
         """Mark what leaves; a file that nothing is left of goes. New rows are sorted by their keys.
 
         That is little work, which is not spread.
@@ -52,7 +51,7 @@ class MergeOnRead:
             raise
         vectors = sorted({path for _, vector in marked if (path := vector.path)})
         more = {"marked": len(marked)} if marked else {}
-        return Laid(added, removed, more=more, marked=marked, made=vectors)
+        return Written(added, removed, more=more, marked=marked, made=vectors)
 
 
 def _mark(
@@ -63,7 +62,7 @@ def _mark(
     for edit in edits:
         before = NONE if edit.file.vector is None else read_vector(table.store, edit.file.vector)
         deleted = union(before, edit.gone)
-        count = _row_count(table, edit.file)
+        count = stored_row_count(table.store, edit.file)
         if len(deleted) == count:
             removed.append(edit.file)
             continue
@@ -73,11 +72,3 @@ def _mark(
         bitmaps.append(deleted)
     vectors = write_vectors(table.store, bitmaps, durable=table.durable)
     return removed, list(zip(left, vectors, strict=True))
-
-
-def _row_count(table: LakeTable, file: DataFile) -> int:
-    """All rows that are in a file, deleted ones as well."""
-    if file.rows is not None:
-        return file.rows + file.deleted
-    with open_data(table.store, file.path) as stream:
-        return int(pq.ParquetFile(stream).metadata.num_rows)

@@ -19,7 +19,7 @@ from lakefeed.tables.write.keyed.keys import KeyIndex, Numbers, one_array, ranks
 from lakefeed.tables.write.keyed.lookup import find, matched
 
 
-def settled(table: LakeTable, changes: pa.Table, rules: KeyRules) -> pa.Table:
+def with_values_before_moves(table: LakeTable, changes: pa.Table, rules: KeyRules) -> pa.Table:
     """The changes of a batch, where every row that has moved has what it had under the key before."""
     before = ops(changes)
     moved = np.flatnonzero(before == MOVED)
@@ -91,10 +91,9 @@ def _there(
     deletions = np.array([move.deletion for move in moves])
     asked = taken(changes.select(list(rules.keys)), deletions)
     index = KeyIndex(asked, rules.keys)
-    matches = find(table, asked, index).matches
+    found = find(table, asked, index)
     schema = pa.schema([table.schema.field(name) for name in dict.fromkeys([*names, *rules.sequence_by])])
-    rows = matched(table, matches, schema)
-    numbers = np.concatenate([np.zeros(0, np.int64), *(match.numbers for match in matches)])
+    rows, numbers = matched(table, found.matches, schema), found.numbers
     (rank,) = ranks(rows.select(list(rules.sequence_by)))
     newest: dict[int, int] = {}
     for at in np.argsort(rank, kind="stable").tolist():

@@ -12,7 +12,8 @@ from lakefeed.columns.staged import KEYS, staged_schema
 from lakefeed.errors import TableError
 from lakefeed.files import WrittenFile
 from lakefeed.stores import store_errors
-from lakefeed.tables.data_files import conformed, open_data
+from lakefeed.tables.data_files import open_data
+from lakefeed.tables.file_rows import conformed
 from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.tables.write.keyed.keys import one_array
 
@@ -53,5 +54,5 @@ def read_staged(table: LakeTable, files: Sequence[WrittenFile]) -> pa.Table:
     for file in files:
         with store_errors(table.path), open_data(table.store, file.path) as stream:
             for batch in pq.ParquetFile(stream).read().combine_chunks().to_batches():
-                batches.append(conformed(batch, schema, ()))
+                batches.append(conformed(batch, schema))
     return pa.Table.from_batches(batches, schema).combine_chunks()

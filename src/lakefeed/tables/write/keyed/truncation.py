@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lakefeed.tables.data_files import data_files, open_data
+from lakefeed.tables.data_files import data_files, stored_row_count
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.vector import read_vector
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
-from lakefeed.tables.write.keyed.keys import Numbers, ranks
+from lakefeed.tables.write.keyed.keys import Numbers, joined, ranks
 from lakefeed.tables.write.keyed.lookup import read_columns
 
 
@@ -25,7 +24,7 @@ def leaving(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> dict[str
         if rules.sequence_by:
             indexes = _older(table, file, truncation.select(list(rules.sequence_by)))
         else:
-            indexes = np.arange(_row_count(table, file), dtype=np.int64)
+            indexes = np.arange(stored_row_count(table.store, file), dtype=np.int64)
         if file.vector is not None:
             indexes = np.setdiff1d(indexes, read_vector(table.store, file.vector), assume_unique=True)
         found[file.path] = file, indexes
@@ -34,16 +33,9 @@ def leaving(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> dict[str
 
 def _older(table: LakeTable, file: DataFile, edge: pa.Table) -> Numbers:
     schema = pa.schema([table.schema.field(name) for name in edge.schema.names])
-    start, indexes = 0, [np.zeros(0, np.int64)]
+    start, indexes = 0, []
     for batch in read_columns(table.store, file, schema):
         rows, limit = ranks(batch, edge)
         indexes.append(np.flatnonzero(rows <= limit[0]) + start)
         start += batch.num_rows
-    return np.concatenate(indexes)
-
-
-def _row_count(table: LakeTable, file: DataFile) -> int:
-    if file.rows is not None:
-        return file.rows + file.deleted
-    with open_data(table.store, file.path) as stream:
-        return int(pq.ParquetFile(stream).metadata.num_rows)
+    return joined(indexes)

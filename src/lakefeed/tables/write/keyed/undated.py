@@ -17,7 +17,7 @@ from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array,
 from lakefeed.tables.write.keyed.lookup import find, matched
 
 
-def dated(
+def with_dated_deletions(
     table: LakeTable, changes: pa.Table, rules: KeyRules, tombstones: pa.Table, *, replayed: bool
 ) -> pa.Table:
     """The changes of a batch, where every deletion has a sequence if one is known.
@@ -60,10 +60,8 @@ def _times(rows: pa.Table, rules: KeyRules) -> pa.Table:
 def _there(table: LakeTable, changes: pa.Table, rules: KeyRules, index: KeyIndex) -> tuple[Numbers, pa.Table]:
     """The rows of the table that have one of these keys: the number of the key, and the sequence."""
     asked = taken(changes, np.flatnonzero(index.find(changes) >= 0))
-    found = find(table, asked.select(list(rules.keys)), index).matches
-    schema = _times(changes, rules).schema
-    numbers = np.concatenate([np.zeros(0, np.int64), *(match.numbers for match in found)])
-    return numbers, matched(table, found, schema)
+    found = find(table, asked.select(list(rules.keys)), index)
+    return found.numbers, matched(table, found.matches, _times(changes, rules).schema)
 
 
 def _newest(numbers: Numbers, rank: Numbers, own: Numbers, newest: Numbers, latest: Numbers) -> None:

@@ -1,0 +1,82 @@
+"""The next entry of a table's log put in place: written here, or by delta-rs where only that may commit."""
+
+from __future__ import annotations
+
+import time
+
+from deltalake import PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from lakefeed.errors import LakefeedError
+from lakefeed.stores import store_errors
+from lakefeed.tables.data_files import refuse_respelled
+from lakefeed.tables.log.write import add_action, commit_info, feed_action, marked_actions, remove_action
+from lakefeed.tables.table import LakeTable, commit_metadata, commit_properties
+from lakefeed.tables.write.mode import NewEntry
+
+
+def try_entry(table: LakeTable, entry: NewEntry, token: str) -> Exception | None:
+    """Put an entry behind the newest that has been read; returns what may pass, and raises what will not.
+
+    Whether it is there tells only the log, in which the `token` identifies it: an answer may be lost, and a
+    store may refuse an entry that is this very one.
+    """
+    try:
+        with store_errors(table.path):
+            if table.writes_entries or entry.is_own:
+                return _write(table, entry, token)
+            _commit_by_delta(table, entry, token)
+    except (CommitFailedError, LakefeedError) as error:
+        if isinstance(error, LakefeedError) and not error.retryable:
+            raise
+        return error
+    return None
+
+
+def _write(table: LakeTable, entry: NewEntry, token: str) -> FileExistsError | None:
+    """Write the entry behind the newest that has been read; only one writer can have it."""
+    now, changes = int(time.time() * 1000), entry.data_change
+    metadata = commit_metadata({**entry.commit_info, "commit": token})
+    actions = [
+        commit_info(table.partition_columns, metadata, now, blind=entry.blind),
+        *(remove_action(file, now, data_change=changes) for file in entry.removed),
+        *(action for file, vector in entry.marked for action in marked_actions(file, vector, now)),
+        *(
+            add_action(file.path, file.size, file.partition_values, file.stats, now, data_change=changes)
+            for file in entry.added
+        ),
+        *(feed_action(file.path, file.size, file.partition_values) for file in entry.feed),
+        *({"txn": {"appId": name, "version": to}} for name, to in entry.transactions.items()),
+    ]
+    return table.put(actions)
+
+
+def _commit_by_delta(table: LakeTable, entry: NewEntry, token: str) -> None:
+    now, changes = int(time.time() * 1000), entry.data_change
+    actions: list[AddAction | RemoveAction] = [
+        RemoveAction(file.path, changes, now, file.size, dict(file.partition)) for file in entry.removed
+    ]
+    actions += [
+        AddAction(file.path, file.size, dict(file.partition_values), now, changes, file.stats)
+        for file in entry.added
+    ]
+    properties = commit_properties(
+        entry.transactions, {**entry.commit_info, "commit": token}, blind=entry.blind
+    )
+    if not entry.blind:
+        refuse_respelled(table, entry.removed)
+        # Only right behind the version examined: delta-rs would pass commits that add or remove files.
+        properties.max_commit_retries = 0
+        properties.custom_metadata = {**(properties.custom_metadata or {}), "isBlindAppend": False}
+    table.delta.create_write_transaction(
+        actions,
+        "append",
+        table.delta.schema(),
+        table.partition_columns,
+        commit_properties=properties,
+        # It would look through the whole log after each commit for entries that are too old.
+        post_commithook_properties=PostCommitHookProperties(
+            create_checkpoint=False, cleanup_expired_logs=False
+        ),
+    )
