@@ -79,27 +79,15 @@ class Node:
         return [(at, branch) for at, branch in enumerate(self.branches) if branch.kind != "null"]
 
 
-@dataclass(frozen=True)
-class AvroSchema:
-    """The schema of a writer: its root, and the struct of columns that a payload makes."""
+def parsed(text: str, references: Iterable[str] = ()) -> Node:
+    """The root of the schema that a text holds; `references` are the texts of others that it names, in order.
 
-    root: Node
-
-    @property
-    def columns(self) -> pa.DataType:
-        """A record's fields; anything else is the one column `value`."""
-        return self.root.made if self.root.kind == "record" else pa.struct([("value", self.root.made)])
-
-
-def parsed(text: str, references: Iterable[str] = ()) -> AvroSchema:
-    """The schema that a text holds; `references` are the texts of others that it names, in order.
-
-    Raises SchemaProblem.
+    The fields of a record are the columns; anything else is the one column `value`. Raises SchemaProblem.
     """
     named: dict[str, Any] = {}
     for other in references:
         _checked(other, named)
-    return AvroSchema(_Builder(named).node(_checked(text, named), (), 0))
+    return _Builder(named).node(_checked(text, named), (), 0)
 
 
 def fingerprint(text: str) -> bytes:

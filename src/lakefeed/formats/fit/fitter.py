@@ -68,12 +68,9 @@ class Fitter:
         return Decoded(
             pa.RecordBatch.from_struct_array(rows),
             [work.misfits[at].refused(at) for at in sorted(work.misfits)],
-            self._unknown(made, types),
+            self._proposed(made, types) if len(made) else None,
             rescued_column(work.rescued, kept) if work.rescued else None,
         )
-
-    def _unknown(self, made: pa.StructArray, types: pa.Schema | None) -> pa.Schema | None:
-        return self._proposed(made, types) if len(made) else None
 
     def _proposed(self, made: pa.StructArray, types: pa.Schema | None = None) -> pa.Schema | None:
         if self._rules.new_column not in ("add", "fail"):

@@ -31,7 +31,7 @@ class Level:
     """How many structs, lists and maps hold the value; the payload itself does not count."""
 
     def row(self, at: int) -> int:
-        """The path in the payload that holds the value."""
+        """The index of the payload that holds the value."""
         raise NotImplementedError
 
     def steps(self, at: int) -> list[Step]:
@@ -53,7 +53,7 @@ class Rows(Level):
     is_top = True
 
     def row(self, at: int) -> int:
-        """The path itself."""
+        """The same index."""
         return at
 
     def steps(self, at: int) -> list[Step]:
@@ -87,7 +87,7 @@ class Elements(Level):
         self.depth = parent.depth + 1
 
     def row(self, at: int) -> int:
-        """The payload of the list that holds the element."""
+        """That of the payload with the list that holds the element."""
         return self._parent.row(self._owner(at))
 
     def steps(self, at: int) -> list[Step]:

@@ -14,13 +14,7 @@ from lakefeed.formats import Decoded, Format, Rules
 from lakefeed.formats.joining import Part, joined
 from lakefeed.formats.json.decoder import JsonDecoder
 from lakefeed.formats.refusal import TYPE_CHANGES, Misfit
-from lakefeed.formats.transform.columns import (
-    ColumnTransform,
-    by_columns,
-    read_schema,
-    usable,
-    with_value,
-)
+from lakefeed.formats.transform.columns import ColumnTransform, by_columns, read_schema, with_value
 from lakefeed.formats.transform.objects import Objects
 from lakefeed.pipeline.options.transform import ORIGIN_FIELDS
 
@@ -100,11 +94,10 @@ class TransformingDecoder:
                 values = one.evaluate(read, origin)
             except pa.ArrowInvalid:
                 # A number that is too large for its column: each event is looked at by itself.
-                values = None
-            if values is None:
                 good[:] = False
                 continue
-            good &= usable(values, may_be_null=one.may_be_null)
+            if values.null_count and not one.may_be_null:
+                good &= values.is_valid().to_numpy(zero_copy_only=False)
             if one.column is not None:
                 name, *inner = one.path
                 kind = self._rows.field(name).type
