@@ -216,17 +216,9 @@ def _type_problem(kind: pa.DataType) -> str | None:
         return "a null has no type; write cast(NULL AS string), or another type"
     if pa.types.is_map(kind) and kind.key_type != pa.string():
         return "the keys of a map must be of type string"
-    if pa.types.is_struct(kind):
-        named = (column_name_problem(one.name) for one in kind)
-        return next((problem for problem in named if problem), None) or _first_problem(kind)
-    return _first_problem(kind) if pa.types.is_nested(kind) else None
-
-
-def _first_problem(kind: pa.DataType) -> str | None:
-    inner = (
-        [kind.item_type] if pa.types.is_map(kind) else [kind.field(at).type for at in range(kind.num_fields)]
-    )
-    return next((problem for one in inner if (problem := _type_problem(one))), None)
+    fields = [kind.item_field] if pa.types.is_map(kind) else [kind.field(at) for at in range(kind.num_fields)]
+    named = map(column_name_problem, [one.name for one in fields if pa.types.is_struct(kind)])
+    return next(filter(None, (*named, *(_type_problem(one.type) for one in fields))), None)
 
 
 def _output(items: Sequence[Item], input: pa.Schema) -> pa.Schema:

@@ -20,6 +20,7 @@ from lakefeed.units import format_size
 MAGIC = b"Obj\x01"
 SYNC = 16
 _CHECKSUM = 4
+_ONE_TOO_MANY = DEFAULT_MAX_PAYLOAD + 1
 _DAMAGED = (zlib.error, lzma.LZMAError, cramjam.DecompressionError)
 
 
@@ -103,18 +104,6 @@ def _too_large() -> Misfit:
     return Misfit("too_large", f"a block of the container has more than {limit} when decompressed")
 
 
-def _inflate(content: bytes) -> bytes:
-    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, DEFAULT_MAX_PAYLOAD + 1)
-
-
-def _bunzip2(content: bytes) -> bytes:
-    return bz2.BZ2Decompressor().decompress(content, DEFAULT_MAX_PAYLOAD + 1)
-
-
-def _unxz(content: bytes) -> bytes:
-    return lzma.LZMADecompressor().decompress(content, DEFAULT_MAX_PAYLOAD + 1)
-
-
 def _unsnappy(content: bytes) -> bytes:
     """Snappy, with the checksum of the plain bytes behind it."""
     if cramjam.snappy.decompress_raw_len(content) > DEFAULT_MAX_PAYLOAD:
@@ -127,9 +116,9 @@ def _unsnappy(content: bytes) -> bytes:
 
 _CODECS: dict[bytes, Callable[[bytes], bytes]] = {
     b"null": bytes,
-    b"deflate": _inflate,
+    b"deflate": lambda content: zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, _ONE_TOO_MANY),
     b"snappy": _unsnappy,
     b"zstandard": lambda content: unzstd(content, DEFAULT_MAX_PAYLOAD),
-    b"bzip2": _bunzip2,
-    b"xz": _unxz,
+    b"bzip2": lambda content: bz2.BZ2Decompressor().decompress(content, _ONE_TOO_MANY),
+    b"xz": lambda content: lzma.LZMADecompressor().decompress(content, _ONE_TOO_MANY),
 }

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, PrivateAttr
 
-from lakefeed.formats import Decoded, Decoder, Format, Rules
-from lakefeed.formats.joining import joined
+from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.protobuf.proto.files import Files, read_files
-from lakefeed.formats.protobuf.reader import MessageReader
+from lakefeed.formats.protobuf.reader import MessageDecoder
 from lakefeed.formats.protobuf.registry import RegistryDecoder
-from lakefeed.formats.refusal import FRAMED, VALUES, codes, no_payload
+from lakefeed.formats.refusal import FRAMED, VALUES, codes
 from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.pipeline.options.registry import RegistryField
 
@@ -61,18 +59,4 @@ class ProtobufFormat(Format):
         if self.registry is not None:
             return RegistryDecoder(self.registry, self.message, schema, rules)
         assert self.message is not None
-        return ProtobufDecoder(MessageReader(Files(self._files).message(self.message), schema, rules))
-
-
-class ProtobufDecoder(Decoder):
-    """Decodes payloads of one message type."""
-
-    def __init__(self, reader: MessageReader) -> None:
-        self._reader = reader
-
-    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
-        indexes = [index for index, payload in enumerate(payloads) if payload is not None]
-        refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
-        messages = [payloads[index] or b"" for index in indexes]
-        return joined(len(payloads), self._reader.read(indexes, messages), refused)
+        return MessageDecoder(Files(self._files).message(self.message), schema, rules)

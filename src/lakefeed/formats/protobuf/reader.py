@@ -12,15 +12,15 @@ import orjson
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.formats import Decoded, Rules
+from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.fit.doubt import with_rows
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.fit.rescue import Rescued
-from lakefeed.formats.joining import Part, groups
+from lakefeed.formats.joining import Part, groups, joined
 from lakefeed.formats.protobuf.block import read_block
 from lakefeed.formats.protobuf.message import Message
 from lakefeed.formats.protobuf.strict import StrictReader
-from lakefeed.formats.refusal import Misfit, Misfits
+from lakefeed.formats.refusal import Misfit, Misfits, no_payload
 
 _Numbers = dict[int, dict[str, list[bytes]]]
 """By the index of a payload: what it holds of fields that the message does not have, by their numbers."""
@@ -30,8 +30,8 @@ _MOST_PAYLOADS = 16_384
 _MOST_BYTES = 16 * 1024**2
 
 
-class MessageReader:
-    """Reads payloads of one message type into one schema, under the rules of its table."""
+class MessageDecoder(Decoder):
+    """Decodes payloads of one message type into one schema, under the rules of its table."""
 
     def __init__(self, message: Message, schema: pa.Schema, rules: Rules) -> None:
         self._message = message
@@ -39,6 +39,13 @@ class MessageReader:
         self._strict = StrictReader(message)
         self._fitter = Fitter(schema, rules)
         self._strict_numbers = rules.new_column not in ("add", "ignore")
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
+        indexes = [index for index, payload in enumerate(payloads) if payload is not None]
+        refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
+        messages = [payloads[index] or b"" for index in indexes]
+        return joined(len(payloads), self.read(indexes, messages), refused)
 
     def read(self, indexes: Sequence[int], payloads: Sequence[bytes]) -> list[Part]:
         """Every payload becomes a row or a refusal; `indexes` are theirs among all of a call."""

@@ -13,7 +13,7 @@ from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.joining import Part, joined
 from lakefeed.formats.protobuf.message import Message
 from lakefeed.formats.protobuf.proto.files import BadDescriptor, Files, registered_files
-from lakefeed.formats.protobuf.reader import MessageReader
+from lakefeed.formats.protobuf.reader import MessageDecoder
 from lakefeed.formats.refusal import Misfit, Misfits, no_payload
 from lakefeed.formats.registry.client import RegisteredSchema
 from lakefeed.formats.registry.framing import HEADER, framed, registered
@@ -96,7 +96,7 @@ class RegistryDecoder(Decoder):
         self._registry, self._wanted = registry, wanted
         self._schema, self._rules = schema, rules
         self._nothing = Fitter(schema, rules).nothing()
-        self._readers: dict[Kind, MessageReader] = {}
+        self._decoders: dict[Kind, MessageDecoder] = {}
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal. Raises RegistryError if the registry does not answer."""
@@ -106,20 +106,20 @@ class RegistryDecoder(Decoder):
         parts: list[Part] = []
         for kind, (indexes, messages) in found.items():
             try:
-                parts += self._reader(kind).read(indexes, messages)
+                parts += self._decoder(kind).read(indexes, messages)
             except Misfit as misfit:
                 refused |= dict.fromkeys(indexes, misfit)
         return joined(len(payloads), parts or [([], self._nothing)], refused)
 
-    def _reader(self, kind: Kind) -> MessageReader:
-        """The reader of a kind of payload. Raises Misfit, and what the client of the registry raises."""
-        if kind not in self._readers:
+    def _decoder(self, kind: Kind) -> MessageDecoder:
+        """The decoder of a kind of payload. Raises Misfit, and what the client of the registry raises."""
+        if kind not in self._decoders:
             message = self._message(kind)
             if self._wanted is not None and message.name != self._wanted:
                 expected = f"expected a message {self._wanted}, got {message.name}"
                 raise Misfit("other_message", expected)
-            self._readers[kind] = MessageReader(message, self._schema, self._rules)
-        return self._readers[kind]
+            self._decoders[kind] = MessageDecoder(message, self._schema, self._rules)
+        return self._decoders[kind]
 
     def _message(self, kind: Kind) -> Message:
         name = f"schema-{kind.schema}.proto"

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.column_types import LARGEST_PRECISION
 from lakefeed.sql.arrow import reasons
 from lakefeed.sql.arrow.value import (
     Errors,
@@ -26,8 +27,6 @@ from lakefeed.sql.arrow.value import (
     typed,
 )
 from lakefeed.sql.expression import Call
-
-_MOST_DIGITS = 38
 
 
 def _tried(call: Call, value: Value, before: Errors) -> Value:
@@ -150,9 +149,9 @@ def _exact_product(call: Call) -> str | None:
 
 def _exact(call: Call, precision: int, scale: int) -> str | None:
     """A limit where the result has not all the digits that it needs."""
-    if (precision, scale) == _digits(call.type) and precision <= _MOST_DIGITS:
+    if (precision, scale) == _digits(call.type) and precision <= LARGEST_PRECISION:
         return None
-    return f"{call.name} of decimals with a result of more than {_MOST_DIGITS} digits"
+    return f"{call.name} of decimals with a result of more than {LARGEST_PRECISION} digits"
 
 
 def _numeric(call: Call) -> str | None:

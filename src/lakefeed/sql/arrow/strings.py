@@ -93,7 +93,8 @@ def _replace(call: Call, values: Sequence[Value], rows: int) -> Value:
     return Value(pc.replace_substring(column, sought, instead) if sought else column, values[0].errors)
 
 
-def _texts(call: Call) -> str | None:
+def only_texts(call: Call) -> str | None:
+    """The limit of functions that Arrow has for texts, and for no other type."""
     known = all(one.type == pa.string() for one in call.given)
     return None if known else f"{call.name} of other types than texts"
 
@@ -115,7 +116,7 @@ def _constant_separator(call: Call) -> str | None:
     first = call.given[0]
     if not isinstance(first, Literal) or first.value is None or len(call.given) < 2:
         return "concat_ws with a separator that is not constant"
-    return _texts(call)
+    return only_texts(call)
 
 
 def _known_pattern(call: Call) -> str | None:
