@@ -22,9 +22,9 @@ Step = str | Element
 
 
 class Level:
-    """The values of one column, at any depth. Knows for each of them where it is."""
+    """The values of one column, at any depth; the top level is the payloads. Knows where each value is."""
 
-    is_top = False
+    is_top = True
     in_list = False
     """Whether the values are parts of lists or maps, at any depth."""
     depth = -1
@@ -32,11 +32,11 @@ class Level:
 
     def row(self, at: int) -> int:
         """The index of the payload that holds the value."""
-        raise NotImplementedError
+        return at
 
     def steps(self, at: int) -> list[Step]:
         """The way from the payload to the value."""
-        raise NotImplementedError
+        return []
 
     def path(self, at: int) -> list[str | int]:
         """The same way, as a message shows it."""
@@ -47,21 +47,9 @@ class Level:
         return _Field(self, name)
 
 
-class Rows(Level):
-    """The payloads themselves."""
-
-    is_top = True
-
-    def row(self, at: int) -> int:
-        """The same index."""
-        return at
-
-    def steps(self, at: int) -> list[Step]:
-        """No way to go."""
-        return []
-
-
 class _Field(Level):
+    is_top = False
+
     def __init__(self, parent: Level, name: str) -> None:
         self._parent = parent
         self._name = name
@@ -78,7 +66,7 @@ class _Field(Level):
 class Elements(Level):
     """The elements of lists, one list after the other; with keys, the items of maps."""
 
-    in_list = True
+    is_top, in_list = False, True
 
     def __init__(self, parent: Level, offsets: np.ndarray[Any, Any], keys: pa.Array | None = None) -> None:
         self._parent = parent
