@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ class Call(Expression):
     function: str
     name: str
     given: tuple[Expression, ...]
-    options: tuple[tuple[str, Any], ...] = field(default=())
+    options: tuple[tuple[str, Any], ...] = ()
 
     def parts(self) -> Iterator[Expression]:
         """This expression and all that it is made of."""

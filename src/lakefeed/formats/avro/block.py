@@ -13,11 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.formats.avro.logical import decimals, durations, uuids
+from lakefeed.formats.avro.logical import Array, decimals, durations, uuids
 from lakefeed.formats.avro.schema import Node
 from lakefeed.formats.fit.doubt import utf8_texts
-
-Array = np.ndarray[Any, Any]
 
 _ROOM = 64
 """Bytes after the last payload, so that a cursor at its end may be read from without a check."""
