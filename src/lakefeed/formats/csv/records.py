@@ -26,7 +26,8 @@ class RecordReader:
     def read(self, payloads: Sequence[bytes]) -> Columns:
         """The fields of each record, as text."""
         _allow_fields_of(max(map(len, payloads), default=0))
-        records, misfits = self._together(payloads), {}
+        misfits: Misfits = {}
+        records = self._together(payloads)
         if records is None:
             records, misfits = self._one_by_one(payloads)
         fields = zip(*records, strict=True) if records else ((),) * self._width
