@@ -17,7 +17,7 @@ from lakefeed.errors import PipelineFileError, SqlError
 from lakefeed.pipeline.loading.load import load
 from lakefeed.reports.sql import check_sql
 from lakefeed.sql.analysis import analyze
-from lakefeed.sql.expression import Column, Literal
+from lakefeed.sql.expression import Call, Column, Literal
 from lakefeed.sql.projection import Projection
 
 EVENTS = pa.schema(
@@ -78,8 +78,8 @@ def test_without_select_every_column_is_taken_as_it_is(spark: SparkSession) -> N
 def test_constants_are_computed_by_spark_while_analyzing(spark: SparkSession) -> None:
     where = analyzed(spark, where="at >= '2024-01-01'").where
 
-    assert where is not None
-    assert where.arguments[1] == Literal(pa.timestamp("us", "UTC"), 1704067200000000)
+    assert isinstance(where, Call)
+    assert where.given[1] == Literal(pa.timestamp("us", "UTC"), 1704067200000000)
 
 
 def test_the_time_of_the_batch_can_be_named_and_is_no_part_of_a_star(spark: SparkSession) -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from lakefeed.columns.column_types import declared_schema
-from lakefeed.formats import Decoded, Format
+from lakefeed.formats import Decoded, Format, JsonFormat
 
 
 def decode(form: Format, columns: dict[str, str], *payloads: bytes | None) -> Decoded:
     return form.decoder(declared_schema(columns)).decode(payloads)
+
+
+def proposed(*payloads: bytes | None) -> pa.Schema:
+    """The columns that a table without any is to get for payloads in JSON."""
+    return decode(JsonFormat(), {}, *payloads).unknown or pa.schema([])
 
 
 def rows(form: Format, columns: dict[str, str], *payloads: bytes | None) -> list[dict[str, Any]]:

@@ -24,6 +24,9 @@ TIMESTAMP = pa.timestamp("us", "UTC")
 JSON = pa.json_(pa.string())
 """Any value: text as it is, everything else as its JSON text. Stored as a string."""
 
+LARGEST_PRECISION = 38
+"""The digits of the widest decimal that tables hold."""
+
 MEANT = b"lakefeed.type"
 """The key in a column's metadata, in the table, that says what a string or a list of them is declared as."""
 
@@ -79,7 +82,6 @@ _WORDS = {
     JSON: "json",
 }
 _EPOCH_UNITS = ("s", "ms", "us", "ns")
-_LARGEST_PRECISION = 38
 _REFUSED = {
     "timestamp_ntz": "timestamp_ntz is not readable by every engine; use timestamp",
     "void": "a column needs a type; use string",
@@ -123,17 +125,14 @@ def _type(cursor: Cursor, level: int) -> pa.DataType:
         if level >= DEEPEST:
             raise cursor.error(f"a column may be nested at most {DEEPEST} levels deep", start)
         return _NESTED[folded](cursor, level + 1)
-    raise cursor.error(f"unknown type '{name}'{did_you_mean(name, type_names()) or _known()}", start)
+    raise cursor.error(
+        f"unknown type '{name}'{did_you_mean(name, (*_PLAIN, *_SIMPLE, *_NESTED)) or _known()}", start
+    )
 
 
 def _known() -> str:
     words = [*dict.fromkeys(_WORDS.values()), "decimal", "array", "map", "struct"]
     return f"; known are {listed(words)}"
-
-
-def type_names() -> list[str]:
-    """Every word that a type may begin with."""
-    return [*_PLAIN, *_SIMPLE, *_NESTED]
 
 
 def _timestamp(cursor: Cursor) -> pa.DataType:
@@ -154,8 +153,8 @@ def _decimal(cursor: Cursor) -> pa.DataType:
         precision = cursor.take_number("the number of digits")
         scale = cursor.take_number("the digits after the point") if cursor.take(",") else 0
         cursor.expect(")")
-    if not 1 <= precision <= _LARGEST_PRECISION:
-        raise cursor.error(f"a decimal has 1 to {_LARGEST_PRECISION} digits, got {precision}", start)
+    if not 1 <= precision <= LARGEST_PRECISION:
+        raise cursor.error(f"a decimal has 1 to {LARGEST_PRECISION} digits, got {precision}", start)
     if scale > precision:
         raise cursor.error(f"a decimal({precision}) cannot have {scale} digits after the point", start)
     return pa.decimal128(precision, scale)

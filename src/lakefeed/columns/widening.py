@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lakefeed.columns.column_types import JSON
+from lakefeed.columns.column_types import JSON, LARGEST_PRECISION
 from lakefeed.columns.evidence import evidence_of, one_per_spelling, pruned
 
-_LARGEST_PRECISION = 38
-_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+"""How many digits a signed integer of so many bits may have."""
 _NEXT_SIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.int64()}
 
 
@@ -82,13 +82,13 @@ def _widen_decimals(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     (digits_a, scale_a), (digits_b, scale_b) = _digits(a), _digits(b)
     scale = max(scale_a, scale_b)
     precision = max(digits_a, digits_b) + scale
-    return pa.decimal128(precision, scale) if precision <= _LARGEST_PRECISION else pa.float64()
+    return pa.decimal128(precision, scale) if precision <= LARGEST_PRECISION else pa.float64()
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:
     if pa.types.is_decimal(kind):
         return kind.precision - kind.scale, kind.scale
-    return _INTEGER_DIGITS[_signed(kind).bit_width], 0
+    return INTEGER_DIGITS[_signed(kind).bit_width], 0
 
 
 def _signed(kind: pa.DataType) -> pa.DataType:

@@ -93,10 +93,14 @@ def _directory_name(column: str, value: str | None) -> str:
 
 def combinations(table: pa.Table, columns: Sequence[str]) -> tuple[list[Values], Codes]:
     """The combinations of values that occur, and for each row which of them it has."""
+    return combined((_texts(name, table.column(name)) for name in columns), table.num_rows)
+
+
+def combined(columns: Iterable[tuple[list[str | None], Codes]], rows: int) -> tuple[list[Values], Codes]:
+    """The same, from the distinct values of each column and for each row which of them it has."""
     tuples: list[Values] = [()]
-    codes = np.zeros(table.num_rows, dtype=np.int64)
-    for name in columns:
-        texts, found = _texts(name, table.column(name))
+    codes = np.zeros(rows, dtype=np.int64)
+    for texts, found in columns:
         # Numbered afresh after each column, so that the product of many columns cannot overflow.
         encoded = pa.array(codes * len(texts) + found).dictionary_encode()
         pairs = [divmod(code, len(texts)) for code in encoded.dictionary.to_pylist()]

@@ -87,10 +87,11 @@ class FileStatistics:
             return None, None, None
         count = sum(statistics.null_count for statistics in found)
         bounded = [s for s, chunk in zip(found, chunks, strict=True) if s.null_count < chunk.num_values]
-        low, high = _bounds_of(leaf.type)
         if leaf.path in self._with_nan or not bounded or not all(s.has_min_max for s in bounded):
             return count, None, None
-        return count, low(min(map(_low, bounded))), high(max(map(_high, bounded)))
+        low, high = _bounds_of(leaf.type)
+        smallest, largest = min(_bound(s, "min") for s in bounded), max(_bound(s, "max") for s in bounded)
+        return count, low(smallest), high(largest)
 
 
 def footer_statistics(footer: pq.FileMetaData) -> str:
@@ -156,18 +157,10 @@ def _parse_names(text: str) -> list[Path]:
     return [tuple(name) for name in names if name]
 
 
-def _low(statistics: pq.Statistics) -> Any:
-    return _plain(statistics, statistics.min_raw, lambda: statistics.min)
-
-
-def _high(statistics: pq.Statistics) -> Any:
-    return _plain(statistics, statistics.max_raw, lambda: statistics.max)
-
-
-def _plain(statistics: pq.Statistics, raw: Any, converted: Callable[[], Any]) -> Any:
+def _bound(statistics: pq.Statistics, end: str) -> Any:
     """A bound as a text, a decimal or a number. Dates stay numbers: Python's own end at the year 9999."""
-    kind = statistics.logical_type.type
-    return converted() if kind in ("STRING", "DECIMAL") else raw
+    converted = statistics.logical_type.type in ("STRING", "DECIMAL")
+    return getattr(statistics, end if converted else f"{end}_raw")
 
 
 def _bounds_of(kind: pa.DataType) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

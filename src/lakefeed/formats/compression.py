@@ -13,6 +13,9 @@ from lakefeed.formats.joining import joined
 from lakefeed.formats.refusal import Misfit, Misfits
 from lakefeed.units import format_size
 
+Kind = Literal["gzip", "zstd"]
+_Contents = Iterator[tuple[int, bytes | None]]
+
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 64 * 1024
 _TOGETHER = 64 * 1024**2
@@ -30,54 +33,51 @@ class DecompressingDecoder(Decoder):
     ones does not have to fit into memory with all its bytes at once.
     """
 
-    def __init__(self, plain: Decoder, kind: Literal["gzip", "zstd"], limit: int) -> None:
-        self._plain = plain
-        self._decompress = _KINDS[kind]
-        self._limit = limit
+    def __init__(self, plain: Decoder, kind: Kind, limit: int) -> None:
+        self._plain, self._kind, self._limit = plain, kind, limit
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
         refused: Misfits = {}
-        parts = [(indexes, self._plain.decode(texts)) for indexes, texts in self._groups(payloads, refused)]
+        contents = _contents(payloads, self._kind, self._limit, refused)
+        parts = [(indexes, self._plain.decode(texts)) for indexes, texts in _groups(contents)]
         return joined(len(payloads), parts, refused)
 
-    def _groups(
-        self, payloads: Sequence[bytes | None], refused: Misfits
-    ) -> Iterator[tuple[list[int], list[bytes | None]]]:
-        """Groups of bounded size, at least one, as even no row has columns."""
-        indexes: list[int] = []
-        texts: list[bytes | None] = []
-        size = 0
-        for index, payload in enumerate(payloads):
-            try:
-                text = None if payload is None else self._decompress(payload, self._limit)
-            except Misfit as misfit:
-                refused[index] = misfit
-                continue
-            indexes.append(index)
-            texts.append(text)
-            size += len(text or b"")
-            if size > _TOGETHER:
-                yield indexes, texts
-                indexes, texts, size = [], [], 0
-        yield indexes, texts
+
+def _contents(payloads: Sequence[bytes | None], kind: Kind, limit: int, refused: Misfits) -> _Contents:
+    """What each payload holds, with its index; null for null. Those that are broken go to `refused`."""
+    decompress = _KINDS[kind]
+    for index, payload in enumerate(payloads):
+        try:
+            content = None if payload is None else decompress(payload, limit)
+        except Misfit as misfit:
+            refused[index] = misfit
+        else:
+            yield index, content
+
+
+def _groups(contents: _Contents) -> Iterator[tuple[list[int], list[bytes | None]]]:
+    """Groups of bounded size, at least one, as even no row has columns."""
+    indexes: list[int] = []
+    texts: list[bytes | None] = []
+    size = 0
+    for index, text in contents:
+        indexes.append(index)
+        texts.append(text)
+        size += len(text or b"")
+        if size > _TOGETHER:
+            yield indexes, texts
+            indexes, texts, size = [], [], 0
+    yield indexes, texts
 
 
 def decompressed(
-    payloads: Sequence[bytes | None], kind: Literal["gzip", "zstd"], limit: int
+    payloads: Sequence[bytes | None], kind: Kind, limit: int
 ) -> tuple[list[bytes | None], Misfits]:
     """The contents of payloads, and those that have none, by their index."""
-    decompress = _KINDS[kind]
-    texts: list[bytes | None] = []
     refused: Misfits = {}
-    for index, payload in enumerate(payloads):
-        text = None
-        try:
-            text = None if payload is None else decompress(payload, limit)
-        except Misfit as misfit:
-            refused[index] = misfit
-        texts.append(text)
-    return texts, refused
+    found = dict(_contents(payloads, kind, limit, refused))
+    return [found.get(index) for index in range(len(payloads))], refused
 
 
 def gunzip(payload: bytes, limit: int) -> bytes:

@@ -79,7 +79,8 @@ class _Key:
 
     def read(self, value: Any) -> Any:
         """The value for the column, or a change if it is of no kind that the column is read as."""
-        if value is None or (type(value) is self._kind and (self._kind is str or _is_int64(value))):
+        fits = type(value) is self._kind and (self._kind is str or INT64[0] <= value <= INT64[1])
+        if value is None or fits:
             return value
         parsed = Number(value) if type(value) in (int, float) else value
         try:
@@ -90,10 +91,6 @@ class _Key:
         except Misfit as misfit:
             text = parsed if isinstance(parsed, Number) else orjson.dumps(value).decode()
             return UnfitValue(self.name, misfit.within(self.name), text)
-
-
-def _is_int64(value: int) -> bool:
-    return INT64[0] <= value <= INT64[1]
 
 
 def _outermost(payload: bytes) -> dict[str, Any]:

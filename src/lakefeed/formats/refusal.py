@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from lakefeed.events import Refused
@@ -105,12 +105,7 @@ class Misfit(Exception):
 
 
 Misfits = dict[int, Misfit]
-"""Payloads that are refused, by their index; the first reason counts."""
-
-
-def copies(misfit: Misfit, indexes: Iterable[int]) -> Misfits:
-    """The same misfit for each of these payloads."""
-    return {index: Misfit(misfit.code, misfit.message) for index in indexes}
+"""Payloads that are refused, by their index; the first reason counts. Several may share one misfit."""
 
 
 def utf8_text(payload: bytes) -> str:

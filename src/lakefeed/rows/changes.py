@@ -18,7 +18,7 @@ from lakefeed.columns.column_types import type_text
 from lakefeed.columns.staged import DELETE, MOVED, STAGED, TOMBSTONE, TRUNCATE, UPSERT
 from lakefeed.errors import TableError
 from lakefeed.events import Refused
-from lakefeed.rows import Rows, StepResult
+from lakefeed.rows import Mask, Rows, StepResult
 from lakefeed.rows.envelope import json_names, key_columns, opened, refuse_other_keys
 from lakefeed.sql.expression import Expression
 
@@ -26,8 +26,6 @@ CODES = {
     "null_key": "a column of the key is null, so the change is about no row",
     "null_sequence": "a column of `sequence_by` is null, so nothing tells whether the change is newer",
 }
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,7 @@ class FindDeletions:
     def __call__(self, rows: Rows) -> StepResult:
         """The rows, with their ops; those for which Spark would throw are refused."""
         # On a worker only: whoever plans such a step does not need all functions of SQL.
+        from lakefeed.rows.select import refused
         from lakefeed.sql.evaluation import evaluate_rows
 
         if self._envelopes:
@@ -88,11 +87,7 @@ class FindDeletions:
         marked = rows.with_ops(pa.array(ops))
         if not errors:
             return StepResult(marked)
-        refused = [
-            Refused(rows.indexes[at], "select", code, message)
-            for at, (code, message) in sorted(errors.items())
-        ]
-        return StepResult(marked.without(list(errors)), refused)
+        return StepResult(marked.without(list(errors)), refused(rows, errors))
 
 
 class MakeChanges:

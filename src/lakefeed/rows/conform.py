@@ -1,10 +1,10 @@
-"""Columns that SQL or a function has made become those of the table: wider types, fields that are missing."""
+"""Columns that SQL, a function or a route has made become those of the table: wider types, missing fields."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+from lakefeed.columns.widening import INTEGER_DIGITS
 
 
 def holds(table: pa.DataType, made: pa.DataType) -> bool:
@@ -23,7 +23,7 @@ def holds(table: pa.DataType, made: pa.DataType) -> bool:
 def _holds_integers(table: pa.DataType, bits: int) -> bool:
     types = pa.types
     if types.is_decimal(table):
-        return _holds_digits(table, _DIGITS[bits], 0)
+        return _holds_digits(table, INTEGER_DIGITS[bits], 0)
     if types.is_integer(table):
         return bool(table.bit_width >= bits)
     # A double has 53 bits for digits, a float 24.
@@ -35,7 +35,7 @@ def _holds_digits(table: pa.DataType, before: int, behind: int) -> bool:
 
 
 def conformed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows under the columns of their table; a column or a field that they lack is null."""
+    """The rows under the columns of their table: what they lack is null, what it lacks is left out."""
     names = rows.schema.names
     columns = [
         _as(rows.column(one.name), one.type) if one.name in names else pa.nulls(rows.num_rows, one.type)

@@ -8,14 +8,12 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.rows import Rows
+from lakefeed.sql.arrow.value import Errors
 from lakefeed.sql.evaluation import evaluate_rows
 from lakefeed.sql.expression import Expression
 from lakefeed.sql.projection import BATCH_TIME
 
-Thrown = dict[int, tuple[str, str]]
-"""Code and message of the rows for which an expression throws, by their index."""
-
-Evaluate = Callable[[Sequence[Expression], Rows], tuple[list[pa.Array], Thrown]]
+Evaluate = Callable[[Sequence[Expression], Rows], tuple[list[pa.Array], Errors]]
 """The values of expressions for each row, and the rows for which one of them throws."""
 
 
@@ -26,7 +24,7 @@ class ByArrow:
         """`planned` is when the batch was planned, in microseconds since 1970."""
         self._moment = pa.scalar(planned, TIMESTAMP)
 
-    def __call__(self, expressions: Sequence[Expression], rows: Rows) -> tuple[list[pa.Array], Thrown]:
+    def __call__(self, expressions: Sequence[Expression], rows: Rows) -> tuple[list[pa.Array], Errors]:
         """The values for each row, and the rows for which Spark would throw."""
         batch = rows.batch
         if BATCH_TIME not in batch.schema.names and any(BATCH_TIME in one.columns() for one in expressions):

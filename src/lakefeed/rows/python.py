@@ -171,7 +171,8 @@ class _Calls:
                 else:
                     self.raised.append((first, error))
                 continue
-            yield _Piece(*self._parted(result, first, size, batch.num_rows), count)
+            rest, events = self._parted(result, batch.num_rows)
+            yield _Piece(rest, first, size, events, count)
 
     def _result(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         result: Any = self.call(batch)
@@ -187,8 +188,8 @@ class _Calls:
         return result
 
     def _parted(
-        self, result: pa.RecordBatch, first: int, size: int, most: int
-    ) -> tuple[pa.RecordBatch, int, int, np.ndarray[Any, Any] | None]:
+        self, result: pa.RecordBatch, most: int
+    ) -> tuple[pa.RecordBatch, np.ndarray[Any, Any] | None]:
         """The result without the column of numbers, and that column."""
         at = result.schema.get_field_index(EVENT)
         names = result.schema.names
@@ -199,7 +200,7 @@ class _Calls:
                 "The batch has a column for each that `schema` declares; replace it with `set_column`."
             )
         if at < 0:
-            return plain(result, self.name), first, size, None
+            return plain(result, self.name), None
         numbers = result.column(at)
         rest = plain(result.remove_column(at), self.name)
         try:
@@ -212,7 +213,7 @@ class _Calls:
                 f"{self.name} returned other numbers in '{EVENT}' than it was given.\n"
                 "Leave that column as it is, or drop it."
             )
-        return rest, first, size, events
+        return rest, events
 
 
 _HINTS = {

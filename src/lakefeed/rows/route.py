@@ -1,4 +1,4 @@
-"""Rows are parted by the table that they belong to, and cut to the columns of that table."""
+"""Rows are parted by the table that they belong to, and what that table lacks for them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefeed.events import Refused
+from lakefeed.files.partitions import Codes, combined
 from lakefeed.pipeline.options.route import Key, Route, can_route, safe_value
 
 
@@ -16,7 +17,7 @@ def part(rows: pa.RecordBatch, route: Route) -> tuple[list[tuple[Key, pa.RecordB
 
     Rows are copied once, and not at all when all of them belong to one table.
     """
-    found, codes = _combinations(rows, route)
+    found, codes = combined((_texts(rows, name) for name in route.columns), rows.num_rows)
     owners: dict[Key, int] = {}
     errors: dict[int, str] = {}
     owner_of = np.full(len(found), -1)
@@ -39,27 +40,13 @@ def part(rows: pa.RecordBatch, route: Route) -> tuple[list[tuple[Key, pa.RecordB
     return parts, unroutable
 
 
-def _combinations(rows: pa.RecordBatch, route: Route) -> tuple[list[list[str | None]], np.ndarray]:
-    """The combinations of values that occur in the columns of the route, and which of them each row has."""
-    found: list[list[str | None]] = [[]]
-    codes = np.zeros(rows.num_rows, dtype=np.int64)
-    for name in route.columns:
-        encoded = _texts(rows, name).dictionary_encode()
-        words = [*encoded.dictionary.to_pylist(), None]
-        own = encoded.indices.fill_null(len(words) - 1).to_numpy()
-        # Numbered afresh after each column, so that the product of many columns cannot overflow.
-        joined = pa.array(codes * len(words) + own).dictionary_encode()
-        pairs = [divmod(code, len(words)) for code in joined.dictionary.to_pylist()]
-        found = [[*found[before], words[last]] for before, last in pairs]
-        codes = joined.indices.to_numpy().astype(np.int64)
-    return found, codes
-
-
-def _texts(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """The values of a column as text; what has no text, or no column, is null."""
-    if name not in rows.schema.names or not can_route(rows.schema.field(name).type):
-        return pa.nulls(rows.num_rows, pa.string())
-    return rows.column(name).cast(pa.string())
+def _texts(rows: pa.RecordBatch, name: str) -> tuple[list[str | None], Codes]:
+    """The distinct values of a column as text, and which each row has; None for no text and no column."""
+    known = name in rows.schema.names and can_route(rows.schema.field(name).type)
+    texts = rows.column(name).cast(pa.string()) if known else pa.nulls(rows.num_rows, pa.string())
+    encoded = texts.dictionary_encode()
+    words = [*encoded.dictionary.to_pylist(), None]
+    return words, encoded.indices.fill_null(len(words) - 1).to_numpy()
 
 
 def key_of(values: Sequence[str | None], route: Route) -> tuple[Key | None, str]:
@@ -87,26 +74,9 @@ def _lacking(members: Iterable[tuple[pa.Field, pa.Array]], known: Iterable[pa.Fi
         if column.null_count == len(column):
             continue
         if pa.types.is_struct(field.type):
-            inner = list(_lacking(_members(column), types.get(field.name, ())))
+            members_inside = zip(field.type, column.flatten(), strict=True)
+            inner = list(_lacking(members_inside, types.get(field.name, ())))
             if inner:
                 yield pa.field(field.name, pa.struct(inner), field.nullable)
         elif field.name not in types or not field.type.equals(types[field.name]):
             yield field
-
-
-def _members(column: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
-    return list(zip(column.type, column.flatten(), strict=True))
-
-
-def cut(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows under the schema of their table; what it lacks is null in all of them."""
-    columns = [_cut(rows.column(field.name), field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _cut(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if column.type.equals(wanted) or not pa.types.is_struct(wanted):
-        return column
-    members = {field.name: member for field, member in _members(column)}
-    kept = [_cut(members[field.name], field.type) for field in wanted]
-    return pa.StructArray.from_arrays(kept, fields=list(wanted), mask=column.is_null())

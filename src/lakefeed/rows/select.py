@@ -14,6 +14,7 @@ from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.conform import conformed
 from lakefeed.rows.evaluator import Evaluate
+from lakefeed.sql.arrow.value import Errors
 from lakefeed.sql.projection import Projection
 
 STAGE = "select"
@@ -80,6 +81,6 @@ class Select:
         return replace(rows, unchanged=pa.array(told, pa.list_(pa.string())))
 
 
-def refused(rows: Rows, thrown: dict[int, tuple[str, str]]) -> list[Refused]:
+def refused(rows: Rows, thrown: Errors) -> list[Refused]:
     """The events of rows for which Spark would have thrown, with its words."""
     return [Refused(int(rows.indexes[at]), STAGE, code, text) for at, (code, text) in sorted(thrown.items())]

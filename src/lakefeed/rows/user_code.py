@@ -221,17 +221,13 @@ def _imported(module: str, code: UserCode) -> ModuleType:
 def _why_not(module: str, code: UserCode, error: Exception) -> str:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing and (module == missing or module.startswith(f"{missing}.")):
-        names = {one.name for one in code.modules}
+        names, file = {one.name for one in code.modules}, module.replace(".", "/") + ".py"
         return (
-            f"there is no module '{module}'{did_you_mean(module, names)}; put {_file_of(module)} beside the "
+            f"there is no module '{module}'{did_you_mean(module, names)}; put {file} beside the "
             "pipeline file, or install it"
         )
     line = UserFunction(f"{module}:", code).line_of(error)
     return f"module '{module}' cannot be imported: {type(error).__name__}: {error}{line}"
-
-
-def _file_of(module: str) -> str:
-    return module.replace(".", "/") + ".py"
 
 
 def _install(code: UserCode) -> None:

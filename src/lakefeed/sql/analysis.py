@@ -18,7 +18,7 @@ from lakefeed.sql.expression import Call, Column, Expression
 from lakefeed.sql.projection import BATCH_TIME, Item, Otherwise, Projection, Rule
 from lakefeed.sql.reading import FOREIGN, Reader
 from lakefeed.sql.refusal import refused
-from lakefeed.sql.spark_words import SparkWords, spark_words
+from lakefeed.sql.spark_words import spark_words
 from lakefeed.text import did_you_mean
 
 
@@ -38,27 +38,16 @@ def analyze(
 
     Raises SqlError, which names the key below the table and says why in Spark's own words.
     """
-    catalyst = Catalyst(jvm)
+    catalyst, input = Catalyst(jvm), stored(input)
     with catalyst.following_rules():
-        return _analyzed(catalyst, input, select, where, expect, table)
-
-
-def _analyzed(
-    catalyst: Catalyst,
-    input: pa.Schema,
-    select: Sequence[str],
-    where: str | None,
-    expect: Mapping[str, tuple[str, Otherwise]],
-    table: pa.Schema | None,
-) -> Projection:
-    analysis = _Analysis(catalyst, stored(input))
-    items = analysis.items(select) if select else all_columns(stored(input))
-    output = _output(items, stored(input))
-    condition = None if where is None else analysis.condition("where", where)
-    analysis.stop_if_wrong()
-    below = _Analysis(analysis.catalyst, output if table is None else table)
-    read = {name: below.condition(f"expect.{name}", that) for name, (that, _) in expect.items()}
-    below.stop_if_wrong()
+        analysis = _Analysis(catalyst, input)
+        items = analysis.items(select) if select else all_columns(input)
+        output = _output(items, input)
+        condition = None if where is None else analysis.condition("where", where)
+        analysis.stop_if_wrong()
+        below = _Analysis(catalyst, output if table is None else table)
+        read = {name: below.condition(f"expect.{name}", that) for name, (that, _) in expect.items()}
+        below.stop_if_wrong()
     rules = tuple(
         Rule(name, that, otherwise, expression)
         for name, (that, otherwise) in expect.items()
@@ -67,7 +56,7 @@ def _analyzed(
     parts = [(item.text, item.expression) for item in items]
     parts += [("where", condition)] if condition is not None else []
     parts += [(f"expect.{rule.name}", rule.expression) for rule in rules]
-    return Projection(stored(input), output, condition, where, items, rules, _needs_spark(parts))
+    return Projection(input, output, condition, where, items, rules, _needs_spark(parts))
 
 
 def check_syntax(jvm: Any, texts: Mapping[str, str]) -> None:
@@ -97,7 +86,7 @@ class _Analysis:
     """Texts over the same columns."""
 
     def __init__(self, catalyst: Catalyst, schema: pa.Schema) -> None:
-        self.catalyst = catalyst
+        self._catalyst = catalyst
         self._schema = schema
         self._problems: list[SqlError] = []
         self._plain = catalyst.relation(schema)
@@ -134,12 +123,10 @@ class _Analysis:
     def parse(self, key: str, text: str) -> None:
         """Have a text parsed, and nothing else."""
         with self._collecting():
-            self._asked(key, text, lambda: self.catalyst.parse(text))
+            self._asked(key, text, lambda: self._catalyst.parse(text))
 
     def _item(self, key: str, text: str) -> list[Item]:
-        parsed = self._asked(key, text, lambda: self.catalyst.parse(text))
-        plan = self._asked(key, text, lambda: self.catalyst.select(parsed, self._relation(text)))
-        self._check(key, plan)
+        parsed, plan = self._planned(key, text, self._catalyst.select)
         starred = "Star" in parsed.getClass().getSimpleName()
         return [
             Item(
@@ -154,21 +141,21 @@ class _Analysis:
         """A condition as an expression; None where Spark does not take it for one."""
         read: Expression | None = None
         with self._collecting():
-            parsed = self._asked(key, text, lambda: self.catalyst.parse(text))
-            plan = self._asked(key, text, lambda: self.catalyst.filter(parsed, self._relation(text)))
-            self._check(key, plan)
+            _, plan = self._planned(key, text, self._catalyst.filter)
             read = self._asked(key, text, lambda: self._reader().read(plan.condition()))
         return read
 
     def _reader(self) -> Reader:
-        return Reader(self.catalyst, [BATCH_TIME, *self._schema.names])
+        return Reader(self._catalyst, [BATCH_TIME, *self._schema.names])
 
-    def _relation(self, text: str) -> Any:
-        return self._timed if BATCH_TIME in text.lower() else self._plain
-
-    def _check(self, key: str, plan: Any) -> None:
+    def _planned(self, key: str, text: str, analyzed: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+        """A text as Spark's parser reads it, and the plan that its analyzer makes of that."""
+        relation = self._timed if BATCH_TIME in text.lower() else self._plain
+        parsed = self._asked(key, text, lambda: self._catalyst.parse(text))
+        plan = self._asked(key, text, lambda: analyzed(parsed, relation))
         if why := refused(plan):
             raise SqlError(key, why)
+        return parsed, plan
 
     def _asked(self, key: str, text: str, question: Callable[[], Any]) -> Any:
         try:
@@ -178,17 +165,14 @@ class _Analysis:
             if said is None:
                 raise
             lacks_column = said.code.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND"))
-            raise SqlError(key, self._reason(said, text), lacks_column=lacks_column) from None
-
-    def _reason(self, said: SparkWords, text: str) -> str:
-        if said.code.startswith("UNSUPPORTED_CALL"):
-            return self._unknown_function(text)
-        return str(said)
+            is_unknown = said.code.startswith("UNSUPPORTED_CALL")
+            reason = self._unknown_function(text) if is_unknown else str(said)
+            raise SqlError(key, reason, lacks_column=lacks_column) from None
 
     def _unknown_function(self, text: str) -> str:
         """The plain analyzer has no catalog to ask for a function that is not built in."""
-        known = set(self.catalyst.functions())
-        for one in _functions(self.catalyst.parse(text)):
+        known = set(self._catalyst.functions())
+        for one in _functions(self._catalyst.parse(text)):
             if one.lower() not in known:
                 near = did_you_mean(one, known)
                 return f"Cannot resolve routine `{one}`: Spark has no function of this name{near}"
@@ -232,17 +216,9 @@ def _type_problem(kind: pa.DataType) -> str | None:
         return "a null has no type; write cast(NULL AS string), or another type"
     if pa.types.is_map(kind) and kind.key_type != pa.string():
         return "the keys of a map must be of type string"
-    if pa.types.is_struct(kind):
-        named = (column_name_problem(one.name) for one in kind)
-        return next((problem for problem in named if problem), None) or _first_problem(kind)
-    return _first_problem(kind) if pa.types.is_nested(kind) else None
-
-
-def _first_problem(kind: pa.DataType) -> str | None:
-    inner = (
-        [kind.item_type] if pa.types.is_map(kind) else [kind.field(at).type for at in range(kind.num_fields)]
-    )
-    return next((problem for one in inner if (problem := _type_problem(one))), None)
+    fields = [kind.item_field] if pa.types.is_map(kind) else [kind.field(at) for at in range(kind.num_fields)]
+    named = map(column_name_problem, [one.name for one in fields if pa.types.is_struct(kind)])
+    return next(filter(None, (*named, *(_type_problem(one.type) for one in fields))), None)
 
 
 def _output(items: Sequence[Item], input: pa.Schema) -> pa.Schema:

@@ -26,11 +26,13 @@ def unsupported(expression: Expression) -> str | None:
 
 def _unsupported_part(expression: Expression, written: str) -> str | None:
     """`written` is the function that the text has, where Spark runs others instead."""
-    if isinstance(expression, Call) and expression.option(REPLACED):
+    if not isinstance(expression, Call):
+        return None
+    if expression.option(REPLACED):
         written = written or expression.name
-    elif isinstance(expression, Call):
+    else:
         known = FUNCTIONS.get(expression.function)
         why = known.limits(expression) if known else expression.name
         if why:
             return written or why
-    return next((why for one in expression.arguments if (why := _unsupported_part(one, written))), None)
+    return next((why for one in expression.given if (why := _unsupported_part(one, written))), None)

@@ -6,27 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lakefeed.sql.arrow.value import Errors, Value
+from lakefeed.sql.arrow.value import Errors, Value, first_errors, typed
 from lakefeed.sql.compilation import FUNCTIONS
 from lakefeed.sql.expression import Call, Column, Expression, Literal
 from lakefeed.sql.reading import REPLACED
-
-
-class RowError(Exception):
-    """A row for which Spark throws: `code` is Spark's error class, `message` says what Spark says."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-def evaluate(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
-    """The value of an expression for each row; raises RowError if Spark would throw for any of them."""
-    (values,), errors = evaluate_rows([expression], batch)
-    if errors:
-        raise RowError(*errors[min(errors)])
-    return values
 
 
 def evaluate_rows(expressions: Sequence[Expression], batch: pa.RecordBatch) -> tuple[list[pa.Array], Errors]:
@@ -36,13 +19,10 @@ def evaluate_rows(expressions: Sequence[Expression], batch: pa.RecordBatch) -> t
     """
     evaluation = _Evaluation(batch)
     values = [evaluation.value(one) for one in expressions]
-    errors: Errors = {}
-    for value in values:
-        errors = {**value.errors, **errors}
     columns = [
-        _typed(value.column(batch.num_rows), one.type) for value, one in zip(values, expressions, strict=True)
+        typed(value.column(batch.num_rows), one.type) for value, one in zip(values, expressions, strict=True)
     ]
-    return columns, errors
+    return columns, first_errors(values)
 
 
 class _Evaluation:
@@ -60,7 +40,7 @@ class _Evaluation:
 
     def _computed(self, expression: Expression) -> Value:
         if isinstance(expression, Column):
-            return Value(_typed(self._batch.column(expression.name), expression.type))
+            return Value(typed(self._batch.column(expression.name), expression.type))
         if isinstance(expression, Literal):
             return Value(pa.scalar(expression.value, expression.type))
         assert isinstance(expression, Call)
@@ -71,7 +51,3 @@ class _Evaluation:
         if values and all(value.constant for value in values):
             values = [Value(value.column(rows), value.errors) for value in values]
         return FUNCTIONS[expression.function].kernel(expression, values, rows)
-
-
-def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)

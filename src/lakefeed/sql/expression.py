@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,16 +15,9 @@ class Expression:
 
     type: pa.DataType
 
-    @property
-    def arguments(self) -> tuple[Expression, ...]:
-        """The expressions that this one is made of."""
-        return ()
-
     def parts(self) -> Iterator[Expression]:
         """This expression and all that it is made of."""
         yield self
-        for one in self.arguments:
-            yield from one.parts()
 
     def columns(self) -> set[str]:
         """The columns that it reads."""
@@ -57,12 +50,13 @@ class Call(Expression):
     function: str
     name: str
     given: tuple[Expression, ...]
-    options: tuple[tuple[str, Any], ...] = field(default=())
+    options: tuple[tuple[str, Any], ...] = ()
 
-    @property
-    def arguments(self) -> tuple[Expression, ...]:
-        """The expressions that the function is called with."""
-        return self.given
+    def parts(self) -> Iterator[Expression]:
+        """This expression and all that it is made of."""
+        yield self
+        for one in self.given:
+            yield from one.parts()
 
     def option(self, name: str) -> Any:
         """One of the other parameters, None where the function has none of this name."""

@@ -18,13 +18,12 @@ FOREIGN = "spark_type"
 REPLACED = "replaced"
 """The option of a call that Spark runs as another expression, which is its only argument."""
 
-_MODES = frozenset(["Cast", "Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder", "Pmod"])
+_MODES = frozenset(["Cast", "Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder"])
 """Whose `evalMode` says whether they throw (ANSI) or give null (TRY)."""
 
 _FLAGS = {
     "UnaryMinus": "failOnError",
     "Abs": "failOnError",
-    "Size": "legacySizeOfNull",
     "GetStructField": "ordinal",
     "Like": "escapeChar",
 }

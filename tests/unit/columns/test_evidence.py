@@ -11,7 +11,7 @@ from lakefeed.columns.column_types import JSON, declared_schema, meant, stored, 
 from lakefeed.columns.evidence import Evidence
 from lakefeed.columns.inferred import inferred_columns
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.formats.json.format import infer
+from support.decoding import proposed
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_hundred_odd_values_among_fifty_thousand_do_not_decide() -> None:
         b'{"id": %d, "total": %s}' % (n, b'"n/a"' if n % 500 == 0 else b"%d.25" % n) for n in range(50_000)
     ]
 
-    proposal = infer(payloads)
+    proposal = proposed(*payloads)
 
     assert {field.name: type_text(field.type) for field in proposal} == {"id": "long", "total": "double"}
     total = inferred_columns(proposal)[1]
@@ -56,7 +56,7 @@ def test_a_hundred_odd_values_among_fifty_thousand_do_not_decide() -> None:
 def test_what_is_inside_objects_and_arrays_is_decided_by_the_same_rule() -> None:
     payloads = [b'{"o": {"a": 1}, "l": [1, 2], "m": ["x", 1]}'] * 99 + [b'{"o": {"a": "n/a"}, "l": ["x"]}']
 
-    proposal = infer(payloads)
+    proposal = proposed(*payloads)
 
     types = {field.name: type_text(field.type) for field in proposal}
     assert types == {"o": "struct<a: long>", "l": "array<long>", "m": "array<json>"}
@@ -83,11 +83,13 @@ def test_neither_order_nor_split_into_tasks_changes_what_is_inferred(
     payloads = [b'{"v": %s}' % value for value, count in parts for _ in range(count)]
     mixed = list(payloads)
     shuffle.shuffle(mixed)  # type: ignore[attr-defined]
-    whole = infer(payloads)
+    whole = proposed(*payloads)
 
     merged = pa.schema([])
     for start in range(0, len(mixed), size):
-        merged = merge_proposals(merged, pa.ipc.read_schema(infer(mixed[start : start + size]).serialize()))
+        merged = merge_proposals(
+            merged, pa.ipc.read_schema(proposed(*mixed[start : start + size]).serialize())
+        )
 
     assert {field.name: sorted_text(field.type) for field in merged} == {
         field.name: sorted_text(field.type) for field in whole

@@ -309,6 +309,19 @@ def test_numbers_and_depths_beyond_the_fast_parser_are_dead_letters_or_rows() ->
     assert refused == [(0, "bad_transform"), (1, "too_deep")]
 
 
+def test_key_that_comes_twice_is_refused_also_where_an_escape_hides_a_colon() -> None:
+    made = decoder({"id": "long", "n": "long", "s": "string"}, {"n": "length(s)"})
+
+    rows, refused = shown(
+        made.decode(
+            events(b'{"id":1,"id":2,"s":"a"}', b'{"id":1,"s":"a","s":"\\u003a"}', b'{"id":3,"s":"\\u003a"}')
+        )
+    )
+
+    assert rows == [{"id": 3, "n": 1, "s": ":"}]
+    assert refused == [(0, "duplicate_key"), (1, "duplicate_key")]
+
+
 def test_sum_beyond_64_bits_is_written_exactly_or_refused() -> None:
     payload = {"all": [2**63 - 1, 2**63 - 1, 2**63 - 1]}
 

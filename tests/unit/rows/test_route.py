@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from lakefeed.pipeline.options.route import Route
-from lakefeed.rows.route import cut, lacking, part
+from lakefeed.rows.conform import conformed
+from lakefeed.rows.route import lacking, part
 
 ROUTE = Route("/lake/{country}/events_{kind}")
 
@@ -60,7 +61,15 @@ def test_table_lacks_only_what_its_rows_fill_and_nested_fields_one_by_one() -> N
 
     assert lacking(batch, known) == pa.schema([("meta", pa.struct([("tls", pa.bool_())]))])
     assert lacking(batch.select(["id"]), known) is None
-    assert cut(batch, known).to_pylist() == [{"id": 1, "meta": {"ip": "x"}}]
+    assert conformed(batch, known).to_pylist() == [{"id": 1, "meta": {"ip": "x"}}]
+
+
+def test_table_takes_rows_without_a_value_where_it_has_another_type_than_other_tables() -> None:
+    batch = pa.record_batch({"id": pa.array([1, 2]), "size": pa.nulls(2, pa.string())})
+    known = pa.schema([("id", pa.int64()), ("size", pa.int64())])
+
+    assert lacking(batch, known) is None
+    assert conformed(batch, known).schema.field("size").type == pa.int64()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from lakefeed.files.names import Serial
 from lakefeed.files.parquet import TableWriter
 from lakefeed.handles.table_plan import RoutedTable, TableId, TablePlan
 from lakefeed.pipeline.options.route import Key
-from lakefeed.rows.route import cut, key_of, lacking, part
+from lakefeed.rows.conform import conformed
+from lakefeed.rows.route import key_of, lacking, part
 from lakefeed.stores import open_store
 
 _CLOSED_AT_ONCE = 8
@@ -80,7 +81,7 @@ class RoutedWriters:
         if known is None or missing is not None:
             self._propose(TableId(self._table.name, key), missing or pa.schema([]))
         elif not self._proposals:
-            self._writer(key, known).write(cut(rows, known.target.schema))
+            self._writer(key, known).write(conformed(rows, known.target.schema))
 
     def _writer(self, key: Key, known: RoutedTable) -> TableWriter:
         if key not in self._writers:

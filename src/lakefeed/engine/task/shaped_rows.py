@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from lakefeed.engine.task.carried import KEPT, REASON, CarriedEvents, verdict
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.conform import conformed
-from lakefeed.rows.evaluator import Thrown
 from lakefeed.rows.select import refused
+from lakefeed.sql.arrow.value import Errors
 from lakefeed.sql.expression import Expression
 from lakefeed.sql.projection import Projection
 from lakefeed.sql.spark_words import SparkWords
@@ -55,7 +55,7 @@ class BySpark:
         if projection.where is not None:
             self._made[id(projection.where)] = KEPT
 
-    def __call__(self, expressions: Sequence[Expression], rows: Rows) -> tuple[list[pa.Array], Thrown]:
+    def __call__(self, expressions: Sequence[Expression], rows: Rows) -> tuple[list[pa.Array], Errors]:
         """The values for each row; what threw is refused already, or a rule that is not met."""
         events = rows.events
         assert isinstance(events, CarriedEvents)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakefeed.formats.avro.logical import decimals, durations, uuids
-from lakefeed.formats.avro.schema import AvroSchema, Node
-
-Array = np.ndarray[Any, Any]
+from lakefeed.formats.avro.logical import Array, decimals, durations, uuids
+from lakefeed.formats.avro.schema import Node
+from lakefeed.formats.fit.doubt import utf8_texts
 
 _ROOM = 64
 """Bytes after the last payload, so that a cursor at its end may be read from without a check."""
@@ -24,17 +24,17 @@ _MOST_ITEMS = 100
 """Items of a list or map that are read in rounds over all payloads; longer ones are left in doubt."""
 
 
-def read_columns(schema: AvroSchema, payloads: Sequence[bytes], start: int) -> tuple[pa.StructArray, Array]:
+def read_columns(schema: Node, payloads: Sequence[bytes], start: int) -> tuple[pa.StructArray, Array]:
     """The columns of payloads whose content begins at a byte, and which payloads are in doubt.
 
     A payload in doubt has some values, which mean nothing.
     """
     block = _Block(payloads, start)
-    root = block.read(schema.root, np.arange(len(payloads)))
+    values = block.read(schema, np.arange(len(payloads)))
     block.doubt |= block.at != block.ends
-    if schema.root.kind != "record":
-        root = pa.StructArray.from_arrays([root], ["value"])
-    return root, block.doubt
+    if schema.kind != "record":
+        values = pa.StructArray.from_arrays([values], ["value"])
+    return values, block.doubt
 
 
 class _Block:
@@ -133,13 +133,10 @@ class _Block:
         return pieces.take(pa.array(np.arange(0, 2 * len(at), 2)))
 
     def string(self, _: Node, rows: Array) -> pa.Array:
-        content = self._contents(*self._moved(rows, self.long(rows)))
-        try:
-            return content.cast(pa.string())
-        except pa.ArrowInvalid:
-            texts = [_text(each) for each in content.to_pylist()]
-            self._suspect(rows, np.array([text is None for text in texts]))
-            return pa.array([text or "" for text in texts], pa.string())
+        texts, odd = utf8_texts(self._contents(*self._moved(rows, self.long(rows))))
+        if odd is not None:
+            self._suspect(rows, odd)
+        return texts
 
     def binary(self, node: Node, rows: Array) -> pa.Array:
         steps = self.long(rows) if node.kind == "bytes" else np.full(len(rows), node.size)
@@ -172,7 +169,7 @@ class _Block:
         if len(members) < 2:
             return columns[0] if columns else pa.nulls(len(rows))
         if not pa.types.is_struct(node.made):
-            return _either([column.cast(node.made) for column in columns])
+            return pc.coalesce(*(column.cast(node.made) for column in columns))
         null = np.isin(branch, [number for number, _ in members], invert=True)
         mask = pa.array(null) if null.any() else None
         return pa.StructArray.from_arrays(columns, fields=list(node.made), mask=mask)
@@ -241,16 +238,3 @@ class _Block:
             self._suspect(rows[due], many)
             left[due] = np.where(many, 0, number)
         return going[(left[going] > 0) & ~self.doubt[rows[going]]]
-
-
-def _text(content: bytes) -> str | None:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _either(columns: list[pa.Array]) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.coalesce(*columns)

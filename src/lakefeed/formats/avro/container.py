@@ -6,10 +6,9 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-import pyarrow as pa
+import cramjam
 
 from lakefeed.formats import DEFAULT_MAX_PAYLOAD
 from lakefeed.formats.avro.bytes import ByteReader
@@ -21,18 +20,12 @@ from lakefeed.units import format_size
 MAGIC = b"Obj\x01"
 SYNC = 16
 _CHECKSUM = 4
+_ONE_TOO_MANY = DEFAULT_MAX_PAYLOAD + 1
+_DAMAGED = (zlib.error, lzma.LZMAError, cramjam.DecompressionError)
 
 
-@dataclass(frozen=True)
-class Contained:
-    """The one record of a container: the text of its schema, and its bytes."""
-
-    schema: str
-    content: bytes
-
-
-def opened(payload: bytes) -> Contained:
-    """What is in a container with exactly one record. Raises Misfit."""
+def opened(payload: bytes) -> tuple[str, bytes]:
+    """The text of the schema, and the bytes of the record, of a container with exactly one. Raises Misfit."""
     if not payload.startswith(MAGIC):
         got = f"0x{payload[: len(MAGIC)].hex()}" if payload else "an empty payload"
         message = f"expected a container, which begins with 0x{MAGIC.hex()}, got {got}"
@@ -50,7 +43,7 @@ def opened(payload: bytes) -> Contained:
             raise reader.wrong("the mark after a block is not that of the header")
     if records != 1:
         raise Misfit("many_records", f"expected a container of one record, got {records}")
-    return Contained(schema_text(header), b"".join(decompress(content) for content in contents if content))
+    return schema_text(header), b"".join(decompress(content) for content in contents if content)
 
 
 class Parts(Protocol):
@@ -94,7 +87,7 @@ def decompressor(name: bytes) -> Callable[[bytes], bytes]:
     def decompress(content: bytes) -> bytes:
         try:
             plain = found(content)
-        except (Misfit, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        except (Misfit, OSError, EOFError, ValueError, *_DAMAGED) as error:
             if isinstance(error, Misfit) and error.code == "too_large":
                 raise _too_large() from None
             message = f"a block of the container is not {name.decode()}: {error}"
@@ -111,29 +104,11 @@ def _too_large() -> Misfit:
     return Misfit("too_large", f"a block of the container has more than {limit} when decompressed")
 
 
-def _inflate(content: bytes) -> bytes:
-    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, DEFAULT_MAX_PAYLOAD + 1)
-
-
-def _bunzip2(content: bytes) -> bytes:
-    return bz2.BZ2Decompressor().decompress(content, DEFAULT_MAX_PAYLOAD + 1)
-
-
-def _unxz(content: bytes) -> bytes:
-    return lzma.LZMADecompressor().decompress(content, DEFAULT_MAX_PAYLOAD + 1)
-
-
 def _unsnappy(content: bytes) -> bytes:
     """Snappy, with the checksum of the plain bytes behind it."""
-    size, shift = 0, 0
-    for byte in content[:5]:
-        size |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            break
-    if size > DEFAULT_MAX_PAYLOAD:
+    if cramjam.snappy.decompress_raw_len(content) > DEFAULT_MAX_PAYLOAD:
         raise _too_large()
-    plain = bytes(pa.Codec("snappy").decompress(content[:-_CHECKSUM], size, asbytes=True))
+    plain = bytes(cramjam.snappy.decompress_raw(content[:-_CHECKSUM]))
     if zlib.crc32(plain).to_bytes(_CHECKSUM, "big") != content[-_CHECKSUM:]:
         raise ValueError("its checksum is wrong")
     return plain
@@ -141,9 +116,9 @@ def _unsnappy(content: bytes) -> bytes:
 
 _CODECS: dict[bytes, Callable[[bytes], bytes]] = {
     b"null": bytes,
-    b"deflate": _inflate,
+    b"deflate": lambda content: zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, _ONE_TOO_MANY),
     b"snappy": _unsnappy,
     b"zstandard": lambda content: unzstd(content, DEFAULT_MAX_PAYLOAD),
-    b"bzip2": _bunzip2,
-    b"xz": _unxz,
+    b"bzip2": lambda content: bz2.BZ2Decompressor().decompress(content, _ONE_TOO_MANY),
+    b"xz": lambda content: lzma.LZMADecompressor().decompress(content, _ONE_TOO_MANY),
 }

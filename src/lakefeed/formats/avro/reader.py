@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from lakefeed.formats.avro.block import read_columns
 from lakefeed.formats.avro.container import opened
-from lakefeed.formats.avro.schema import AvroSchema, SchemaProblem, parsed
+from lakefeed.formats.avro.schema import Node, SchemaProblem, parsed
 from lakefeed.formats.avro.strict import read_each
 from lakefeed.formats.fit.doubt import with_rows
 from lakefeed.formats.joining import groups
-from lakefeed.formats.refusal import Misfit, Misfits, copies, no_payload
+from lakefeed.formats.refusal import Misfit, Misfits, no_payload
 from lakefeed.formats.registry.client import RegisteredSchema
-from lakefeed.formats.registry.framing import HEADER, framed, registered
+from lakefeed.formats.registry.framing import HEADER, by_header, framed, registered
 from lakefeed.pipeline.options.registry import Registry
 
 _TOGETHER = 256 * 1024**2
@@ -35,18 +35,14 @@ _SINGLE_OBJECT_HEADER = 10
 class Written:
     """Payloads of one schema: their indexes, what they hold, and where that begins in each."""
 
-    schema: AvroSchema
+    schema: Node
     indexes: Sequence[int]
     contents: Sequence[bytes]
     start: int = 0
 
 
-@dataclass
-class Sorted:
-    """Payloads by the schema that they were written with, and those for which there is none."""
-
-    written: list[Written] = field(default_factory=list)
-    misfits: Misfits = field(default_factory=dict)
+Sorted = tuple[list[Written], Misfits]
+"""Payloads by the schema that they were written with, and those for which there is none."""
 
 
 @dataclass(frozen=True)
@@ -73,39 +69,39 @@ class Encoding(ABC):
         if None in payloads:
             absent = [index for index in indexes if payloads[index] is None]
             indexes = [index for index in indexes if payloads[index] is not None]
-        found = self.sort(payloads, indexes)
-        misfits = found.misfits | {index: no_payload() for index in absent}
-        return [_made(part) for written in found.written for part in _parts(written)], misfits
+        found, misfits = self.sort(payloads, indexes)
+        misfits |= {index: no_payload() for index in absent}
+        return [_made(part) for written in found for part in _parts(written)], misfits
 
 
 @dataclass(frozen=True)
 class Plain(Encoding):
     """Nothing but the record; all payloads have one schema."""
 
-    schema: AvroSchema
+    schema: Node
 
     def sort(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Sorted:
         """All of them together."""
-        return Sorted([Written(self.schema, indexes, _at(payloads, indexes))])
+        return [Written(self.schema, indexes, _at(payloads, indexes))], {}
 
 
 @dataclass(frozen=True)
 class SingleObject(Encoding):
     """Two bytes that say so, then the fingerprint of the schema."""
 
-    schemas: Mapping[bytes, AvroSchema]
+    schemas: Mapping[bytes, Node]
 
     def sort(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Sorted:
         """By fingerprint."""
-        found = Sorted()
-        for header, those in _by_header(payloads, indexes).items():
+        found: list[Written] = []
+        misfits: Misfits = {}
+        for header, those in by_header(payloads, indexes, _SINGLE_OBJECT_HEADER).items():
             schema = self.schemas.get(header[len(_SINGLE_OBJECT) :])
             if schema is not None and header.startswith(_SINGLE_OBJECT):
-                written = Written(schema, those, _at(payloads, those), _SINGLE_OBJECT_HEADER)
-                found.written.append(written)
+                found.append(Written(schema, those, _at(payloads, those), _SINGLE_OBJECT_HEADER))
             else:
-                found.misfits |= {index: self._misfit(header) for index in those}
-        return found
+                misfits |= dict.fromkeys(those, self._misfit(header))
+        return found, misfits
 
     def _misfit(self, header: bytes) -> Misfit:
         if len(header) < _SINGLE_OBJECT_HEADER or not header.startswith(_SINGLE_OBJECT):
@@ -128,18 +124,18 @@ class Registered(Encoding):
 
     def sort(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Sorted:
         """By number."""
-        frames = framed(payloads, indexes)
-        found = Sorted([], dict(frames.misfits))
-        for number, those in frames.by_schema.items():
+        found: list[Written] = []
+        by_schema, misfits = framed(payloads, indexes)
+        for number, those in by_schema.items():
             try:
                 schema = _registered(self.described(registered(self.registry, number, "AVRO")))
-                found.written.append(Written(schema, those, _at(payloads, those), HEADER))
+                found.append(Written(schema, those, _at(payloads, those), HEADER))
             except Misfit as misfit:
-                found.misfits |= copies(misfit, those)
+                misfits |= dict.fromkeys(those, misfit)
             except SchemaProblem as problem:
                 message = f"schema {number} of the registry: {problem}"
-                found.misfits |= copies(Misfit("bad_schema", message), those)
-        return found
+                misfits |= dict.fromkeys(those, Misfit("bad_schema", message))
+        return found, misfits
 
 
 @dataclass(frozen=True)
@@ -148,32 +144,31 @@ class Container(Encoding):
 
     def sort(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Sorted:
         """By the text of the schema."""
-        found = Sorted()
+        misfits: Misfits = {}
         by_schema: dict[str, tuple[list[int], list[bytes]]] = {}
         for index in indexes:
             try:
-                contained = opened(payloads[index] or b"")
-                _contained(contained.schema)
+                text, content = opened(payloads[index] or b"")
+                _contained(text)
             except Misfit as misfit:
-                found.misfits[index] = misfit
+                misfits[index] = misfit
             except SchemaProblem as problem:
-                found.misfits[index] = Misfit("bad_schema", f"the schema of the container: {problem}")
+                misfits[index] = Misfit("bad_schema", f"the schema of the container: {problem}")
             else:
-                those, contents = by_schema.setdefault(contained.schema, ([], []))
+                those, contents = by_schema.setdefault(text, ([], []))
                 those.append(index)
-                contents.append(contained.content)
-        for text, (those, contents) in by_schema.items():
-            found.written.append(Written(_contained(text), those, contents))
-        return found
+                contents.append(content)
+        found = [Written(_contained(text), *those) for text, those in by_schema.items()]
+        return found, misfits
 
 
 @lru_cache(maxsize=256)
-def _contained(text: str) -> AvroSchema:
+def _contained(text: str) -> Node:
     return parsed(text)
 
 
 @lru_cache(maxsize=1024)
-def _registered(schema: RegisteredSchema) -> AvroSchema:
+def _registered(schema: RegisteredSchema) -> Node:
     return parsed(schema.text, tuple(dict.fromkeys(_references(schema))))
 
 
@@ -189,13 +184,6 @@ def _at(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Sequence[by
     if len(indexes) == len(payloads):
         return cast(Sequence[bytes], payloads)
     return [payloads[index] or b"" for index in indexes]
-
-
-def _by_header(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> dict[bytes, list[int]]:
-    found: dict[bytes, list[int]] = {}
-    for index in indexes:
-        found.setdefault((payloads[index] or b"")[:_SINGLE_OBJECT_HEADER], []).append(index)
-    return found
 
 
 def _parts(written: Written) -> Iterator[Written]:

@@ -79,27 +79,15 @@ class Node:
         return [(at, branch) for at, branch in enumerate(self.branches) if branch.kind != "null"]
 
 
-@dataclass(frozen=True)
-class AvroSchema:
-    """The schema of a writer: its root, and the struct of columns that a payload makes."""
+def parsed(text: str, references: Iterable[str] = ()) -> Node:
+    """The root of the schema that a text holds; `references` are the texts of others that it names, in order.
 
-    root: Node
-
-    @property
-    def columns(self) -> pa.DataType:
-        """A record's fields; anything else is the one column `value`."""
-        return self.root.made if self.root.kind == "record" else pa.struct([("value", self.root.made)])
-
-
-def parsed(text: str, references: Iterable[str] = ()) -> AvroSchema:
-    """The schema that a text holds; `references` are the texts of others that it names, in order.
-
-    Raises SchemaProblem.
+    The fields of a record are the columns; anything else is the one column `value`. Raises SchemaProblem.
     """
     named: dict[str, Any] = {}
     for other in references:
         _checked(other, named)
-    return AvroSchema(_Builder(named).node(_checked(text, named), (), 0))
+    return _Builder(named).node(_checked(text, named), (), 0)
 
 
 def fingerprint(text: str) -> bytes:
@@ -107,7 +95,7 @@ def fingerprint(text: str) -> bytes:
     from fastavro.schema import fingerprint as hashed
     from fastavro.schema import to_parsing_canonical_form
 
-    schema = _without_odd_decimals(json.loads(text))
+    schema = without_odd_decimals(json.loads(text))
     return bytes.fromhex(hashed(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
@@ -116,7 +104,7 @@ def _checked(text: str, named: dict[str, Any]) -> Any:
     from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
     try:
-        return parse_schema(_without_odd_decimals(json.loads(text)), named, _write_hint=False)
+        return parse_schema(without_odd_decimals(json.loads(text)), named, _write_hint=False)
     except UnknownType as error:
         raise SchemaProblem(f"it uses the type {error.name}, which is not defined") from None
     except SchemaParseException as error:
@@ -130,16 +118,16 @@ def _checked(text: str, named: dict[str, Any]) -> Any:
         raise SchemaProblem(f"it is not an Avro schema: {error}") from None
 
 
-def _without_odd_decimals(schema: Any) -> Any:
+def without_odd_decimals(schema: Any) -> Any:
     """The schema without decimals that are none, such as those of more scale than precision.
 
     Avro's specification has a logical type that is not valid ignored; fastavro refuses the whole schema.
     """
     if isinstance(schema, list):
-        return [_without_odd_decimals(each) for each in schema]
+        return [without_odd_decimals(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: _without_odd_decimals(value) for key, value in schema.items()}
+    found = {key: without_odd_decimals(value) for key, value in schema.items()}
     if found.get("logicalType") == "decimal" and not _is_decimal(
         found.get("precision"), found.get("scale", 0), math.inf
     ):

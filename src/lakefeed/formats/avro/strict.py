@@ -11,21 +11,21 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.formats.avro.bytes import ByteReader
-from lakefeed.formats.avro.schema import AvroSchema, Node
+from lakefeed.formats.avro.schema import Node
 from lakefeed.formats.refusal import Misfit
 
 _MOST_EMPTY_ITEMS = 10_000
 """Items without bytes, such as nulls, that a list may have: the size of the payload is no bound for them."""
 
 
-def read_strictly(schema: AvroSchema, payload: bytes, start: int) -> dict[str, Any]:
+def read_strictly(schema: Node, payload: bytes, start: int) -> dict[str, Any]:
     """The columns of a payload whose content begins at a byte, for `pyarrow.array`. Raises Misfit."""
     reader = _Reader(payload, start)
-    value = reader.value(schema.root)
+    value = reader.value(schema)
     if reader.at != len(payload):
         left = len(payload) - reader.at
         raise Misfit("bad_avro", f"byte {reader.at + 1}: {left} bytes follow the end of the record")
-    return value if schema.root.kind == "record" else {"value": value}
+    return value if schema.kind == "record" else {"value": value}
 
 
 class _Reader(ByteReader):
@@ -149,7 +149,7 @@ class _Reader(ByteReader):
 
 
 def read_each(
-    schema: AvroSchema, payloads: Sequence[bytes], start: int, indexes: Sequence[int]
+    schema: Node, payloads: Sequence[bytes], start: int, indexes: Sequence[int]
 ) -> tuple[list[dict[str, Any] | None], dict[int, Misfit]]:
     """The columns of the payloads at these indexes, null for those that are refused, and the refusals."""
     rows: list[dict[str, Any] | None] = []

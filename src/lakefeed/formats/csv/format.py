@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import AfterValidator, Field, model_validator
 
 from lakefeed.columns.names import ColumnName
@@ -17,7 +15,7 @@ from lakefeed.formats.csv.records import RecordReader
 from lakefeed.formats.fit.conversions import Conversions, Convert
 from lakefeed.formats.fit.doubt import Doubt, either
 from lakefeed.formats.fit.values import converter
-from lakefeed.formats.fixed import Columns, FixedDecoder
+from lakefeed.formats.fixed import FixedDecoder
 from lakefeed.formats.json.columns import CONVERSIONS as JSON_CONVERSIONS
 from lakefeed.formats.refusal import VALUES, codes
 from lakefeed.text import shown
@@ -89,29 +87,10 @@ class CsvFormat(Format):
 
         def of(names: tuple[str, ...]) -> Decoder:
             made = pa.schema([(name, pa.string()) for name in names])
-            return FixedDecoder(schema, rules, made, _Reader(self, names).read, CONVERSIONS)
+            records = RecordReader(names, self.delimiter, self.quote, self.null)
+            return FixedDecoder(schema, rules, made, records.read, CONVERSIONS)
 
         return HeaderDecoder(of, self.delimiter, self.quote) if self.header else of(self.columns)
-
-
-class _Reader:
-    """Reads records into columns of text."""
-
-    def __init__(self, options: CsvFormat, names: tuple[str, ...]) -> None:
-        self._names = names
-        self._null = options.null
-        self._records = RecordReader(len(names), options.delimiter, options.quote)
-
-    def read(self, payloads: Sequence[bytes]) -> Columns:
-        """The fields of each record, as text."""
-        records, misfits = self._records.read(payloads)
-        fields = zip(*records, strict=True) if records else ((),) * len(self._names)
-        texts = [self._with_nulls(pa.array(column, pa.string())) for column in fields]
-        return Columns(dict(zip(self._names, texts, strict=True)), misfits)
-
-    def _with_nulls(self, texts: pa.StringArray) -> pa.StringArray:
-        absent = pc.equal(texts, self._null)
-        return pc.if_else(absent, None, texts) if pc.any(absent).as_py() else texts
 
 
 def _conversion(_: pa.DataType, declared: pa.DataType) -> Convert | None:

@@ -25,15 +25,17 @@ class HeaderDecoder(Decoder):
         """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
         refused: Misfits = {}
         groups: dict[bytes, list[int]] = {}
-        last = b"\n"
+        header = last = b""
         for index, payload in enumerate(payloads):
             if payload is None:
                 refused[index] = no_payload()
                 continue
             # Records of one file come one after the other.
-            if last == b"\n" or not payload.startswith(last):
-                last = self._header(payload)
-            groups.setdefault(last, []).append(index)
+            if not last or not payload.startswith(last):
+                header = self._header(payload)
+                # What is a header all through may be cut off: the next payload may begin so and go on.
+                last = header if len(header) < len(payload) else b""
+            groups.setdefault(header, []).append(index)
         parts = []
         for header, indexes in groups.items():
             decoder = self._decoder(header)

@@ -1,10 +1,14 @@
-"""Records of separated values: from a payload to the texts of its fields."""
+"""Records of separated values: from payloads to columns of text."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefeed.formats.fixed import Columns
 from lakefeed.formats.refusal import Misfit, Misfits, empty_payload, utf8_text
 
 Record = Sequence[str | None]
@@ -13,18 +17,26 @@ Record = Sequence[str | None]
 class RecordReader:
     """Reads records of one shape. A line break at the end is fine; inside, it must be in quotes."""
 
-    def __init__(self, width: int, delimiter: str, quote: str) -> None:
-        self._width = width
-        self._quote = quote
+    def __init__(self, names: tuple[str, ...], delimiter: str, quote: str, null: str) -> None:
+        self._names, self._width = names, len(names)
+        self._quote, self._null = quote, null
         # Made once: from the options, it would take longer than to read a small record.
         self._dialect = csv.reader([], delimiter=delimiter, quotechar=quote, strict=True).dialect
-        self._nothing: Record = (None,) * width
 
-    def read(self, payloads: Sequence[bytes]) -> tuple[list[Record], Misfits]:
-        """A record for each payload, of nulls for those that are misfits."""
+    def read(self, payloads: Sequence[bytes]) -> Columns:
+        """The fields of each record, as text."""
         _allow_fields_of(max(map(len, payloads), default=0))
+        misfits: Misfits = {}
         records = self._together(payloads)
-        return (records, {}) if records is not None else self._one_by_one(payloads)
+        if records is None:
+            records, misfits = self._one_by_one(payloads)
+        fields = zip(*records, strict=True) if records else ((),) * self._width
+        texts = [self._with_nulls(pa.array(column, pa.string())) for column in fields]
+        return Columns(dict(zip(self._names, texts, strict=True)), misfits)
+
+    def _with_nulls(self, texts: pa.StringArray) -> pa.StringArray:
+        absent = pc.equal(texts, self._null)
+        return pc.if_else(absent, None, texts) if pc.any(absent).as_py() else texts
 
     def _together(self, payloads: Sequence[bytes]) -> list[Record] | None:
         """All records in one go, or None if one of them is not as it should be."""
@@ -39,6 +51,7 @@ class RecordReader:
         return records if aligned else None
 
     def _one_by_one(self, payloads: Sequence[bytes]) -> tuple[list[Record], Misfits]:
+        """A record for each payload, of nulls for those that are misfits."""
         records: list[Record] = []
         misfits: Misfits = {}
         for index, payload in enumerate(payloads):
@@ -46,7 +59,7 @@ class RecordReader:
                 records.append(self._record(payload))
             except Misfit as misfit:
                 misfits[index] = misfit
-                records.append(self._nothing)
+                records.append((None,) * self._width)
         return records, misfits
 
     def _record(self, payload: bytes) -> Record:

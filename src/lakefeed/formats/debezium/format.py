@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from lakefeed.pipeline.options.registry import RegistryField
 CODES = codes("not_an_envelope", "no_row", *JSON_CODES, *AVRO_CODES)
 """Every code of a refused payload and what it means, in the order of the checks."""
 
-_MOST_READERS = 100
+_MOST_SCHEMAS = 100
 
 
 class DebeziumFormat(Format):
@@ -70,7 +70,8 @@ class DebeziumDecoder(Decoder):
         self._about_no_row = about_no_row(changes=rules.changes)
         self._opener = Opener()
         self._plain = JsonDecoder(schema, rules)
-        self._schemas: dict[bytes, _Schema | None] = {}
+        self._schemas: dict[bytes, EventSchema | None] = {}
+        self._readers: dict[tuple[bytes, int], _Typed] = {}
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """A payload becomes a row or a refusal or is skipped; which of them does not depend on the others."""
@@ -104,35 +105,25 @@ class DebeziumDecoder(Decoder):
         if text is None:
             return None
         if text not in self._schemas:
-            if len(self._schemas) >= _MOST_READERS:
+            if len(self._schemas) >= _MOST_SCHEMAS:
                 self._schemas.clear()
+                self._readers.clear()
             self._schemas[text] = self._understood(text)
         schema = self._schemas[text]
-        return schema.reader(envelope.event) if schema else None
+        if schema is None:
+            return None
+        key = text, schema.writing(envelope.event)
+        if key not in self._readers:
+            meaning = schema.meaning(key[1])
+            self._readers[key] = _Typed(meaning, self._schema, self._rules, self._unwrap)
+        return self._readers[key]
 
-    def _understood(self, text: bytes) -> _Schema | None:
+    def _understood(self, text: bytes) -> EventSchema | None:
         try:
             schema = EventSchema(text)
         except NotUnderstood:
             return None
-        if self._unwrap and not schema.has_rows:
-            return None
-        return _Schema(schema, lambda meaning: _Typed(meaning, self._schema, self._rules, self._unwrap))
-
-
-class _Schema:
-    """A schema that came with events, and a reader for each way in which they are written."""
-
-    def __init__(self, schema: EventSchema, typed: Callable[[Meaning], _Typed]) -> None:
-        self._schema = schema
-        self._typed = typed
-        self._readers = {0: typed(schema.plain)}
-
-    def reader(self, event: dict[str, Any]) -> _Typed:
-        writing = self._schema.writing(event)
-        if writing not in self._readers:
-            self._readers[writing] = self._typed(self._schema.meaning(writing))
-        return self._readers[writing]
+        return None if self._unwrap and not schema.has_rows else schema
 
 
 class _Typed:

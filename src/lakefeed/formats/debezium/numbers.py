@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.column_types import JSON
+from lakefeed.columns.column_types import JSON, LARGEST_PRECISION
 
 NUMERIC, WORDED = 1, 2
 """How an event is written: its decimals are numbers, some of its floats are words."""
@@ -22,7 +22,6 @@ NUMERIC, WORDED = 1, 2
 Convert = Callable[[pa.Array], tuple[pa.Array, "np.ndarray[Any, np.dtype[np.bool_]]"]]
 """Takes values as they were read; returns them as they are meant, and where they mean nothing."""
 
-_LARGEST_PRECISION = 38
 _LONGEST_TEXT = 1000
 _EXACT = Context(prec=10_000, Emax=10**6, Emin=-(10**6), traps=[Inexact, InvalidOperation, Overflow])
 _WORDS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -42,8 +41,8 @@ def decimal_of(
 
     What no decimal column holds, as it has more than 38 digits or a negative scale, is exact text.
     """
-    digits = max(precision or _LARGEST_PRECISION, scale)
-    if scale >= 0 and 1 <= digits <= _LARGEST_PRECISION:
+    digits = max(precision or LARGEST_PRECISION, scale)
+    if scale >= 0 and 1 <= digits <= LARGEST_PRECISION:
         made = pa.decimal128(digits, scale)
         limit = 10**digits
         if numeric:

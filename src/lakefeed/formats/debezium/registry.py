@@ -59,7 +59,7 @@ class FramedDecoder(Decoder):
     def _in_json(self, payloads: Sequence[bytes | None], indexes: Sequence[int]) -> list[int]:
         """The payloads whose schema is one of JSON; whether others are of use, the reader of Avro decides."""
         found: list[int] = []
-        for number, those in framed(payloads, indexes).by_schema.items():
+        for number, those in framed(payloads, indexes)[0].items():
             try:
                 if client_of(self._registry).schema(number).kind == "JSON":
                     found += those

@@ -69,7 +69,10 @@ def row_text(envelope: Envelope, *, changes: bool = False) -> bytes:
     side = next((name for name in ("after", "before") if event.get(name) is not None), None)
     if side is None and not (changes and event["op"] == "t"):
         raise _no_row(event["op"])
-    row = b"{}" if side is None else _row_text(envelope, side)
+    if side is None:
+        row = b"{}"
+    else:
+        row = _text(envelope, side) if isinstance(event[side], dict) else _document(event[side], side)
     moment = _text(envelope, "ts_ms") if "ts_ms" in event else b"null"
     comma = b"," if row[1:-1].strip() else b""
     op, deleted = orjson.dumps(event["op"]), b"true" if event["op"] == "d" else b"false"
@@ -78,11 +81,6 @@ def row_text(envelope: Envelope, *, changes: bool = False) -> bytes:
         return made
     found = orjson.dumps(sequence(event.get("source"), event.get("ts_ms")))
     return b'%b,"%b":%b}' % (made[:-1], SEQUENCE.encode(), found)
-
-
-def _row_text(envelope: Envelope, side: str) -> bytes:
-    value = envelope.event[side]
-    return _text(envelope, side) if isinstance(value, dict) else _document(value, side)
 
 
 def _document(value: Any, side: str) -> bytes:
@@ -112,10 +110,8 @@ def _text(envelope: Envelope, name: str) -> bytes:
     except orjson.JSONEncodeError:
         text = b""
     # Found as it would be written, it is what was written: no digit was lost. Else it is looked for.
-    return text if text and b'"%b":%b' % (name.encode(), text) in envelope.text else _exact(envelope, name)
-
-
-def _exact(envelope: Envelope, name: str) -> bytes:
+    if text and b'"%b":%b' % (name.encode(), text) in envelope.text:
+        return text
     return members(utf8_text(envelope.text))[name].content
 
 

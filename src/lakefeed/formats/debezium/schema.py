@@ -61,18 +61,18 @@ class Meaning:
 
 
 class EventSchema:
-    """The schema part of an event."""
+    """The schema part of an event. Raises NotUnderstood where it is none."""
 
     def __init__(self, schema: bytes) -> None:
         self._schema = orjson.loads(schema)
         self._find = _finder(self._schema)
-        self.plain = self.meaning(0)
+        self._columns = self.meaning(0).made
 
     @property
     def has_rows(self) -> bool:
         """Whether rows are structs; those of MongoDB are texts."""
-        index = self.plain.made.get_field_index("after")
-        return index < 0 or bool(pa.types.is_struct(self.plain.made.field(index).type))
+        index = self._columns.get_field_index("after")
+        return index < 0 or bool(pa.types.is_struct(self._columns.field(index).type))
 
     def writing(self, event: Any) -> int:
         """How the converter has written the numbers of this event: see `debezium.numbers`."""
@@ -80,7 +80,10 @@ class EventSchema:
 
     def meaning(self, writing: int) -> Meaning:
         """What the schema says of events that are written so. Raises NotUnderstood."""
-        return _envelope_meaning(self._schema, writing)
+        meaning = _meaning(self._schema, writing)
+        if not pa.types.is_struct(meaning.read) or meaning.read.get_field_index("op") < 0:
+            raise NotUnderstood("the schema of an event is a struct with an op")
+        return meaning
 
 
 def _finder(schema: Any) -> Callable[[Any], int] | None:
@@ -117,13 +120,6 @@ def _finder_in_struct(members: list[tuple[Any, Callable[[Any], int]]]) -> Callab
     return find
 
 
-def _envelope_meaning(schema: Any, writing: int) -> Meaning:
-    meaning = _meaning(schema, writing)
-    if not pa.types.is_struct(meaning.read) or meaning.read.get_field_index("op") < 0:
-        raise NotUnderstood("the schema of an event is a struct with an op")
-    return meaning
-
-
 def _meaning(schema: Any, writing: int) -> Meaning:
     if not isinstance(schema, Mapping):
         raise NotUnderstood("a schema is an object")
@@ -133,7 +129,8 @@ def _meaning(schema: Any, writing: int) -> Meaning:
     if kind == "array":
         return _array(_meaning(schema.get("items"), writing))
     if kind == "map":
-        return _map(_meaning(schema.get("keys"), writing), _meaning(schema.get("values"), writing))
+        # Nothing looks into a map for how its numbers are written: it is read the same way in every event.
+        return _map(_meaning(schema.get("keys"), 0), _meaning(schema.get("values"), 0))
     if name in _DATES and kind == "int32":
         return Meaning(pa.int32(), pa.date32(), _dates)
     if name == _DECIMAL and kind == "bytes":

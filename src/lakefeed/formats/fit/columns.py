@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import stored_type
 from lakefeed.formats.fit.conversions import Conversions
 from lakefeed.formats.fit.doubt import Doubt, either, lifted
-from lakefeed.formats.fit.paths import Elements, Level, Rows
+from lakefeed.formats.fit.paths import Elements, Level
 
 
 class ColumnFitter:
@@ -21,7 +21,7 @@ class ColumnFitter:
 
     def rows(self, made: pa.StructArray, declared: pa.DataType) -> tuple[pa.StructArray, Doubt]:
         """The payloads as stored, and those in doubt."""
-        return self.struct(made, declared, Rows())
+        return self.struct(made, declared, Level())
 
     def struct(
         self, made: pa.StructArray, declared: pa.DataType, level: Level

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.formats.refusal import is_utf8
+
 Doubt = np.ndarray[tuple[int], np.dtype[np.bool_]] | None
 """Which values must be looked at one by one; None for none of them."""
 
@@ -30,6 +32,15 @@ def new_nulls(column: pa.Array, given: pa.Array) -> Doubt:
         return None
     doubt: Doubt = pc.and_(column.is_null(), given.is_valid()).to_numpy(zero_copy_only=False)
     return doubt
+
+
+def utf8_texts(content: pa.BinaryArray) -> tuple[pa.StringArray, Doubt]:
+    """Bytes as texts, empty where they are not UTF-8, and doubt about these."""
+    try:
+        return content.cast(pa.string()), None
+    except pa.ArrowInvalid:
+        odd = np.array([not is_utf8(each or b"") for each in content.to_pylist()], np.bool_)
+    return pc.if_else(pa.array(odd), b"", content).cast(pa.string()), odd
 
 
 def with_rows(values: pa.StructArray, indexes: Sequence[int], rows: Sequence[Any]) -> pa.StructArray:

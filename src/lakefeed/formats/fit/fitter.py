@@ -23,7 +23,7 @@ from lakefeed.formats.fit.doubt import Doubt
 from lakefeed.formats.fit.json_text import json_text, json_texts, shown_json
 from lakefeed.formats.fit.names import clash, name_misfit, new_column, spellings, too_deep_column
 from lakefeed.formats.fit.new_columns import Proposals, telling
-from lakefeed.formats.fit.paths import Elements, Level, Rows
+from lakefeed.formats.fit.paths import Elements, Level
 from lakefeed.formats.fit.rescue import Rescued, put, rescued_column
 from lakefeed.formats.refusal import Misfit, Misfits
 
@@ -68,12 +68,9 @@ class Fitter:
         return Decoded(
             pa.RecordBatch.from_struct_array(rows),
             [work.misfits[at].refused(at) for at in sorted(work.misfits)],
-            self._unknown(made, types),
+            self._proposed(made, types) if len(made) else None,
             rescued_column(work.rescued, kept) if work.rescued else None,
         )
-
-    def _unknown(self, made: pa.StructArray, types: pa.Schema | None) -> pa.Schema | None:
-        return self._proposed(made, types) if len(made) else None
 
     def _proposed(self, made: pa.StructArray, types: pa.Schema | None = None) -> pa.Schema | None:
         if self._rules.new_column not in ("add", "fail"):
@@ -197,7 +194,7 @@ class _Fit(ColumnFitter):
         """Which values at some indexes do not fit, nothing noted."""
         quiet = _Fit(Rules("ignore", "rescue"), self.conversions, {})
         some = made.take(pa.array(indexes, pa.int64()))
-        return quiet.column(some, declared, Elements(Rows(), np.arange(len(some) + 1)))[1]
+        return quiet.column(some, declared, Elements(Level(), np.arange(len(some) + 1)))[1]
 
     def _refuse_names(self, new: dict[str, pa.Array], known: dict[str, str], level: Level) -> None:
         """Refuse payloads with a value under a name that no column may have, also inside new columns."""

@@ -62,16 +62,9 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _nulls(values: pa.Array) -> Texts:
-    return ["null"] * len(values)
-
-
-def _booleans(values: pa.Array) -> Texts:
-    return ["true" if value else "false" for value in values.to_pylist()]
-
-
-def _integers(values: pa.Array) -> Texts:
-    return list(map(str, values.to_pylist()))
+def _each(write: Callable[[Any], str]) -> Callable[[pa.Array], Texts]:
+    """Writes values one by one."""
+    return lambda values: list(map(write, values.to_pylist()))
 
 
 def _floats(values: pa.Array) -> Texts:
@@ -79,18 +72,6 @@ def _floats(values: pa.Array) -> Texts:
     texts = [str(number) for number in values.to_numpy(zero_copy_only=False)]
     words = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
     return [words.get(text, text) for text in texts]
-
-
-def _decimals(values: pa.Array) -> Texts:
-    return [f"{number:f}" for number in values.to_pylist()]
-
-
-def _strings(values: pa.Array) -> Texts:
-    return list(map(quoted, values.to_pylist()))
-
-
-def _binaries(values: pa.Array) -> Texts:
-    return [f'"{b64encode(content).decode()}"' for content in values.to_pylist()]
 
 
 def _dates(values: pa.Array) -> Texts:
@@ -134,13 +115,13 @@ def _parts(values: pa.Array, texts: Texts) -> list[Texts]:
 
 
 _KINDS: list[tuple[Callable[[Any], bool], Callable[[pa.Array], Texts]]] = [
-    (pa.types.is_null, _nulls),
-    (pa.types.is_boolean, _booleans),
-    (pa.types.is_integer, _integers),
+    (pa.types.is_null, lambda values: ["null"] * len(values)),
+    (pa.types.is_boolean, _each(lambda value: "true" if value else "false")),
+    (pa.types.is_integer, _each(str)),
     (pa.types.is_floating, _floats),
-    (pa.types.is_decimal, _decimals),
-    (is_text, _strings),
-    (is_binary, _binaries),
+    (pa.types.is_decimal, _each("{:f}".format)),
+    (is_text, _each(quoted)),
+    (is_binary, _each(lambda content: f'"{b64encode(content).decode()}"')),
     (pa.types.is_date32, _dates),
     (pa.types.is_timestamp, _timestamps),
     (pa.types.is_struct, _structs),

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.column_types import DEEPEST, TIMESTAMP
+from lakefeed.columns.column_types import DEEPEST, LARGEST_PRECISION, TIMESTAMP
 from lakefeed.columns.evidence import is_quiet, one_per_spelling
 from lakefeed.columns.names import column_name_problem
 from lakefeed.formats import Rules
 from lakefeed.formats.fit.names import name_misfit, spellings
 from lakefeed.formats.fit.type_rules import is_binary, is_text
-
-_LARGEST_PRECISION = 38
 
 
 class Proposals:
@@ -87,7 +85,7 @@ def proposed_type(made: pa.DataType, room: int = DEEPEST) -> pa.DataType:
     if pa.types.is_timestamp(made):
         return TIMESTAMP
     if pa.types.is_decimal256(made):
-        return pa.decimal128(_LARGEST_PRECISION, min(made.scale, _LARGEST_PRECISION))
+        return pa.decimal128(LARGEST_PRECISION, min(made.scale, LARGEST_PRECISION))
     if is_text(made):
         return pa.string()
     return pa.binary() if is_binary(made) else made

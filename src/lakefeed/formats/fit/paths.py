@@ -22,21 +22,21 @@ Step = str | Element
 
 
 class Level:
-    """The values of one column, at any depth. Knows for each of them where it is."""
+    """The values of one column, at any depth; the top level is the payloads. Knows where each value is."""
 
-    is_top = False
+    is_top = True
     in_list = False
     """Whether the values are parts of lists or maps, at any depth."""
     depth = -1
     """How many structs, lists and maps hold the value; the payload itself does not count."""
 
     def row(self, at: int) -> int:
-        """The path in the payload that holds the value."""
-        raise NotImplementedError
+        """The index of the payload that holds the value."""
+        return at
 
     def steps(self, at: int) -> list[Step]:
         """The way from the payload to the value."""
-        raise NotImplementedError
+        return []
 
     def path(self, at: int) -> list[str | int]:
         """The same way, as a message shows it."""
@@ -47,21 +47,9 @@ class Level:
         return _Field(self, name)
 
 
-class Rows(Level):
-    """The payloads themselves."""
-
-    is_top = True
-
-    def row(self, at: int) -> int:
-        """The path itself."""
-        return at
-
-    def steps(self, at: int) -> list[Step]:
-        """No way to go."""
-        return []
-
-
 class _Field(Level):
+    is_top = False
+
     def __init__(self, parent: Level, name: str) -> None:
         self._parent = parent
         self._name = name
@@ -78,7 +66,7 @@ class _Field(Level):
 class Elements(Level):
     """The elements of lists, one list after the other; with keys, the items of maps."""
 
-    in_list = True
+    is_top, in_list = False, True
 
     def __init__(self, parent: Level, offsets: np.ndarray[Any, Any], keys: pa.Array | None = None) -> None:
         self._parent = parent
@@ -87,7 +75,7 @@ class Elements(Level):
         self.depth = parent.depth + 1
 
     def row(self, at: int) -> int:
-        """The payload of the list that holds the element."""
+        """That of the payload with the list that holds the element."""
         return self._parent.row(self._owner(at))
 
     def steps(self, at: int) -> list[Step]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -13,7 +14,7 @@ from lakefeed.columns.column_types import JSON, type_text
 from lakefeed.formats.fit import decimals, times
 from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.fit.objects import each
-from lakefeed.formats.fit.type_rules import MICROSECONDS, RANGES, is_epoch
+from lakefeed.formats.fit.type_rules import INT64, MICROSECONDS, RANGES, is_epoch
 from lakefeed.formats.refusal import TYPE_CHANGES, Misfit, Number, shown
 
 Convert = Callable[[Any], Any]
@@ -39,6 +40,9 @@ def converter(field: pa.Field) -> Convert:
 
 
 def _convert(declared: pa.DataType) -> Convert:
+    for applies, convert in _PLAIN:
+        if applies(declared):
+            return partial(convert, declared)
     for applies, make in _MAKERS:
         if applies(declared):
             return make(declared)
@@ -70,20 +74,17 @@ def _integer(declared: pa.DataType) -> Convert:
     return convert
 
 
-def _epoch(declared: pa.DataType) -> Convert:
-    def convert(value: Any) -> int:
-        number = _whole(declared, value)
-        if declared.unit == "ns":
-            low, high = RANGES[pa.int64()]
-            inside, microseconds = low <= number <= high, number // 1000
-        else:
-            microseconds = number * MICROSECONDS[declared.unit]
-            inside = times.FIRST_US <= microseconds <= times.LAST_US
-        if inside:
-            return microseconds
-        raise _wrong(declared, value, "out_of_range")
-
-    return convert
+def _epoch(declared: pa.DataType, value: Any) -> int:
+    number = _whole(declared, value)
+    if declared.unit == "ns":
+        low, high = INT64
+        inside, microseconds = low <= number <= high, number // 1000
+    else:
+        microseconds = number * MICROSECONDS[declared.unit]
+        inside = times.FIRST_US <= microseconds <= times.LAST_US
+    if inside:
+        return microseconds
+    raise _wrong(declared, value, "out_of_range")
 
 
 def _float(declared: pa.DataType) -> Convert:
@@ -101,58 +102,46 @@ def _float(declared: pa.DataType) -> Convert:
     return convert
 
 
-def _decimal(declared: pa.DataType) -> Convert:
-    def convert(value: Any) -> Any:
-        if not isinstance(value, str):
-            raise _wrong(declared, value)
-        number = decimals.parsed(value)
-        if number is None:
-            raise _wrong(declared, value, "bad_decimal")
-        fitted = decimals.fitted(number, declared)
-        if fitted is not None:
-            return fitted
-        large = decimals.too_large(number, declared)
-        raise _wrong(declared, value, "out_of_range" if large else "bad_decimal")
-
-    return convert
-
-
-def _boolean(declared: pa.DataType) -> Convert:
-    def convert(value: Any) -> bool:
-        if isinstance(value, bool):
-            return value
+def _decimal(declared: pa.DataType, value: Any) -> Any:
+    if not isinstance(value, str):
         raise _wrong(declared, value)
+    number = decimals.parsed(value)
+    if number is None:
+        raise _wrong(declared, value, "bad_decimal")
+    fitted = decimals.fitted(number, declared)
+    if fitted is not None:
+        return fitted
+    large = decimals.too_large(number, declared)
+    raise _wrong(declared, value, "out_of_range" if large else "bad_decimal")
 
-    return convert
+
+def _boolean(declared: pa.DataType, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _wrong(declared, value)
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and not isinstance(value, Number)
 
 
-def _string(declared: pa.DataType) -> Convert:
-    def convert(value: Any) -> str:
-        if _is_text(value):
-            return str(value)
+def _string(declared: pa.DataType, value: Any) -> str:
+    if _is_text(value):
+        return str(value)
+    raise _wrong(declared, value)
+
+
+def _any(_: pa.DataType, value: Any) -> str:
+    return str(value) if isinstance(value, str) else exact_json(value)
+
+
+def _binary(declared: pa.DataType, value: Any) -> bytes:
+    if not _is_text(value):
         raise _wrong(declared, value)
-
-    return convert
-
-
-def _any(_: pa.DataType) -> Convert:
-    return lambda value: str(value) if isinstance(value, str) else exact_json(value)
-
-
-def _binary(declared: pa.DataType) -> Convert:
-    def convert(value: Any) -> bytes:
-        if not _is_text(value):
-            raise _wrong(declared, value)
-        content = base64_bytes(value)
-        if content is None:
-            raise Misfit("bad_base64", f"expected {type_text(declared)} as base64 text, got {shown(value)}")
-        return content
-
-    return convert
+    content = base64_bytes(value)
+    if content is None:
+        raise Misfit("bad_base64", f"expected {type_text(declared)} as base64 text, got {shown(value)}")
+    return content
 
 
 def base64_bytes(text: str) -> bytes | None:
@@ -163,32 +152,26 @@ def base64_bytes(text: str) -> bytes | None:
         return None
 
 
-def _date(declared: pa.DataType) -> Convert:
-    def convert(value: Any) -> int:
-        days = times.date_days(value) if _is_text(value) else None
-        if days is None:
-            code = "bad_date" if _is_text(value) else "wrong_type"
-            raise Misfit(code, f"expected {type_text(declared)} as YYYY-MM-DD, got {shown(value)}")
-        return days
-
-    return convert
+def _date(declared: pa.DataType, value: Any) -> int:
+    days = times.date_days(value) if _is_text(value) else None
+    if days is None:
+        code = "bad_date" if _is_text(value) else "wrong_type"
+        raise Misfit(code, f"expected {type_text(declared)} as YYYY-MM-DD, got {shown(value)}")
+    return days
 
 
-def _timestamp(declared: pa.DataType) -> Convert:
-    def convert(value: Any) -> int:
-        if isinstance(value, Number):
-            unit = next((unit for unit, digits in _EPOCH_DIGITS.items() if len(value) <= digits), "ns")
-            hint = f"declare timestamp({unit}) for epoch numbers"
-            raise Misfit("bad_timestamp", f"expected timestamp as RFC 3339 text, got {shown(value)}; {hint}")
-        microseconds = times.timestamp_us(value) if _is_text(value) else None
-        if microseconds is None:
-            code = "bad_timestamp" if _is_text(value) else "wrong_type"
-            raise Misfit(code, f"expected timestamp as RFC 3339 text, got {shown(value)}")
-        if times.FIRST_US <= microseconds <= times.LAST_US:
-            return microseconds
-        raise Misfit("out_of_range", f"expected timestamp of the years 1 to 9999 in UTC, got {shown(value)}")
-
-    return convert
+def _timestamp(_: pa.DataType, value: Any) -> int:
+    if isinstance(value, Number):
+        unit = next((unit for unit, digits in _EPOCH_DIGITS.items() if len(value) <= digits), "ns")
+        hint = f"declare timestamp({unit}) for epoch numbers"
+        raise Misfit("bad_timestamp", f"expected timestamp as RFC 3339 text, got {shown(value)}; {hint}")
+    microseconds = times.timestamp_us(value) if _is_text(value) else None
+    if microseconds is None:
+        code = "bad_timestamp" if _is_text(value) else "wrong_type"
+        raise Misfit(code, f"expected timestamp as RFC 3339 text, got {shown(value)}")
+    if times.FIRST_US <= microseconds <= times.LAST_US:
+        return microseconds
+    raise Misfit("out_of_range", f"expected timestamp of the years 1 to 9999 in UTC, got {shown(value)}")
 
 
 StructConvert = Callable[[Any], tuple[dict[str, Any], dict[str, Any] | None]]
@@ -260,9 +243,8 @@ def _map(declared: pa.DataType) -> Convert:
     return convert
 
 
-_MAKERS: list[tuple[Callable[[Any], bool], Callable[[pa.DataType], Convert]]] = [
-    (pa.types.is_integer, _integer),
-    (pa.types.is_floating, _float),
+_Applies = Callable[[Any], bool]
+_PLAIN: list[tuple[_Applies, Callable[[pa.DataType, Any], Any]]] = [
     (pa.types.is_decimal, _decimal),
     (pa.types.is_boolean, _boolean),
     (pa.types.is_string, _string),
@@ -271,6 +253,10 @@ _MAKERS: list[tuple[Callable[[Any], bool], Callable[[pa.DataType], Convert]]] = 
     (pa.types.is_date, _date),
     (is_epoch, _epoch),
     (pa.types.is_timestamp, _timestamp),
+]
+_MAKERS: list[tuple[_Applies, Callable[[pa.DataType], Convert]]] = [
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _float),
     (pa.types.is_struct, _struct),
     (pa.types.is_list, _list),
     (pa.types.is_map, _map),

@@ -8,11 +8,9 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from lakefeed.formats import DEFAULT_RULES, Decoder, Format, Rules
+from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.refusal import FRAMED, VALUES, Misfits, codes
 from lakefeed.pipeline.options.registry import RegistryField
-
-__all__ = ["CODES", "JsonFormat", "infer"]
 
 CODES = codes(
     *FRAMED,
@@ -58,13 +56,3 @@ class JsonFormat(Format):
         from lakefeed.formats.registry.framing import unframed
 
         return unframed(payloads, self.registry, "JSON")
-
-
-def infer(payloads: Sequence[bytes | None]) -> pa.Schema:
-    """The columns that these payloads have, as a declared schema; refused payloads do not count.
-
-    Columns are in order of first appearance. Their types do not depend on the order of the payloads.
-    """
-    from lakefeed.formats.json.decoder import JsonDecoder
-
-    return JsonDecoder(pa.schema([]), DEFAULT_RULES).decode(payloads).unknown or pa.schema([])

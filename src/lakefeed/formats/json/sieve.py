@@ -109,15 +109,21 @@ class Sieve:
         group = self._without(broken, _Group(group.indexes, group.texts, objects))
         group = self._without(json_suspects.misfits(group.objects, self._blocks.fields), group)
         group, unknown = self._look_for_new(group)
-        if unknown or self._blocks.mapped:
-            return self._read_unknown(group)
-        block = self._blocks.read(group.texts)
+        blocks, in_part = self._blocks, unknown or bool(self._blocks.mapped)
+        if in_part:
+            # Arrow skips the other part, and so does not check it.
+            group = self._without(json_suspects.doubled(group.texts, group.objects), group)
+
+        def read(some: _Group) -> Block | Failed:
+            return blocks.read_known(some.texts, some.objects) if in_part else blocks.read(some.texts)
+
+        block = read(group)
         if isinstance(block, Block):
             return self._keep(group, block)
-        decimals = json_suspects.bad_decimals(group.objects, self._blocks.fields)
-        doubled = json_suspects.doubled(group.texts, group.objects)
-        group = self._without(block.suspects | decimals | doubled, group)
-        return self._halve(group, lambda part: self._blocks.read(part.texts))
+        suspects = block.suspects | json_suspects.bad_decimals(group.objects, blocks.fields)
+        if not in_part:
+            suspects |= json_suspects.doubled(group.texts, group.objects)
+        return self._halve(self._without(suspects, group), read)
 
     def _look_for_new(self, group: _Group) -> tuple[_Group, bool]:
         """Take out what the strict path must decide, and say whether the rest has unknown fields."""
@@ -149,17 +155,6 @@ class Sieve:
             else:
                 hard.add(index)
         return self._without(hard, group)
-
-    def _read_unknown(self, group: _Group) -> None:
-        """Read payloads of which Arrow skips a part, and so does not check it."""
-        doubled = json_suspects.doubled(group.texts, group.objects)
-        group = self._without(doubled, group)
-        block = self._blocks.read_known(group.texts, group.objects)
-        if isinstance(block, Block):
-            return self._keep(group, block)
-        decimals = json_suspects.bad_decimals(group.objects, self._blocks.fields)
-        group = self._without(block.suspects | decimals, group)
-        return self._halve(group, lambda part: self._blocks.read_known(part.texts, part.objects))
 
     def _halve(self, group: _Group, read: _Read) -> None:
         """Find by halves what fails a block for a reason that nothing above knows."""

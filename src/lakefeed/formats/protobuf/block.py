@@ -146,8 +146,9 @@ class _Reader:
     def _unpack(self, field: Field, rows: Indexes, spans: Spans) -> None:
         width = _WIDTHS.get(field.wire)
         packed = packed_fixed(self._buffer, spans, width) if width else packed_varints(self._buffer, spans)
-        self._doubt[rows[packed.broken]] = True
-        self._add(field, np.repeat(rows, packed.counts), packed.values)
+        counts, values, broken = packed
+        self._doubt[rows[broken]] = True
+        self._add(field, np.repeat(rows, counts), values)
 
     def _add(self, field: Field, rows: Indexes, values: Words) -> None:
         beyond = beyond_32_bits(field.type, values)

@@ -10,13 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.formats.fit.doubt import utf8_texts
 from lakefeed.formats.fit.times import FIRST_US, LAST_US
 from lakefeed.formats.protobuf import message as pb
 from lakefeed.formats.protobuf.json import json_text
 from lakefeed.formats.protobuf.message import Field, Form, Message
 from lakefeed.formats.protobuf.walk import Walk
 from lakefeed.formats.protobuf.wire import Buffer, Flags, Indexes, Spans, Words
-from lakefeed.formats.refusal import Misfit, is_utf8
+from lakefeed.formats.refusal import Misfit
 
 SECONDS_OF_DURATION = 315_576_000_000
 NANOS = 10**9
@@ -124,15 +125,10 @@ class FieldOccurrences:
 
 
 def _texts(buffer: Buffer, of: Field, spans: Spans, missing: Flags | None) -> Column:
-    doubt = np.zeros(len(spans), np.bool_)
-    column = buffer.texts(spans, pa.binary(), missing)
-    if of.type == pb.BYTES:
-        return Column(column, doubt)
-    try:
-        return Column(column.cast(pa.string()), doubt)
-    except pa.ArrowInvalid:
-        doubt = np.array([not is_utf8(text or b"") for text in column.to_pylist()], np.bool_)
-    return Column(pc.if_else(pa.array(doubt), b"", column).cast(pa.string()), doubt)
+    column, doubt = buffer.texts(spans, pa.binary(), missing), None
+    if of.type != pb.BYTES:
+        column, doubt = utf8_texts(column)
+    return Column(column, np.zeros(len(spans), np.bool_) if doubt is None else doubt)
 
 
 def _numbers(of: Field, values: Words, missing: Flags | None) -> Column:

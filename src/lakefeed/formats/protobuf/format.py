@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, PrivateAttr
 
-from lakefeed.formats import Decoded, Decoder, Format, Rules
-from lakefeed.formats.fit.fitter import Fitter
-from lakefeed.formats.joining import Part, joined
+from lakefeed.formats import Decoder, Format, Rules
 from lakefeed.formats.protobuf.proto.files import Files, read_files
-from lakefeed.formats.protobuf.reader import MessageReader, blocks
-from lakefeed.formats.protobuf.registry import RegisteredMessages, kinds
-from lakefeed.formats.refusal import FRAMED, VALUES, Misfit, codes, copies, no_payload
+from lakefeed.formats.protobuf.reader import MessageDecoder
+from lakefeed.formats.protobuf.registry import RegistryDecoder
+from lakefeed.formats.refusal import FRAMED, VALUES, codes
 from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.pipeline.options.registry import RegistryField
 
@@ -60,46 +57,6 @@ class ProtobufFormat(Format):
     def plain_decoder(self, schema: pa.Schema, rules: Rules) -> Decoder:
         """A decoder of payloads that are messages as they are."""
         if self.registry is not None:
-            messages = RegisteredMessages(self.registry, self.message, schema, rules)
-            return RegistryDecoder(messages, schema, rules)
+            return RegistryDecoder(self.registry, self.message, schema, rules)
         assert self.message is not None
-        return ProtobufDecoder(MessageReader(Files(self._files).message(self.message), schema, rules))
-
-
-class ProtobufDecoder(Decoder):
-    """Decodes payloads of one message type."""
-
-    def __init__(self, reader: MessageReader) -> None:
-        self._reader = reader
-
-    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
-        indexes = [index for index, payload in enumerate(payloads) if payload is not None]
-        refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
-        messages = [payloads[index] or b"" for index in indexes]
-        return joined(len(payloads), _read(self._reader, indexes, messages), refused)
-
-
-class RegistryDecoder(Decoder):
-    """Decodes payloads that each say which message of a registry they are."""
-
-    def __init__(self, messages: RegisteredMessages, schema: pa.Schema, rules: Rules) -> None:
-        self._messages = messages
-        self._nothing = Fitter(schema, rules).nothing()
-
-    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Every payload becomes a row or a refusal. Raises RegistryError if the registry does not answer."""
-        refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
-        framed = kinds(payloads, [index for index in range(len(payloads)) if index not in refused])
-        refused |= framed.misfits
-        parts: list[Part] = []
-        for kind, (indexes, messages) in framed.found.items():
-            try:
-                parts += _read(self._messages.reader(kind), indexes, messages)
-            except Misfit as misfit:
-                refused |= copies(misfit, indexes)
-        return joined(len(payloads), parts or [([], self._nothing)], refused)
-
-
-def _read(reader: MessageReader, indexes: list[int], messages: list[bytes]) -> list[Part]:
-    return [(indexes[start:end], reader.read(messages[start:end])) for start, end in blocks(messages)]
+        return MessageDecoder(Files(self._files).message(self.message), schema, rules)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +12,15 @@ import orjson
 import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals
-from lakefeed.formats import Decoded, Rules
+from lakefeed.formats import Decoded, Decoder, Rules
 from lakefeed.formats.fit.doubt import with_rows
 from lakefeed.formats.fit.fitter import Fitter
 from lakefeed.formats.fit.rescue import Rescued
-from lakefeed.formats.joining import groups
+from lakefeed.formats.joining import Part, groups, joined
 from lakefeed.formats.protobuf.block import read_block
 from lakefeed.formats.protobuf.message import Message
 from lakefeed.formats.protobuf.strict import StrictReader
-from lakefeed.formats.refusal import Misfit, Misfits
+from lakefeed.formats.refusal import Misfit, Misfits, no_payload
 
 _Numbers = dict[int, dict[str, list[bytes]]]
 """By the index of a payload: what it holds of fields that the message does not have, by their numbers."""
@@ -30,24 +30,30 @@ _MOST_PAYLOADS = 16_384
 _MOST_BYTES = 16 * 1024**2
 
 
-def blocks(payloads: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Where to begin and to end what is read together."""
-    return groups(payloads, _MOST_BYTES, _MOST_PAYLOADS)
-
-
-class MessageReader:
-    """Reads payloads of one message type into one schema, under the rules of its table."""
+class MessageDecoder(Decoder):
+    """Decodes payloads of one message type into one schema, under the rules of its table."""
 
     def __init__(self, message: Message, schema: pa.Schema, rules: Rules) -> None:
-        self.message = message
+        self._message = message
         self._rules = rules
         self._strict = StrictReader(message)
         self._fitter = Fitter(schema, rules)
         self._strict_numbers = rules.new_column not in ("add", "ignore")
 
-    def read(self, payloads: Sequence[bytes]) -> Decoded:
-        """Every payload becomes a row or a misfit. For payloads of one of the `blocks`."""
-        block = read_block(self.message, list(payloads), self._strict_numbers)
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""
+        indexes = [index for index, payload in enumerate(payloads) if payload is not None]
+        refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
+        messages = [payloads[index] or b"" for index in indexes]
+        return joined(len(payloads), self.read(indexes, messages), refused)
+
+    def read(self, indexes: Sequence[int], payloads: Sequence[bytes]) -> list[Part]:
+        """Every payload becomes a row or a refusal; `indexes` are theirs among all of a call."""
+        blocks = groups(payloads, _MOST_BYTES, _MOST_PAYLOADS)
+        return [(indexes[start:end], self._block(payloads[start:end])) for start, end in blocks]
+
+    def _block(self, payloads: Sequence[bytes]) -> Decoded:
+        block = read_block(self._message, list(payloads), self._strict_numbers)
         misfits: Misfits = {}
         numbers: _Numbers = {}
         made = block.values
@@ -84,7 +90,7 @@ class MessageReader:
         return with_rows(made, indexes, rows)
 
     def _unexpected(self, found: Mapping[str, Any]) -> Misfit:
-        name = self.message.name
+        name = self._message.name
         misfit = Misfit("new_column", f"no field of {name} has this number, and `evolve` allows none")
         return misfit.within(next(iter(found)))
 

@@ -1,4 +1,4 @@
-"""Messages whose schemas a registry holds: which message each payload says that it is, and its reader."""
+"""Messages whose schemas a registry holds: each payload says which message it is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakefeed.errors import RegistryError, RegistryUnavailable
-from lakefeed.formats import Rules
+from lakefeed.formats import Decoded, Decoder, Rules
+from lakefeed.formats.fit.fitter import Fitter
+from lakefeed.formats.joining import Part, joined
 from lakefeed.formats.protobuf.message import Message
 from lakefeed.formats.protobuf.proto.files import BadDescriptor, Files, registered_files
-from lakefeed.formats.protobuf.reader import MessageReader
-from lakefeed.formats.refusal import Misfit, Misfits
+from lakefeed.formats.protobuf.reader import MessageDecoder
+from lakefeed.formats.refusal import Misfit, Misfits, no_payload
 from lakefeed.formats.registry.client import RegisteredSchema
 from lakefeed.formats.registry.framing import HEADER, framed, registered
 from lakefeed.pipeline.options.registry import Registry
@@ -32,22 +34,14 @@ class Kind:
 
 
 _Found = dict[Kind, tuple[list[int], list[bytes]]]
+"""Payloads by what they are: their indexes and their messages."""
 
 
-@dataclass(frozen=True)
-class Kinds:
-    """Payloads by what they are: their indexes and their messages, and those that say nothing of use."""
-
-    found: _Found
-    misfits: Misfits
-
-
-def kinds(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Kinds:
-    """Look at the frames of the payloads at these indexes; each is there, and not null."""
-    frames = framed(payloads, indexes)
-    misfits: Misfits = dict(frames.misfits)
+def _kinds(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> tuple[_Found, Misfits]:
+    """What the frames of payloads say that they are, and those that say nothing of use; none is null."""
+    by_schema, misfits = framed(payloads, indexes)
     found: _Found = {}
-    for schema, own in frames.by_schema.items():
+    for schema, own in by_schema.items():
         texts = [payloads[index] or b"" for index in own]
         # A zero stands for the first message of the schema, which most payloads are.
         first = [index for index, text in zip(own, texts, strict=True) if text[HEADER:_START] == b"\0"]
@@ -59,7 +53,7 @@ def kinds(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Kinds:
         for index, text in zip(own, texts, strict=True) if len(first) < len(own) else ():
             if text[HEADER:_START] != b"\0":
                 _sort(schema, index, text, found, misfits)
-    return Kinds(found, misfits)
+    return found, misfits
 
 
 def _sort(schema: int, index: int, payload: bytes, found: _Found, misfits: Misfits) -> None:
@@ -95,25 +89,37 @@ def _varint(payload: bytes, at: int) -> tuple[int, int]:
     raise Misfit("bad_framing", f"byte {at + 1}: expected a message index")
 
 
-class RegisteredMessages:
-    """The readers of the messages of a registry, for one schema of a table. Lives on a worker."""
+class RegistryDecoder(Decoder):
+    """Decodes payloads that each say which message of a registry they are; `wanted` refuses all others."""
 
     def __init__(self, registry: Registry, wanted: str | None, schema: pa.Schema, rules: Rules) -> None:
-        self._registry = registry
-        self._wanted = wanted
-        self._schema = schema
-        self._rules = rules
-        self._readers: dict[Kind, MessageReader] = {}
+        self._registry, self._wanted = registry, wanted
+        self._schema, self._rules = schema, rules
+        self._nothing = Fitter(schema, rules).nothing()
+        self._decoders: dict[Kind, MessageDecoder] = {}
 
-    def reader(self, kind: Kind) -> MessageReader:
-        """The reader of a kind of payload. Raises Misfit, and what the client of the registry raises."""
-        if kind not in self._readers:
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """Every payload becomes a row or a refusal. Raises RegistryError if the registry does not answer."""
+        refused = {index: no_payload() for index, payload in enumerate(payloads) if payload is None}
+        found, misfits = _kinds(payloads, [index for index in range(len(payloads)) if index not in refused])
+        refused |= misfits
+        parts: list[Part] = []
+        for kind, (indexes, messages) in found.items():
+            try:
+                parts += self._decoder(kind).read(indexes, messages)
+            except Misfit as misfit:
+                refused |= dict.fromkeys(indexes, misfit)
+        return joined(len(payloads), parts or [([], self._nothing)], refused)
+
+    def _decoder(self, kind: Kind) -> MessageDecoder:
+        """The decoder of a kind of payload. Raises Misfit, and what the client of the registry raises."""
+        if kind not in self._decoders:
             message = self._message(kind)
             if self._wanted is not None and message.name != self._wanted:
                 expected = f"expected a message {self._wanted}, got {message.name}"
                 raise Misfit("other_message", expected)
-            self._readers[kind] = MessageReader(message, self._schema, self._rules)
-        return self._readers[kind]
+            self._decoders[kind] = MessageDecoder(message, self._schema, self._rules)
+        return self._decoders[kind]
 
     def _message(self, kind: Kind) -> Message:
         name = f"schema-{kind.schema}.proto"

@@ -121,13 +121,8 @@ def spread(spans: Spans, offsets: Indexes) -> Indexes:
     return indexes
 
 
-@dataclass(frozen=True)
-class Packed:
-    """The values of packed fields: how many each has, all of them in order, and which fields are broken."""
-
-    counts: Indexes
-    values: Words
-    broken: Flags
+Packed = tuple[Indexes, Words, Flags]
+"""The values of packed fields: how many each has, all of them in order, and which fields are broken."""
 
 
 def packed_fixed(buffer: Buffer, spans: Spans, width: int) -> Packed:
@@ -137,7 +132,7 @@ def packed_fixed(buffer: Buffer, spans: Spans, width: int) -> Packed:
     offsets = _offsets(counts)
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
     at = np.repeat(spans.starts, counts) + width * within
-    return Packed(counts, buffer.fixed64(at) if width == 8 else buffer.fixed32(at), broken)
+    return counts, buffer.fixed64(at) if width == 8 else buffer.fixed32(at), broken
 
 
 def packed_varints(buffer: Buffer, spans: Spans) -> Packed:
@@ -155,4 +150,4 @@ def packed_varints(buffer: Buffer, spans: Spans) -> Packed:
     odd = lengths != last - first + 1
     if odd.any():
         broken[np.repeat(np.arange(len(spans)), counts)[odd]] = True
-    return Packed(counts, values, broken)
+    return counts, values, broken

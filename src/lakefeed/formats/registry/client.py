@@ -89,9 +89,8 @@ class RegistryClient:
     def _fetched(self, number: int, form: str | None) -> RegisteredSchema:
         if time.monotonic() - self._unknown.get(number, -_ASK_AGAIN_AFTER) < _ASK_AGAIN_AFTER:
             raise UnknownSchema(f"the registry has no schema {number}")
-        query = f"?format={quote(form)}" if form else ""
         try:
-            return self._read(self._get(f"/schemas/ids/{number}{query}"), form, 0)
+            return self._read(self._get(f"/schemas/ids/{number}", form), form, 0)
         except UnknownSchema:
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
@@ -109,15 +108,15 @@ class RegistryClient:
             raise self._not_a_registry() from None
         if depth > _DEEPEST_REFERENCE:
             raise UnknownSchema(f"its references are more than {_DEEPEST_REFERENCE} levels deep")
-        query = f"?format={quote(form)}" if form else ""
         references = []
         for name, subject, version in wanted:
-            found = self._get(f"/subjects/{quote(str(subject), '')}/versions/{version}{query}")
+            found = self._get(f"/subjects/{quote(str(subject), '')}/versions/{version}", form)
             references.append(Reference(name, self._read(found, form, depth + 1)))
         return RegisteredSchema(kind.upper(), text, tuple(references))
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, form: str | None = None) -> Any:
         """The response to a request, which is tried again while the registry is away."""
+        path += f"?format={quote(form)}" if form else ""
         for attempt in range(_ATTEMPTS):
             try:
                 return self._asked(path)
@@ -128,16 +127,14 @@ class RegistryClient:
         raise AssertionError("the last attempt raises")
 
     def _asked(self, path: str) -> Any:
-        url, limit = f"{self._registry.url}{path}", self._registry.timeout
         try:
+            url = f"{self._registry.url}{path}"
             request = urllib.request.Request(url, headers=_headers(self._registry))
-            with self._opener.open(request, timeout=limit) as answer:
+            with self._opener.open(request, timeout=self._registry.timeout) as answer:
                 content = answer.read(_LARGEST_ANSWER)
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refused(error.code) from None
-        except TimeoutError:
-            raise self._away(f"no answer within {format_duration(limit)}") from None
         except (OSError, HTTPException) as error:
             raise self._failed(error) from None
         try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from lakefeed.formats import Decoded, Decoder
 from lakefeed.formats.joining import joined
-from lakefeed.formats.refusal import Misfit, Misfits, copies
+from lakefeed.formats.refusal import Misfit, Misfits
 from lakefeed.formats.registry.client import RegisteredSchema, UnknownSchema, client_of
 from lakefeed.pipeline.options.registry import Registry
 
@@ -15,27 +14,29 @@ HEADER = 5
 """How many bytes stand before the content."""
 
 
-@dataclass(frozen=True)
-class Framed:
-    """Which payloads have which schema: their indexes by its number, and those that are not framed."""
-
-    by_schema: Mapping[int, list[int]] = field(default_factory=dict)
-    misfits: Mapping[int, Misfit] = field(default_factory=dict)
-
-
-def framed(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> Framed:
-    """Look at the frames of the payloads at these indexes; each is there, and not null."""
-    by_header: dict[bytes, list[int]] = {}
+def by_header(
+    payloads: Sequence[bytes | None], indexes: Sequence[int], length: int
+) -> dict[bytes, list[int]]:
+    """The indexes of payloads by the bytes that they begin with; each is there, and not null."""
+    found: dict[bytes, list[int]] = {}
     for index in indexes:
-        by_header.setdefault((payloads[index] or b"")[:HEADER], []).append(index)
+        found.setdefault((payloads[index] or b"")[:length], []).append(index)
+    return found
+
+
+def framed(payloads: Sequence[bytes | None], indexes: Sequence[int]) -> tuple[dict[int, list[int]], Misfits]:
+    """The indexes of payloads by the number of their schema, and those that are not framed.
+
+    Each is there, and not null.
+    """
     by_schema: dict[int, list[int]] = {}
     misfits: Misfits = {}
-    for header, found in by_header.items():
+    for header, found in by_header(payloads, indexes, HEADER).items():
         if len(header) == HEADER and header[0] == 0:
             by_schema[int.from_bytes(header[1:], "big")] = found
         else:
             misfits |= {index: _bad_framing(header) for index in found}
-    return Framed(by_schema, misfits)
+    return by_schema, misfits
 
 
 def registered(registry: Registry, number: int, kind: str, form: str | None = None) -> RegisteredSchema:
@@ -70,18 +71,13 @@ def unframed(
 ) -> tuple[list[bytes | None], Misfits]:
     """What is in each frame, and those that are none, by their index. Raises RegistryError."""
     indexes = [index for index, payload in enumerate(payloads) if payload is not None]
-    found = framed(payloads, indexes)
-    misfits = dict(found.misfits)
-    for number, those in found.by_schema.items():
+    by_schema, misfits = framed(payloads, indexes)
+    for number, those in by_schema.items():
         try:
             registered(registry, number, kind)
         except Misfit as misfit:
-            misfits |= copies(misfit, those)
-    return [_content(payload) for payload in payloads], misfits
-
-
-def _content(payload: bytes | None) -> bytes | None:
-    return None if payload is None else payload[HEADER:]
+            misfits |= dict.fromkeys(those, misfit)
+    return [None if payload is None else payload[HEADER:] for payload in payloads], misfits
 
 
 def _bad_framing(header: bytes) -> Misfit:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import TIMESTAMP, stored_type
+from lakefeed.formats.fit.times import FIRST_US, LAST_US
 from lakefeed.formats.transform.objects import column_at
 from lakefeed.pipeline.options.jmespath_expressions import ISO8601_UNITS, parsed
 from lakefeed.pipeline.options.transform import ORIGIN_FIELDS, path_of
@@ -25,8 +25,6 @@ Evaluate = Callable[[pa.StructArray, Mapping[str, pa.Array]], pa.Array]
 
 Null where an event is to be looked at by itself, unless the expression `may_be_null`.
 """
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The years 1 to 9999, in microseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +192,9 @@ def _scaled(inner: _Node, factor: int) -> Evaluate:
 
     def scale(read: pa.StructArray, origin: Mapping[str, pa.Array]) -> pa.Array:
         values = inner.evaluate(read, origin).cast(pa.int64())
-        fits = pc.and_(pc.greater_equal(values, -(-_FIRST // factor)), pc.less_equal(values, _LAST // factor))
+        fits = pc.and_(
+            pc.greater_equal(values, -(-FIRST_US // factor)), pc.less_equal(values, LAST_US // factor)
+        )
         return pc.multiply(pc.if_else(fits, values, pa.scalar(None, pa.int64())), factor)
 
     return scale
@@ -236,11 +236,3 @@ def _fit(kind: str, declared: pa.DataType, coerces: bool) -> Callable[[pa.Array]
     if pa.types.is_integer(stored) and kind in ("number", "stamp"):
         return lambda values: values.cast(stored)
     return None
-
-
-def usable(values: pa.Array, *, may_be_null: bool) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which values may be set as they are."""
-    if may_be_null or not values.null_count:
-        return np.ones(len(values), np.bool_)
-    valid: np.ndarray[Any, np.dtype[np.bool_]] = values.is_valid().to_numpy(zero_copy_only=False)
-    return valid

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakefeed.events import Events, Refused
@@ -14,16 +14,12 @@ from lakefeed.formats import Decoded, Format, Rules
 from lakefeed.formats.joining import Part, joined
 from lakefeed.formats.json.decoder import JsonDecoder
 from lakefeed.formats.refusal import TYPE_CHANGES, Misfit
-from lakefeed.formats.transform.columns import (
-    ColumnTransform,
-    by_columns,
-    read_schema,
-    usable,
-    with_value,
-)
+from lakefeed.formats.transform.columns import ColumnTransform, by_columns, read_schema, with_value
 from lakefeed.formats.transform.objects import Objects
 from lakefeed.pipeline.options.transform import ORIGIN_FIELDS
 
+_Indexes = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
 _LOOKED_AT_AGAIN = TYPE_CHANGES | {"missing_value"}
 """Refusals that a transform or a coercion may mend."""
 _FEW = 4
@@ -86,11 +82,9 @@ class TransformingDecoder:
                 self._columns = None
         return joined(len(events), parts, {}, whole.skipped)
 
-    def _set(
-        self, events: Events, rows: np.ndarray[Any, np.dtype[np.int64]], whole: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]]]:
+    def _set(self, events: Events, rows: _Indexes, whole: pa.RecordBatch) -> tuple[pa.RecordBatch, _Mask]:
         """The rows with what transforms set, and which of them are right so."""
-        columns = {field.name: column for field, column in zip(whole.schema, whole.columns, strict=True)}
+        columns = dict(zip(whole.schema.names, whole.columns, strict=True))
         good = np.ones(len(rows), np.bool_)
         assert self._columns is not None
         read = self._read_for(events, rows, good)
@@ -100,11 +94,10 @@ class TransformingDecoder:
                 values = one.evaluate(read, origin)
             except pa.ArrowInvalid:
                 # A number that is too large for its column: each event is looked at by itself.
-                values = None
-            if values is None:
                 good[:] = False
                 continue
-            good &= usable(values, may_be_null=one.may_be_null)
+            if values.null_count and not one.may_be_null:
+                good &= values.is_valid().to_numpy(zero_copy_only=False)
             if one.column is not None:
                 name, *inner = one.path
                 kind = self._rows.field(name).type
@@ -121,13 +114,8 @@ class TransformingDecoder:
         )
         return pa.RecordBatch.from_struct_array(together), good
 
-    def _read_for(
-        self,
-        events: Events,
-        rows: np.ndarray[Any, np.dtype[np.int64]],
-        good: np.ndarray[Any, np.dtype[np.bool_]],
-    ) -> pa.StructArray:
-        """What transforms read of each row; rows of which that cannot be read are not good."""
+    def _read_for(self, events: Events, rows: _Indexes, good: _Mask) -> pa.StructArray:
+        """What transforms read of each row, all of them good so far; what cannot be read is not."""
         if self._read is None:
             return pa.array([{}] * len(rows), pa.struct([]))
         payloads = events.payloads
@@ -138,12 +126,9 @@ class TransformingDecoder:
         if not gone:
             return values
         good[gone] = False
-        order: list[int | None] = [None] * len(rows)
-        for at, row in enumerate(np.flatnonzero(np.isin(np.arange(len(rows)), gone, invert=True)).tolist()):
-            order[row] = at
-        return values.take(pa.array(order, pa.int64()))
+        return values.take(pa.array(np.cumsum(good) - 1, mask=~good))
 
-    def _origin(self, events: Events, rows: Sequence[int] | np.ndarray[Any, Any]) -> Mapping[str, pa.Array]:
+    def _origin(self, events: Events, rows: Sequence[int] | _Indexes) -> Mapping[str, pa.Array]:
         if not self._told:
             return {}
         indexes = None if len(rows) == len(events) else [int(row) for row in rows]

@@ -15,6 +15,7 @@ from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.json.any_value import is_exact
 from lakefeed.formats.json.parser import parse
+from lakefeed.formats.json.suspects import may_be_doubled
 from lakefeed.formats.refusal import Misfit
 from lakefeed.formats.transform.coercion import coerce
 from lakefeed.pipeline.options.jmespath_expressions import OPTIONS, iso8601, parsed
@@ -86,9 +87,9 @@ def _parsed(payload: bytes) -> tuple[dict[str, Any], bool]:
         value = orjson.loads(payload)
     except orjson.JSONDecodeError:
         return parse(payload), False
-    # A key that comes twice is lost here, and with it a colon; the strict parser says which it is.
+    # A key that comes twice is lost here; the strict parser says which it is.
     try:
-        whole = isinstance(value, dict) and payload.count(b":") == orjson.dumps(value).count(b":")
+        whole = isinstance(value, dict) and not may_be_doubled(payload, value)
     except TypeError:
         # It reads numbers and depths that it cannot write.
         return parse(payload), False

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.column_types import LARGEST_PRECISION
 from lakefeed.sql.arrow import reasons
 from lakefeed.sql.arrow.value import (
     Errors,
@@ -21,11 +22,11 @@ from lakefeed.sql.arrow.value import (
     failing,
     flags,
     numbers,
+    of_two,
     strict_errors,
+    typed,
 )
 from lakefeed.sql.expression import Call
-
-_MOST_DIGITS = 38
 
 
 def _tried(call: Call, value: Value, before: Errors) -> Value:
@@ -40,8 +41,7 @@ def _kernel(plain: Callable[[Any, Any], Any], checked: Callable[[Any, Any], Any]
         left, right = (value.data for value in values)
         before = strict_errors(values, rows)
         if not pa.types.is_integer(call.type):
-            result = plain(left, right)
-            return Value(result if result.type == call.type else result.cast(call.type), before)
+            return Value(typed(plain(left, right), call.type), before)
         try:
             return Value(checked(left, right), before)
         except pa.ArrowInvalid:
@@ -111,30 +111,19 @@ def _remainder(call: Call, values: Sequence[Value], rows: int) -> Value:
     return _tried(call, failing(made, zero, before, reasons.remainder_by_zero), before)
 
 
-def _negate(call: Call, values: Sequence[Value], rows: int) -> Value:
-    return _unary(call, values[0], rows, pc.negate, pc.negate_checked)
+def _unary(plain: Callable[[Any], Any], checked: Callable[[Any], Any]) -> Kernel:
+    """The negative and the absolute value."""
 
-
-def _absolute(call: Call, values: Sequence[Value], rows: int) -> Value:
-    return _unary(call, values[0], rows, pc.abs, pc.abs_checked)
-
-
-def _unary(call: Call, value: Value, rows: int, plain: Any, checked: Any) -> Value:
-    column = value.column(rows)
-    if not pa.types.is_integer(call.type):
-        return Value(plain(column).cast(call.type), value.errors)
-    try:
-        return Value(checked(column), value.errors)
-    except pa.ArrowInvalid:
-        smallest = pa.scalar(-(2 ** (call.type.bit_width - 1)), call.type)
-        failed = flags(pc.equal(column, smallest))
-        return failing(plain(column), failed, value.errors, reasons.overflow(call, [column]))
-
-
-def _bits(compute: Callable[[Any, Any], Any]) -> Kernel:
-    def kernel(_: Call, values: Sequence[Value], rows: int) -> Value:
-        left, right = (value.data for value in values)
-        return Value(compute(left, right), strict_errors(values, rows))
+    def kernel(call: Call, values: Sequence[Value], rows: int) -> Value:
+        column, before = values[0].column(rows), values[0].errors
+        if not pa.types.is_integer(call.type):
+            return Value(typed(plain(column), call.type), before)
+        try:
+            return Value(checked(column), before)
+        except pa.ArrowInvalid:
+            smallest = pa.scalar(-(2 ** (call.type.bit_width - 1)), call.type)
+            failed = flags(pc.equal(column, smallest))
+            return failing(plain(column), failed, before, reasons.overflow(call, [column]))
 
     return kernel
 
@@ -146,27 +135,27 @@ def _digits(kind: pa.DataType) -> tuple[int, int]:
 def _exact_sum(call: Call) -> str | None:
     if not pa.types.is_decimal(call.type):
         return _numeric(call)
-    (p1, s1), (p2, s2) = _digits(call.given[0].type), _digits(call.given[1].type)
+    (p1, s1), (p2, s2) = (_digits(one.type) for one in call.given)
     scale = max(s1, s2)
-    needed = (max(p1 - s1, p2 - s2) + scale + 1, scale)
-    return None if needed == _digits(call.type) and needed[0] <= _MOST_DIGITS else _inexact(call)
+    return _exact(call, max(p1 - s1, p2 - s2) + scale + 1, scale)
 
 
 def _exact_product(call: Call) -> str | None:
     if not pa.types.is_decimal(call.type):
         return _numeric(call)
-    (p1, s1), (p2, s2) = _digits(call.given[0].type), _digits(call.given[1].type)
-    needed = (p1 + p2 + 1, s1 + s2)
-    return None if needed == _digits(call.type) and needed[0] <= _MOST_DIGITS else _inexact(call)
+    (p1, s1), (p2, s2) = (_digits(one.type) for one in call.given)
+    return _exact(call, p1 + p2 + 1, s1 + s2)
 
 
-def _inexact(call: Call) -> str:
-    return f"{call.name} of decimals with a result of more than {_MOST_DIGITS} digits"
+def _exact(call: Call, precision: int, scale: int) -> str | None:
+    """A limit where the result has not all the digits that it needs."""
+    if (precision, scale) == _digits(call.type) and precision <= LARGEST_PRECISION:
+        return None
+    return f"{call.name} of decimals with a result of more than {LARGEST_PRECISION} digits"
 
 
 def _numeric(call: Call) -> str | None:
-    known = pa.types.is_integer(call.type) or pa.types.is_floating(call.type)
-    return None if known and all(one.type == call.type for one in call.given) else call.name
+    return None if _is_number(call.type) and all(one.type == call.type for one in call.given) else call.name
 
 
 def _no_decimals(call: Call) -> str | None:
@@ -212,9 +201,9 @@ FUNCTIONS = {
     "Divide": Function("/, try_divide", _divide, _ansi(_no_decimals), _NOT_DECIMAL),
     "IntegralDivide": Function("div", _integral_divide, _ansi(_no_decimals), _NOT_DECIMAL),
     "Remainder": Function("%, mod, try_mod", _remainder, _ansi(_no_decimals), _NOT_DECIMAL),
-    "UnaryMinus": Function("unary -, negative", _negate, _only_numbers),
-    "Abs": Function("abs", _absolute, _only_numbers),
-    "BitwiseAnd": Function("&", _bits(pc.bit_wise_and)),
-    "BitwiseOr": Function("|", _bits(pc.bit_wise_or)),
-    "BitwiseXor": Function("^", _bits(pc.bit_wise_xor)),
+    "UnaryMinus": Function("unary -, negative", _unary(pc.negate, pc.negate_checked), _only_numbers),
+    "Abs": Function("abs", _unary(pc.abs, pc.abs_checked), _only_numbers),
+    "BitwiseAnd": Function("&", of_two(pc.bit_wise_and)),
+    "BitwiseOr": Function("|", of_two(pc.bit_wise_or)),
+    "BitwiseXor": Function("^", of_two(pc.bit_wise_xor)),
 }

@@ -14,7 +14,7 @@ from lakefeed.columns.column_types import TIMESTAMP, type_text
 from lakefeed.sql.arrow import reasons
 from lakefeed.sql.arrow.dates import DAY, SECOND
 from lakefeed.sql.arrow.parsing import PARSERS
-from lakefeed.sql.arrow.value import Errors, Function, Value, column_of, failing, flags, numbers
+from lakefeed.sql.arrow.value import Errors, Function, Value, column_of, failing, flags, numbers, typed
 from lakefeed.sql.expression import Call
 
 _Cast: TypeAlias = Callable[[pa.Array, pa.DataType], Value]
@@ -28,7 +28,7 @@ def _cast(call: Call, values: Sequence[Value], rows: int) -> Value:
 
 
 def _same(column: pa.Array, kind: pa.DataType) -> Value:
-    return Value(column if column.type == kind else column.cast(kind))
+    return Value(typed(column, kind))
 
 
 def _plain(column: pa.Array, kind: pa.DataType) -> Value:
@@ -127,21 +127,13 @@ def _way(source: pa.DataType, kind: pa.DataType) -> _Cast | None:
         return _same
     if source == pa.string():
         return PARSERS.get(_family(kind))
-    exact = _EXACT.get((source, kind)) or _WAYS.get((_family(source), _family(kind)))
-    return exact or _numeric_way(source, kind)
-
-
-def _numeric_way(source: pa.DataType, kind: pa.DataType) -> _Cast | None:
     if pa.types.is_integer(source) and pa.types.is_integer(kind):
         return _plain if kind.bit_width > source.bit_width else _narrower
-    return None
+    return _EXACT.get((source, kind)) or _WAYS.get((_family(source), _family(kind)))
 
 
 def _family(kind: pa.DataType) -> str:
-    for name, is_one in _FAMILIES.items():
-        if is_one(kind):
-            return name
-    return ""
+    return next((name for name, is_one in _FAMILIES.items() if is_one(kind)), "")
 
 
 _FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.sql.arrow.value import Function, Kernel, Value, strict_errors
+from lakefeed.sql.arrow.value import Function, Kernel, Value, first_errors, of_two
 from lakefeed.sql.expression import Call
 
 
@@ -34,36 +34,23 @@ def less_or_equal(left: Any, right: Any) -> Any:
     return pc.or_(lesser, pc.is_nan(right)) if pa.types.is_floating(left.type) else lesser
 
 
-def _greater(left: Any, right: Any) -> Any:
-    return less(right, left)
-
-
-def _greater_or_equal(left: Any, right: Any) -> Any:
-    return less_or_equal(right, left)
-
-
 def _kernel(compare: Callable[[Any, Any], Any]) -> Kernel:
-    def kernel(_: Call, values: Sequence[Value], rows: int) -> Value:
-        left, right = values
-        known = _if_both_known(left.data, right.data, compare(left.data, right.data))
-        return Value(known, strict_errors(values, rows))
+    def known(left: Any, right: Any) -> Any:
+        """NaN is greater than any number, but not than null: is_nan of one side alone would say so."""
+        compared = compare(left, right)
+        if not pa.types.is_floating(left.type):
+            return compared
+        both = pc.and_(pc.is_valid(left), pc.is_valid(right))
+        return pc.if_else(both, compared, pa.scalar(None, pa.bool_()))
 
-    return kernel
-
-
-def _if_both_known(left: Any, right: Any, compared: Any) -> Any:
-    """NaN is greater than any number, but not than null: is_nan of one side alone would say so."""
-    if not pa.types.is_floating(left.type):
-        return compared
-    known = pc.and_(pc.is_valid(left), pc.is_valid(right))
-    return pc.if_else(known, compared, pa.scalar(None, pa.bool_()))
+    return of_two(known)
 
 
 def _null_safe(_: Call, values: Sequence[Value], rows: int) -> Value:
     left, right = (value.column(rows) for value in values)
     same = pc.fill_null(equal(left, right), False)
     both = pc.and_(pc.is_null(left), pc.is_null(right))
-    return Value(pc.or_(same, both), {**values[1].errors, **values[0].errors})
+    return Value(pc.or_(same, both), first_errors(values))
 
 
 def _plain(call: Call) -> str | None:
@@ -77,6 +64,8 @@ FUNCTIONS = {
     "EqualNullSafe": Function("<=>", _null_safe, _plain, _NOTE),
     "LessThan": Function("<", _kernel(less), _plain, _NOTE),
     "LessThanOrEqual": Function("<=, BETWEEN", _kernel(less_or_equal), _plain, _NOTE),
-    "GreaterThan": Function(">", _kernel(_greater), _plain, _NOTE),
-    "GreaterThanOrEqual": Function(">=", _kernel(_greater_or_equal), _plain, _NOTE),
+    "GreaterThan": Function(">", _kernel(lambda left, right: less(right, left)), _plain, _NOTE),
+    "GreaterThanOrEqual": Function(
+        ">=", _kernel(lambda left, right: less_or_equal(right, left)), _plain, _NOTE
+    ),
 }

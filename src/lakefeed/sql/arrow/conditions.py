@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.sql.arrow.comparison import equal
-from lakefeed.sql.arrow.value import Errors, Function, Value, flags, kept
+from lakefeed.sql.arrow.value import Errors, Function, Kernel, Value, flags, kept, of_one, typed
 from lakefeed.sql.expression import Call, Literal
 
 
-def _and(_: Call, values: Sequence[Value], rows: int) -> Value:
-    left, right = values
-    return Value(pc.and_kleene(left.data, right.data), _then(left, right, False, rows))
+def _logic(compute: Callable[[Any, Any], Any], settles: bool) -> Kernel:
+    def kernel(_: Call, values: Sequence[Value], rows: int) -> Value:
+        left, right = values
+        return Value(compute(left.data, right.data), _then(left, right, settles, rows))
 
-
-def _or(_: Call, values: Sequence[Value], rows: int) -> Value:
-    left, right = values
-    return Value(pc.or_kleene(left.data, right.data), _then(left, right, True, rows))
+    return kernel
 
 
 def _then(left: Value, right: Value, settles: bool, rows: int) -> Errors:
@@ -34,21 +32,9 @@ def _then(left: Value, right: Value, settles: bool, rows: int) -> Errors:
     return {**kept(right.errors, ~settled), **left.errors}
 
 
-def _not(_: Call, values: Sequence[Value], rows: int) -> Value:
-    return Value(pc.invert(values[0].data), values[0].errors)
-
-
-def _is_null(_: Call, values: Sequence[Value], rows: int) -> Value:
-    return Value(pc.is_null(values[0].data), values[0].errors)
-
-
-def _is_not_null(_: Call, values: Sequence[Value], rows: int) -> Value:
-    return Value(pc.is_valid(values[0].data), values[0].errors)
-
-
-def _is_nan(_: Call, values: Sequence[Value], rows: int) -> Value:
+def _is_nan(column: pa.Array) -> pa.Array:
     # Of null, Spark's isnan says false.
-    return Value(pc.fill_null(pc.is_nan(values[0].data), False), values[0].errors)
+    return pc.fill_null(pc.is_nan(column), False)
 
 
 def _coalesce(call: Call, values: Sequence[Value], rows: int) -> Value:
@@ -58,7 +44,7 @@ def _coalesce(call: Call, values: Sequence[Value], rows: int) -> Value:
         errors = {**kept(value.errors, open_rows), **errors}
         if any(later.errors for later in values):
             open_rows &= ~value.given(rows)
-    return Value(pc.coalesce(*(_typed(value.data, call.type) for value in values)), errors)
+    return Value(pc.coalesce(*(typed(value.data, call.type) for value in values)), errors)
 
 
 def _case(call: Call, values: Sequence[Value], rows: int) -> Value:
@@ -67,7 +53,7 @@ def _case(call: Call, values: Sequence[Value], rows: int) -> Value:
     result = otherwise.column(rows)
     for condition, value in reversed(pairs):
         chosen = pc.fill_null(condition.column(rows), False)
-        result = pc.if_else(chosen, _typed(value.data, call.type), _typed(result, call.type))
+        result = pc.if_else(chosen, typed(value.data, call.type), typed(result, call.type))
     return Value(result, _case_errors(pairs, otherwise, rows) if any(one.errors for one in values) else {})
 
 
@@ -80,10 +66,6 @@ def _case_errors(pairs: Sequence[tuple[Value, Value]], otherwise: Value, rows: i
         errors = {**kept(value.errors, open_rows & chosen), **errors}
         open_rows &= ~chosen
     return {**kept(otherwise.errors, open_rows), **errors}
-
-
-def _typed(data: Any, kind: pa.DataType) -> Any:
-    return data if data.type == kind else data.cast(kind)
 
 
 def _in(call: Call, values: Sequence[Value], rows: int) -> Value:
@@ -110,12 +92,12 @@ def _only_constants(call: Call) -> str | None:
 
 
 FUNCTIONS = {
-    "And": Function("AND", _and),
-    "Or": Function("OR", _or),
-    "Not": Function("NOT", _not),
-    "IsNull": Function("IS NULL, isnull", _is_null),
-    "IsNotNull": Function("IS NOT NULL, isnotnull", _is_not_null),
-    "IsNaN": Function("isnan", _is_nan),
+    "And": Function("AND", _logic(pc.and_kleene, False)),
+    "Or": Function("OR", _logic(pc.or_kleene, True)),
+    "Not": Function("NOT", of_one(pc.invert)),
+    "IsNull": Function("IS NULL, isnull", of_one(pc.is_null)),
+    "IsNotNull": Function("IS NOT NULL, isnotnull", of_one(pc.is_valid)),
+    "IsNaN": Function("isnan", of_one(_is_nan)),
     "Coalesce": Function("coalesce, ifnull, nvl", _coalesce),
     "If": Function("if, nullif, nvl2", _case),
     "CaseWhen": Function("CASE", _case),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,24 +53,17 @@ def _week(days: Any) -> Any:
     return (_day_of_year(days - _weekday(days) + 3) - 1) // 7 + 1
 
 
-def _of_days(compute: Callable[[Any], Any]) -> Kernel:
+def _part(read: Callable[[pa.Array], Any], compute: Callable[[Any], Any]) -> Kernel:
+    """The kernel of a function that gives a whole number for each date or timestamp."""
+
     def kernel(call: Call, values: Sequence[Value], rows: int) -> Value:
-        made = compute(_days(values[0].column(rows))).astype(np.int32)
-        return Value(column_of(made, values[0].given(rows), pa.int32(), call.type), values[0].errors)
+        made = compute(read(values[0].column(rows))).astype(call.type.to_pandas_dtype())
+        return Value(column_of(made, values[0].given(rows), call.type, call.type), values[0].errors)
 
     return kernel
 
 
-def _of_micros(compute: Callable[[Any], Any]) -> Kernel:
-    def kernel(call: Call, values: Sequence[Value], rows: int) -> Value:
-        made = compute(_micros(values[0].column(rows)))
-        plain = call.type if pa.types.is_integer(call.type) else pa.int64()
-        return Value(
-            column_of(made.astype(plain.to_pandas_dtype()), values[0].given(rows), plain, call.type),
-            values[0].errors,
-        )
-
-    return kernel
+_of_days, _of_micros = partial(_part, _days), partial(_part, _micros)
 
 
 def _shifted(sign: int) -> Kernel:

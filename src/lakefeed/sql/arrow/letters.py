@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.sql.arrow.strings import only_texts
 from lakefeed.sql.arrow.value import Function, Kernel, Value, flags
 from lakefeed.sql.expression import Call
 
@@ -52,11 +53,7 @@ def _kernel(ascii_only: Callable[[pa.Array], Any], any_text: Callable[[str], str
     return kernel
 
 
-def _texts(call: Call) -> str | None:
-    return None if call.given[0].type == pa.string() else f"{call.name} of other types than texts"
-
-
 FUNCTIONS = {
-    "Upper": Function("upper, ucase", _kernel(pc.ascii_upper, upper_case), _texts),
-    "Lower": Function("lower, lcase", _kernel(pc.ascii_lower, lower_case), _texts),
+    "Upper": Function("upper, ucase", _kernel(pc.ascii_upper, upper_case), only_texts),
+    "Lower": Function("lower, lcase", _kernel(pc.ascii_lower, lower_case), only_texts),
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.sql.arrow.value import Errors, Function, Value
+from lakefeed.sql.arrow.value import Function, Value, first_errors, typed
 from lakefeed.sql.expression import Call, Literal
 
 
@@ -17,15 +17,9 @@ def _field(call: Call, values: Sequence[Value], rows: int) -> Value:
 
 
 def _struct(call: Call, values: Sequence[Value], rows: int) -> Value:
-    errors: Errors = {}
-    for value in values:
-        errors = {**value.errors, **errors}
-    columns = [value.column(rows) for value in values[1::2]]
-    typed = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(columns, call.type, strict=True)
-    ]
-    return Value(pa.StructArray.from_arrays(typed, fields=list(call.type)), errors)
+    members = zip(values[1::2], call.type, strict=True)
+    columns = [typed(value.column(rows), field.type) for value, field in members]
+    return Value(pa.StructArray.from_arrays(columns, fields=list(call.type)), first_errors(values))
 
 
 def _constant_names(call: Call) -> str | None:

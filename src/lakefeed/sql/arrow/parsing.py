@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from lakefeed.sql.arrow.value import Error, Value, flags
 _BLANKS = "".join(map(chr, [*range(0x21), 0x7F]))
 _PLAIN_INT = r"^-?[0-9]{1,18}$"
 _PLAIN_FLOAT = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?$"
+_PLAIN_BOOLEAN = "^(true|false)$"
 _PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
@@ -39,21 +41,15 @@ class _OutOfRange(Exception):
     """The number has too many digits for the decimal."""
 
 
-def _parsed(
-    column: pa.Array,
-    kind: pa.DataType,
-    plain: str,
-    quick: Callable[[pa.Array], pa.Array],
-    one: Callable[[str, pa.DataType], Any],
-) -> Value:
+def _parsed(column: pa.Array, kind: pa.DataType, plain: str, one: Callable[[str, pa.DataType], Any]) -> Value:
     """Read the plain texts at once, and each of the others by itself."""
     is_plain = pc.match_substring_regex(column, plain)
     if pc.all(is_plain, min_count=0).as_py():
-        made = _quickly(quick, column)
+        made = _quickly(column, kind)
         if made is not None:
             return Value(made)
     odd = np.flatnonzero(~flags(pc.fill_null(is_plain, True)))
-    made = _quickly(quick, pc.if_else(is_plain, column, None).cast(pa.string()))
+    made = _quickly(pc.if_else(is_plain, column, None).cast(pa.string()), kind)
     if made is None:
         odd = np.flatnonzero(flags(pc.is_valid(column)))
         made = pa.nulls(len(column), kind)
@@ -63,10 +59,10 @@ def _parsed(
     return Value(pc.replace_with_mask(made, pa.array(mask), pa.array(values, kind)), errors)
 
 
-def _quickly(quick: Callable[[pa.Array], pa.Array], column: pa.Array) -> pa.Array | None:
+def _quickly(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """What Arrow reads; None where one of the texts is plain and still none of the type (30 February)."""
     try:
-        return quick(column)
+        return column.cast(kind)
     except pa.ArrowInvalid:
         return None
 
@@ -89,10 +85,6 @@ def _one_by_one(
     return values, errors
 
 
-def _to_int(column: pa.Array, kind: pa.DataType) -> Value:
-    return _parsed(column, kind, _PLAIN_INT, lambda texts: texts.cast(kind), _int)
-
-
 def _int(text: str, kind: pa.DataType) -> int:
     trimmed = text.strip(_BLANKS)
     if not _INT.fullmatch(trimmed):
@@ -102,10 +94,6 @@ def _int(text: str, kind: pa.DataType) -> int:
     if not -limit <= value < limit:
         raise _Malformed
     return value
-
-
-def _to_float(column: pa.Array, kind: pa.DataType) -> Value:
-    return _parsed(column, kind, _PLAIN_FLOAT, lambda texts: texts.cast(kind), _float)
 
 
 def _float(text: str, kind: pa.DataType) -> float:
@@ -133,17 +121,6 @@ _SPECIAL = {
 }
 
 
-def _to_boolean(column: pa.Array, kind: pa.DataType) -> Value:
-    yes = pc.is_in(column, value_set=pa.array(["true"]))
-    return _parsed(
-        column,
-        kind,
-        "^(true|false)$",
-        lambda texts: pc.if_else(pc.is_valid(texts), pc.equal(texts, "true"), None) if yes else texts,
-        _boolean,
-    )
-
-
 def _boolean(text: str, _: pa.DataType) -> bool:
     word = text.strip(_BLANKS)
     word = word.lower() if word.isascii() else ""
@@ -152,10 +129,6 @@ def _boolean(text: str, _: pa.DataType) -> bool:
     if word in ("f", "false", "n", "no", "0"):
         return False
     raise _Malformed
-
-
-def _to_date(column: pa.Array, kind: pa.DataType) -> Value:
-    return _parsed(column, kind, _PLAIN_DATE, lambda texts: texts.cast(kind), _date)
 
 
 def _date(text: str, _: pa.DataType) -> int:
@@ -177,7 +150,7 @@ def _to_decimal(column: pa.Array, kind: pa.DataType) -> Value:
     before, after = min(kind.precision - kind.scale, 20), kind.scale
     whole = rf"[0-9]{{1,{before}}}" if before else "0"
     plain = rf"^-?{whole}(\.[0-9]{{1,{after}}})?$" if after else rf"^-?{whole}$"
-    return _parsed(column, kind, plain, lambda texts: texts.cast(kind), _decimal)
+    return _parsed(column, kind, plain, _decimal)
 
 
 def _decimal(text: str, kind: pa.DataType) -> Decimal:
@@ -187,24 +160,20 @@ def _decimal(text: str, kind: pa.DataType) -> Decimal:
     try:
         value = Decimal(trimmed)
         if value.adjusted() >= kind.precision - kind.scale and value:
-            raise _OutOfRange(_plainly(value))
+            raise _OutOfRange(f"{value:f}")
         rounded = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _EXACTLY)
     except InvalidOperation:
         raise _Malformed from None
     if rounded and rounded.adjusted() >= kind.precision - kind.scale:
-        raise _OutOfRange(_plainly(value))
+        raise _OutOfRange(f"{value:f}")
     return rounded
 
 
-def _plainly(value: Decimal) -> str:
-    return f"{value:f}"
-
-
 PARSERS: dict[str, Callable[[pa.Array, pa.DataType], Value]] = {
-    "integer": _to_int,
-    "float": _to_float,
-    "boolean": _to_boolean,
-    "date": _to_date,
+    "integer": partial(_parsed, plain=_PLAIN_INT, one=_int),
+    "float": partial(_parsed, plain=_PLAIN_FLOAT, one=_float),
+    "boolean": partial(_parsed, plain=_PLAIN_BOOLEAN, one=_boolean),
+    "date": partial(_parsed, plain=_PLAIN_DATE, one=_date),
     "decimal": _to_decimal,
 }
 """How texts become values of other types."""

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.sql.arrow.value import Errors, Function, Kernel, Value, strict_errors
+from lakefeed.sql.arrow.value import Function, Kernel, Value, first_errors, of_one, strict_errors
 from lakefeed.sql.expression import Call, Literal
 
 
@@ -20,9 +20,6 @@ def _concat(call: Call, values: Sequence[Value], rows: int) -> Value:
 
 
 def _concat_ws(call: Call, values: Sequence[Value], rows: int) -> Value:
-    errors: Errors = {}
-    for value in values:
-        errors = {**value.errors, **errors}
     # Arrow's own way to skip nulls loses the rows that have nothing else.
     separator = values[0].data.as_py()
     led = [
@@ -30,17 +27,11 @@ def _concat_ws(call: Call, values: Sequence[Value], rows: int) -> Value:
         for value in values[1:]
     ]
     joined = pc.binary_join_element_wise(*led, "")
-    return Value(pc.utf8_slice_codeunits(joined, len(separator)), errors)
+    return Value(pc.utf8_slice_codeunits(joined, len(separator)), first_errors(values))
 
 
-def _length(call: Call, values: Sequence[Value], rows: int) -> Value:
-    column = values[0].column(rows)
-    count = pc.utf8_length(column) if column.type == pa.string() else pc.binary_length(column)
-    return Value(count, values[0].errors)
-
-
-def _octets(call: Call, values: Sequence[Value], rows: int) -> Value:
-    return Value(pc.binary_length(values[0].column(rows)), values[0].errors)
+def _length(column: pa.Array) -> pa.Array:
+    return pc.utf8_length(column) if column.type == pa.string() else pc.binary_length(column)
 
 
 def _trim(trim: Callable[..., Any]) -> Kernel:
@@ -98,13 +89,12 @@ def _expression(pattern: str, escape: str) -> str | None:
 
 def _replace(call: Call, values: Sequence[Value], rows: int) -> Value:
     sought, instead = (one.value for one in call.given[1:])  # type: ignore[attr-defined]
-    return Value(
-        pc.replace_substring(values[0].column(rows), sought, instead) if sought else values[0].column(rows),
-        values[0].errors,
-    )
+    column = values[0].column(rows)
+    return Value(pc.replace_substring(column, sought, instead) if sought else column, values[0].errors)
 
 
-def _texts(call: Call) -> str | None:
+def only_texts(call: Call) -> str | None:
+    """The limit of functions that Arrow has for texts, and for no other type."""
     known = all(one.type == pa.string() for one in call.given)
     return None if known else f"{call.name} of other types than texts"
 
@@ -126,7 +116,7 @@ def _constant_separator(call: Call) -> str | None:
     first = call.given[0]
     if not isinstance(first, Literal) or first.value is None or len(call.given) < 2:
         return "concat_ws with a separator that is not constant"
-    return _texts(call)
+    return only_texts(call)
 
 
 def _known_pattern(call: Call) -> str | None:
@@ -140,8 +130,8 @@ _NOTE = "texts, the other arguments constant"
 FUNCTIONS = {
     "Concat": Function("concat, ||", _concat, _texts_or_bytes, "texts or binary"),
     "ConcatWs": Function("concat_ws", _concat_ws, _constant_separator, "texts, a constant separator"),
-    "Length": Function("length, char_length", _length),
-    "OctetLength": Function("octet_length", _octets),
+    "Length": Function("length, char_length", of_one(_length)),
+    "OctetLength": Function("octet_length", of_one(pc.binary_length)),
     "StringTrim": Function("trim", _trim(pc.utf8_trim), _constants, _NOTE),
     "StringTrimLeft": Function("ltrim", _trim(pc.utf8_ltrim), _constants, _NOTE),
     "StringTrimRight": Function("rtrim", _trim(pc.utf8_rtrim), _constants, _NOTE),

@@ -76,6 +76,14 @@ def kept(errors: Errors, where: Flags) -> Errors:
     return {row: error for row, error in errors.items() if where[row]}
 
 
+def first_errors(values: Iterable[Value]) -> Errors:
+    """The errors of arguments that are all evaluated; of a row with several, that of the first."""
+    errors: Errors = {}
+    for value in values:
+        errors = {**value.errors, **errors}
+    return errors
+
+
 def strict_errors(values: Sequence[Value], rows: int) -> Errors:
     """The errors of arguments that are evaluated one after the other until one is null."""
     errors: Errors = {}
@@ -101,7 +109,21 @@ def numbers(column: pa.Array, kind: pa.DataType) -> Any:
     return column.cast(kind, safe=False).fill_null(0).to_numpy(zero_copy_only=False)
 
 
+def typed(data: Any, kind: pa.DataType) -> Any:
+    """A column or a scalar in a type, which it mostly has already."""
+    return data if data.type == kind else data.cast(kind)
+
+
+def of_one(compute: Callable[[Any], Any]) -> Kernel:
+    """The kernel of a function of one argument that never throws."""
+    return lambda _, values, rows: Value(compute(values[0].data), values[0].errors)
+
+
+def of_two(compute: Callable[[Any, Any], Any]) -> Kernel:
+    """The kernel of a function of two arguments that never throws, and is null where one of them is."""
+    return lambda _, values, rows: Value(compute(values[0].data, values[1].data), strict_errors(values, rows))
+
+
 def column_of(values: Any, valid: Flags, plain: pa.DataType, kind: pa.DataType) -> pa.Array:
     """Numbers that numpy computed as a column of a type, null where they are not valid."""
-    made = pa.array(values, plain, mask=~valid)
-    return made if plain == kind else made.cast(kind)
+    return typed(pa.array(values, plain, mask=~valid), kind)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefeed.formats.avro.reader import Plain, Written, _made
-from lakefeed.formats.avro.schema import AvroSchema, parsed
+from lakefeed.formats.avro.schema import Node, parsed
 from lakefeed.formats.avro.strict import read_each
 from lakefeed.formats.fit.json_text import json_texts
 
@@ -123,7 +123,7 @@ def written(schema: Any, value: Any) -> bytes:
     return out.getvalue()
 
 
-def agree(schema: AvroSchema, payloads: list[bytes], start: int = 0) -> None:
+def agree(schema: Node, payloads: list[bytes], start: int = 0) -> None:
     """Reading all at once, with doubts decided one by one, is what reading each strictly is."""
     made = _made(Written(schema, range(len(payloads)), payloads, start))
     rows, misfits = read_each(schema, payloads, start, range(len(payloads)))
@@ -133,7 +133,7 @@ def agree(schema: AvroSchema, payloads: list[bytes], start: int = 0) -> None:
         at: one.message for at, one in misfits.items()
     }
     good = pa.array(np.array([at not in misfits for at in range(len(payloads))], np.bool_))
-    expected = pa.array(rows, schema.columns)
+    expected = pa.array(rows, schema.made)
     # By text: a NaN is not equal to itself.
     assert json_texts(made.values.filter(good)) == json_texts(expected.filter(good))
 

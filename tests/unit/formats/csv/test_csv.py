@@ -31,6 +31,16 @@ EVERY = {
 }
 
 
+@pytest.mark.parametrize("cut_off", [b"a,b", b'"a\n', b"a,b\n"])
+def test_header_that_is_cut_off_does_not_touch_the_next_record(cut_off: bytes) -> None:
+    whole = cut_off + b'"\n1' if b'"' in cut_off else cut_off.rstrip() + b"\n1,2"
+
+    decoded = decode(CsvFormat(header=True), {}, cut_off, whole, whole)
+
+    assert [one.index for one in decoded.refused] == [0]
+    assert decoded.rows.num_rows == 2
+
+
 def test_csv_values_become_the_declared_types() -> None:
     record = b'"a ""b"", c",-5,7,1.5e3,12.5,true,2026-11-15,2026-11-15 10:00:00+02:00,1500,AQID'
 

@@ -332,13 +332,25 @@ def test_numbers_that_json_has_not_are_text_and_become_what_they_are() -> None:
     decoded = inferred(*payloads)
 
     first, second, third = decoded.rows.to_pylist()
-    assert str(first["after"]["f"]), str(first["after"]["d"]) == ("nan", "inf")
+    assert (str(first["after"]["f"]), str(first["after"]["d"])) == ("nan", "inf")
     assert first["after"]["price"] == Decimal("0.01")
     assert (second["before"]["d"], second["after"]["d"]) == (float("-inf"), 1e300)
     assert second["after"]["f"] == pytest.approx(0.1, rel=1e-6)
     assert str(second["after"]["l"]) == "[nan, 2.5, None]"
     assert third["after"] == {"f": 1.0, "d": 2.0, "l": None, "price": Decimal("1.50")}
     assert [(one.index, one.code) for one in decoded.refused] == [(3, "wrong_type"), (4, "out_of_range")]
+
+
+def test_word_for_a_number_beside_a_map_of_numbers_is_read_as_the_number_it_means() -> None:
+    fields = {
+        "d": {"type": "double"},
+        "m": {"type": "map", "keys": {"type": "string"}, "values": {"type": "double"}},
+    }
+
+    decoded = inferred(wrapped(event("c", None, {"d": "-Infinity", "m": {"a": 1.5}}), fields))
+
+    assert decoded.refused == []
+    assert decoded.rows.to_pylist()[0]["after"] == {"d": float("-inf"), "m": [("a", 1.5)]}
 
 
 MONGO = {"type": "string", "optional": True, "name": "io.debezium.data.Json"}

@@ -17,9 +17,10 @@ from lakefeed.errors import PipelineFileError
 from lakefeed.formats import DEFAULT_RULES, Decoded, Rules
 from lakefeed.formats.avro.format import AvroFormat
 from lakefeed.formats.debezium.format import DebeziumFormat
-from lakefeed.formats.json.format import JsonFormat, infer
+from lakefeed.formats.json.format import JsonFormat
 from lakefeed.formats.json.strict import StrictReader
 from lakefeed.formats.protobuf.format import ProtobufFormat
+from support.decoding import proposed
 
 ID = declared_schema({"id": "long"})
 BAD_LEVELS = [21, 42, 60, 98, 250, 600, 1000, 1030, 5000]
@@ -109,7 +110,7 @@ def test_no_rule_walks_deeper_than_the_stack_of_python(levels: int, rule: Any, s
 
 @pytest.mark.parametrize("levels", BAD_LEVELS)
 def test_nothing_deep_is_inferred(levels: int) -> None:
-    assert infer([b'{"id": 1}', f'{{"id": 1, "new": {objects(levels)}}}'.encode()]).names == ["id"]
+    assert proposed(b'{"id": 1}', f'{{"id": 1, "new": {objects(levels)}}}'.encode()).names == ["id"]
 
 
 @settings(deadline=None)

@@ -18,6 +18,7 @@ import pytest
 from lakefeed import Pipeline, PipelineFileError
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.errors import SourceError
+from lakefeed.formats.avro.format import AvroFormat
 from lakefeed.reprocess.replay import replay
 from lakefeed.sources.files.reading.avro import avro_records
 from lakefeed.sources.files.reading.opening import FileOpener, Unreadable
@@ -264,6 +265,18 @@ def test_avro_block_that_claims_more_records_than_it_can_have_is_refused_at_once
 
     with pytest.raises(Unreadable, match=f"a block of 0 bytes says that it has {count:,} records"):
         list(avro_records(io.BytesIO(whole.getvalue() + block)))
+
+
+def test_avro_file_with_a_decimal_that_is_none_has_its_bytes() -> None:
+    kind = {"type": "bytes", "logicalType": "nothing", "precision": 2, "scale": 3}
+    schema = {"type": "record", "name": "r", "fields": [{"name": "d", "type": kind}]}
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(schema), [{"d": b"x"}])
+
+    [(payloads, _)] = avro_records(io.BytesIO(out.getvalue().replace(b"nothing", b"decimal")))
+
+    decoded = AvroFormat(encoding="container").decoder(pa.schema([("d", pa.binary())])).decode(payloads)
+    assert decoded.rows.to_pylist() == [{"d": b"x"}]
 
 
 def test_many_avro_records_of_one_block_come_in_parts_with_their_numbers() -> None:

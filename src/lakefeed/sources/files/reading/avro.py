@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lakefeed.formats.avro.container import MAGIC, SYNC, decompressor, header_map, schema_text
+from lakefeed.formats.avro.schema import without_odd_decimals
 from lakefeed.formats.refusal import Misfit
 from lakefeed.sources.files.reading.lines import Records
 from lakefeed.sources.files.reading.opening import Stream, Unreadable
@@ -37,7 +38,7 @@ def _records(file: _Bytes) -> Iterator[Records]:
     mark, text = file.take(SYNC), schema_text(header)
     decompress = decompressor(header.get("avro.codec", b"null"))
     try:
-        schema = parse_schema(json.loads(text))
+        schema = parse_schema(without_odd_decimals(json.loads(text)))
     except Exception as error:
         raise Unreadable("bad_schema", f"the schema of the container: {error}") from None
     head = MAGIC + _map({"avro.schema": text.encode(), "avro.codec": b"null"}) + mark + _long(1)
