@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.widening import merge_proposals
+from lakefeed.columns.widening import merged_proposals
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.task.dead_letter_writer import DeadLetterWriter, count, count_parts
@@ -155,8 +155,7 @@ class TableTask:
         self._result = TableManifest(TableId(self.table.name), error=error)
 
     def _propose(self, unknown: pa.Schema) -> None:
-        known = self._result.proposal
-        self._result.proposal = unknown if known is None else merge_proposals(known, unknown)
+        self._result.proposal = merged_proposals(self._result.proposal, unknown)
         for writer in (self._rows, self._routes):
             if writer:
                 writer.abort()
@@ -210,8 +209,7 @@ class TableTask:
     def _return(self, unknown: pa.Schema | None) -> None:
         """Propose columns that the function returns and nobody knows."""
         if unknown is not None:
-            known = self._result.returned
-            self._result.returned = unknown if known is None else merge_proposals(known, unknown)
+            self._result.returned = merged_proposals(self._result.returned, unknown)
             self._propose(_NO_COLUMNS)
 
     def _shape(self, rows: Rows) -> None:
