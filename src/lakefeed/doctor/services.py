@@ -38,9 +38,8 @@ def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
         refuse_unshared_disks(pipeline, pipeline.spark.master)
     except LakefeedError as error:
         yield CheckResult.of("Spark master", error)
-    listen = getattr(getattr(pipeline, "http", None), "listen", None)
-    if listen:
-        yield port(str(listen))
+    if pipeline.http:
+        yield port(pipeline.http.listen)
     for name in pipeline.inputs:
         fed = {
             table: (spec, [pipeline.inputs[one] for one in spec.from_])
