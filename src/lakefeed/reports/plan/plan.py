@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
-from lakefeed.columns.widening import merge_fields, merge_proposals
+from lakefeed.columns.widening import merge_fields, merged_proposals
 from lakefeed.dead_letters.pending import foreseen
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
@@ -25,9 +25,8 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
 from lakefeed.reports.outstanding import young_words
 from lakefeed.reports.plan.column_words import added_columns, column_words
-from lakefeed.reports.plan.query import plan_query
+from lakefeed.reports.plan.query import plan_refresh
 from lakefeed.reports.plan.sample import (
-    SampleOutcome,
     alike,
     by_table,
     read_sample,
@@ -35,7 +34,7 @@ from lakefeed.reports.plan.sample import (
     sampled_projection,
     take_sample,
 )
-from lakefeed.reports.plan.shaped_sample import shaping_lines, way
+from lakefeed.reports.plan.shaped_sample import SampleOutcome, shaping_lines, way
 from lakefeed.reports.plan.starts import Starts
 from lakefeed.reports.plan.warnings import Warnings
 from lakefeed.sources import Source, SourceClient, source_of
@@ -150,7 +149,7 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
         plan = plans[name]
         with _refusing(plan):
             if name in queries:
-                plan_query(tables, handle, plan)
+                _plan_query(tables, handle, plan)
             else:
                 _plan_table(handle, plan, samples.get(name, []))
         warnings.look_at_sample(handle, samples.get(name, []))
@@ -254,14 +253,14 @@ def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOut
             plan.sampled_dead_letters[code] = plan.sampled_dead_letters.get(code, 0) + count
     _plan_shaping(handle, plan, samples)
     table = handle.look()
-    new = _merged(one.new_columns for one in samples)
+    new = merged_proposals(*(one.new_columns for one in samples))
     if new is not None:
         refuse_too_wide(handle.name, handle.events(), new)
         plan.seen = inferred_lines(new, handle.spec.evolve.type_change)
         plan.seen_in = events_seen(new)
     if handle.spec.reshapes:
         # The columns are others than those that the events show.
-        plan.seen, returned = [], _merged(one.returned for one in samples)
+        plan.seen, returned = [], merged_proposals(*(one.returned for one in samples))
         return _plan_reshaped(handle, plan, table, new, returned)
     if table is None:
         return _plan_creation(handle, plan, new)
@@ -347,12 +346,15 @@ def _refuse_to_create(handle: TableHandle, plan: PlannedTable) -> bool:
     return False
 
 
-def _merged(proposals: Iterable[pa.Schema | None]) -> pa.Schema | None:
-    found: pa.Schema | None = None
-    for one in proposals:
-        if one is not None:
-            found = one if found is None else merge_proposals(found, one)
-    return found
+def _plan_query(tables: Tables, handle: TableHandle, plan: PlannedTable) -> None:
+    table = handle.look()
+    if table is None and _refuse_to_create(handle, plan):
+        return
+    if table is not None:
+        handle.changes(table)
+        plan.properties = _changed(handle, table)
+        plan.action = "alter" if plan.properties else "nothing"
+    plan_refresh(tables, handle, plan, table)
 
 
 def _changed(handle: TableHandle, table: LakeTable) -> dict[str, str]:

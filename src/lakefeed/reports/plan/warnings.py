@@ -10,7 +10,7 @@ from shlex import quote
 from lakefeed.columns.inferred import mixed
 from lakefeed.events import Offsets
 from lakefeed.handles.handle import TableHandle
-from lakefeed.reports.plan.sample import SampleOutcome
+from lakefeed.reports.plan.shaped_sample import SampleOutcome
 from lakefeed.sources import Finding
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
