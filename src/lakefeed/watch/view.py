@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lakefeed.events import Outstanding
 from lakefeed.reports.outstanding import lag_words
+from lakefeed.reports.status import PartitionStatus, lag_of
 
 _RECENT = 30
 
@@ -25,23 +26,6 @@ class CommitView:
 
 
 @dataclass(frozen=True)
-class PartitionView:
-    """How far a table is in one partition of a source; `end` is None while the source does not answer."""
-
-    source: str
-    partition: str
-    next: int
-    end: int | None
-    lag: int | None
-    """Events that wait, None when nobody knows."""
-    next_place: str | None = None
-    """The two offsets in words, where they are more than numbers."""
-    end_place: str | None = None
-    lag_words: str | None = None
-    """What waits in words, where the lag is a guess."""
-
-
-@dataclass(frozen=True)
 class FlowView:
     """One source into one table."""
 
@@ -49,6 +33,11 @@ class FlowView:
     table: str
     rate: float
     up: bool
+
+    @property
+    def state(self) -> str:
+        """How its arrow is drawn: `broken`, `moving` or `still`."""
+        return "broken" if not self.up else "moving" if self.rate > 0 else "still"
 
 
 @dataclass(frozen=True)
@@ -135,6 +124,11 @@ class SourceView(SourceFacts):
     """What waits in words, where the lag is a guess."""
 
     @property
+    def state(self) -> str:
+        """How the source is: `down`, `up`, or `new` where it has not answered yet."""
+        return "down" if self.stopped or self.trouble else "up" if self.seen_at else "new"
+
+    @property
     def lag(self) -> int | None:
         """Events that wait, None while the source does not answer."""
         return sum(self.lags.values()) if self.answers else None
@@ -203,7 +197,8 @@ class TableView(TableFacts):
     codes: dict[str, int]
     """Dead letters of this run by code."""
     points: list[float]
-    partitions: tuple[PartitionView, ...]
+    offsets: dict[str, dict[str, PartitionStatus]]
+    """How far it is in each partition of each source."""
     history: tuple[CommitView, ...]
     catching_up: tuple[str, ...]
     """Sources of which it is far behind the other tables, and is fed apart from them."""
@@ -222,10 +217,7 @@ class TableView(TableFacts):
     @property
     def lag(self) -> int | None:
         """Events that wait over all partitions; None while a source does not answer."""
-        known = [one.lag for one in self.partitions]
-        if not known or None in known:
-            return None
-        return sum(lag for lag in known if lag is not None)
+        return lag_of(self.offsets)
 
 
 @dataclass(frozen=True)

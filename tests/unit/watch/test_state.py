@@ -166,4 +166,4 @@ def test_lag_is_what_the_source_counts_between_positions() -> None:
     view = run.state.view()
 
     assert view.sources[0].lags == {"0": 5, "1": 2}
-    assert [one.lag for one in view.tables[0].partitions] == [5, 2]
+    assert [one.lag for one in view.tables[0].offsets["clicks"].values()] == [5, 2]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakefeed.figures import per_second, short
 from lakefeed.text import counted
 from lakefeed.watch.view import RunView, SourceView, TableView
-from lakefeed.watch.web.layers import has_layers, layered
+from lakefeed.watch.web.layers import has_layers, layered, said_of
 from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, wrapped
 
 _MANY = 14
@@ -86,14 +86,7 @@ def _draw(view: RunView, frame: _Frame) -> Drawing:
         width=frame.width,
         height=dead_letters_at + frame.row + 4,
         label=f"{counted(len(view.sources), 'source')} into {counted(len(view.tables), 'table')}",
-        edges=[
-            frame.edge(
-                starts[flow.source],
-                ends[flow.table],
-                "broken" if not flow.up else "moving" if flow.rate > 0 else "still",
-            )
-            for flow in view.flows
-        ]
+        edges=[frame.edge(starts[flow.source], ends[flow.table], flow.state) for flow in view.flows]
         + [
             frame.edge(
                 starts[one.name], to_dead_letters, f"letters {'moving' if one.dead_letter_rate else 'still'}"
@@ -111,18 +104,10 @@ def _draw(view: RunView, frame: _Frame) -> Drawing:
 
 
 def _source_lines(frame: _Frame, source: SourceView) -> _Lines:
-    said = _said_of(source)
+    said = said_of(source)
     name = wrapped(source.name, int((frame.left - 46) / _NAME_WIDTH))
     below = tuple(wrapped(f"{source.kind} · {said}", int((frame.left - 28) / _SAID_WIDTH)))
     return _Lines(name, said, _SOURCE_HEIGHT - _LINE, below)
-
-
-def _said_of(source: SourceView) -> str:
-    if source.stopped or source.trouble:
-        return "stopped" if source.stopped else "does not answer"
-    if source.lag is None:
-        return "starting"
-    return f"{per_second(source.rate)} · lag {source.lag_words or short(source.lag)}"
 
 
 def _table_lines(frame: _Frame, table: TableView) -> _Lines:
@@ -172,10 +157,9 @@ def _rates(frame: _Frame, view: RunView, middles: dict[str, float]) -> list[Text
 
 
 def _source(frame: _Frame, source: SourceView, lines: _Lines, y: float) -> Box:
-    state = "down" if source.stopped or source.trouble else "up" if source.seen_at else "new"
     title = f"source {source.name} ({source.kind}): {source.trouble or source.stopped or lines.said}"
     texts = lines.texts(32, 14, y + 24, y + 26)
-    return Box(title, state, 1, y, frame.left - 2, lines.height, texts, dot=(18, y + 19))
+    return Box(title, source.state, 1, y, frame.left - 2, lines.height, texts, dot=(18, y + 19))
 
 
 def _table(frame: _Frame, table: TableView, lines: _Lines, y: float) -> Box:

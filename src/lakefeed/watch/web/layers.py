@@ -96,15 +96,18 @@ def _untangled(nodes: list[_Node], fed: Mapping[str, list[Id]]) -> list[_Node]:
 
 
 def _of_source(source: SourceView) -> _Node:
-    state = "down" if source.stopped or source.trouble else "up" if source.seen_at else "new"
-    if source.stopped or source.trouble:
-        said = "stopped" if source.stopped else "does not answer"
-    elif source.lag is None:
-        said = "starting"
-    else:
-        said = f"{per_second(source.rate)} · lag {source.lag_words or short(source.lag)}"
+    said = said_of(source)
     title = f"source {source.name} ({source.kind}): {source.trouble or source.stopped or said}"
-    return _Node(("source", source.name), 0, state, title, (f"{source.kind} · {said}",))
+    return _Node(("source", source.name), 0, source.state, title, (f"{source.kind} · {said}",))
+
+
+def said_of(source: SourceView) -> str:
+    """What stands in the box of a source: how fast it is read, or why it is not."""
+    if source.stopped or source.trouble:
+        return "stopped" if source.stopped else "does not answer"
+    if source.lag is None:
+        return "starting"
+    return f"{per_second(source.rate)} · lag {source.lag_words or short(source.lag)}"
 
 
 def _of_table(table: TableView, now: float, step: int) -> _Node:
@@ -241,8 +244,7 @@ def _arrows(view: RunView) -> Iterator[tuple[Id, Id, str]]:
     tables = {one.name for one in view.sources if one.is_table}
     for flow in view.flows:
         kind = "table" if flow.source in tables else "source"
-        cls = "broken" if not flow.up else "moving" if flow.rate > 0 else "still"
-        yield (kind, flow.source), ("table", flow.table), cls
+        yield (kind, flow.source), ("table", flow.table), flow.state
     for table in view.tables:
         for name in table.reads:
             cls = "broken" if table.state == "down" else "moving" if table.behind else "still"
