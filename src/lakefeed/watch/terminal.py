@@ -22,7 +22,7 @@ from lakefeed.engine.run_events import (
     TableStopped,
     UpkeepDone,
 )
-from lakefeed.figures import ago, trying_again
+from lakefeed.figures import ago, thousands, trying_again
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports.outstanding import copied_words
 from lakefeed.text import counted
@@ -162,13 +162,13 @@ def _cells(table: TableView, view: RunView) -> list[Text | str]:
         return [Text(table.name, style="red"), "", f"{table.written:,}", "", Text("stopped", style="red"), ""]
     only_created = table.version == 0 and not table.commits
     last = "" if table.last_commit is None or only_created else f"{ago(view.now - table.last_commit)} ago"
-    lag = table.lag_words or ("?" if table.lag is None else f"{table.lag:,}")
+    lag = table.lag_words or thousands(table.lag)
     letters = Text(f"{table.dead_letters:,}", style="yellow" if table.dead_letters else "dim")
     return [table.name, f"{table.rate:,.0f}", f"{table.written:,}", lag, last, letters]
 
 
 def _sum(view: RunView) -> Text:
-    letters, lag = view.dead_letters, view.lag_words or ("?" if view.lag is None else f"{view.lag:,}")
+    letters, lag = view.dead_letters, view.lag_words or thousands(view.lag)
     return Text.assemble(
         (f"{view.pipeline}  ", "bold"),
         (counted(view.rows, "row"), "green"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from lakefeed.pipeline.section import Section, as_list
+from lakefeed.pipeline.section import SOME_NAMES, Section, as_list
 from lakefeed.sql.projection import Otherwise
 from lakefeed.text import shown
 
@@ -48,9 +48,7 @@ Select = Annotated[
     tuple[Sql, ...],
     BeforeValidator(as_list),
     AfterValidator(_check_items),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-    ),
+    SOME_NAMES,
 ]
 FunctionName = Annotated[str, AfterValidator(_check_function)]
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.ext import Extension
 from markupsafe import Markup
 
-from lakefeed.figures import ago, clock, iso, per_second, readable_seconds, readable_size, short
+from lakefeed.figures import ago, clock, iso, per_second, readable_seconds, readable_size, short, thousands
 from lakefeed.reports.status import PartitionStatus
 from lakefeed.text import counted, listed
 from lakefeed.watch.web.ranges import RANGES
@@ -47,15 +47,22 @@ def _environment() -> Environment:
         auto_reload=False,
         extensions=[_JoinedLines],
     )
-    for one in (ago, clock, counted, iso, listed, per_second, readable_seconds, readable_size, short):
+    for one in (
+        ago,
+        clock,
+        counted,
+        iso,
+        listed,
+        per_second,
+        readable_seconds,
+        readable_size,
+        short,
+        thousands,
+    ):
         made.filters[one.__name__] = one
-    made.filters |= {"line": _line, "thousands": _thousands, "furthest_behind": _furthest_behind}
+    made.filters |= {"line": _line, "furthest_behind": _furthest_behind}
     made.globals |= {"ranges": RANGES}
     return made
-
-
-def _thousands(number: int | None) -> str:
-    return "?" if number is None else f"{number:,}"
 
 
 def _furthest_behind(
