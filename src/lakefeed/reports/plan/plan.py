@@ -237,7 +237,7 @@ def _warn_of_retention(
     kept = client.retention()
     for name, handle in handles.items():
         own = {one: seconds for one, seconds in kept.items() if handle.spec and handle.spec.takes(one)}
-        warnings.look_at_retention(source, own, [name])
+        warnings.look_at_retention(name, source, own)
     for name, start in starts.items():
         warnings.look_at_age(name, source, kept, client.age(start))
 
