@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Annotated
 
 import typer
@@ -43,7 +43,8 @@ def status(
 
     The exit code is 1 if a source does not answer within some seconds, or a table cannot be read.
     """
-    with opened(file, overrides) as (pipeline, redactor), suppress(KeyboardInterrupt):
+    ending = suppress(KeyboardInterrupt) if watch else nullcontext()
+    with opened(file, overrides) as (pipeline, redactor), ending:
         if watch and sys.stdout.isatty() and not as_json:
             _redraw(pipeline, redactor)
         while True:

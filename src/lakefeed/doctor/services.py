@@ -60,9 +60,11 @@ def spark_master(host: str, number: int) -> CheckResult:
 
 def port(listen: str) -> CheckResult:
     """Whether the port of the status page is free, or taken by a run of Lakefeed."""
-    host, _, number = listen.rpartition(":")
+    named, _, number = listen.rpartition(":")
+    host = named.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host.strip("[]"), int(number))):
+        with socket.create_server((host, int(number)), family=family):
             return CheckResult("port", "ok", f"{listen} is free")
     except (OSError, OverflowError) as error:
         if _is_alive(host, int(number)):
@@ -172,7 +174,7 @@ def _format(name: str, spec: Source) -> Iterator[CheckResult]:
 
 
 def _is_alive(host: str, number: int) -> bool:
-    connection = HTTPConnection(host.strip("[]"), number, timeout=1)
+    connection = HTTPConnection(host, number, timeout=1)
     try:
         connection.request("GET", "/healthz")
         return connection.getresponse().status == 200

@@ -104,6 +104,12 @@ def secret_strings(data: Any, path: Path = (), hidden: Collection[Path] = ()) ->
             yield from (match[2] for match in _URL_PASSWORD.finditer(value))
 
 
+def secrets_of(pipeline: Pipeline) -> Iterator[str]:
+    """Every secret that a pipeline holds."""
+    data = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return secret_strings(data, (), pipeline.option_paths_from_variables)
+
+
 def masked(pipeline: Pipeline) -> dict[str, Any]:
     """The effective pipeline file, defaults included, fit to be shown to anybody."""
     hidden = pipeline.option_paths_from_variables
@@ -135,8 +141,7 @@ class Redactor(logging.Filter):
     @classmethod
     def of(cls, pipeline: Pipeline) -> Redactor:
         """A redactor for every secret that the pipeline holds."""
-        data = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return cls(secret_strings(data, (), pipeline.option_paths_from_variables))
+        return cls(secrets_of(pipeline))
 
     @contextmanager
     def guarding(self) -> Iterator[None]:

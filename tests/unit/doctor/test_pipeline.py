@@ -179,6 +179,18 @@ def test_port_that_is_taken_fails_unless_a_run_answers_there(listening: int) -> 
     )
 
 
+def test_port_of_an_ipv6_address_is_looked_at_as_such() -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+            number = taken.getsockname()[1]
+            found = port(f"[::1]:{number}")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+    assert found.text == f"[::1]:{number} cannot be listened on: Address already in use"
+    assert port(f"[::1]:{number}").state == "ok"
+
+
 def test_listen_of_the_pipeline_is_looked_at(listening: int, pipeline_file: Callable[[str], Path]) -> None:
     file = pipeline_file(
         """

@@ -175,6 +175,23 @@ def test_tables_that_cannot_feed_each_other_are_refused(tmp_path: Path, tables: 
         write(tmp_path, 1, text + "  " + tables.replace("{", "{{").replace("}", "}}") + "\n")
 
 
+def test_table_with_a_query_that_is_to_feed_another_is_told_of_once(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "name: shop\nsources: {events: {type: generate, rows: 1}}\ntables:\n  a: {path: a, from: events}\n"
+        "  b: {path: b, query: SELECT * FROM a}\n  c: {path: c, from: b}\n"
+    )
+
+    with pytest.raises(PipelineFileError) as refused:
+        Pipeline.from_file(file)
+
+    (problem,) = refused.value.problems
+    assert (problem.key, problem.message) == (
+        "tables.c.from",
+        "'b' has a `query`, which replaces all its rows; use it in a `query` of this table",
+    )
+
+
 def test_a_source_wins_over_a_table_of_its_name(tmp_path: Path) -> None:
     text = FILE.replace("sources: {{", "sources: {{bronze: {{type: delta, path: other}}, ")
     pipeline = write(tmp_path, 1, text)
