@@ -10,8 +10,9 @@ import pickle
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lakefeed.engine.batch.manifest import Manifest
@@ -100,18 +101,8 @@ class _InlineChannel(OffsetChannel):
             (self._local.run(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
             for ranges, serial in unpacked
         ]
-        frame: Any = _Collected(rows)
+        frame: Any = SimpleNamespace(collect=lambda: rows)
         self._run.take(frame, 0)
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-@dataclass(frozen=True)
-class _Collected:
-    """What a data frame of manifests is asked for."""
-
-    rows: list[tuple[str]]
-
-    def collect(self) -> list[tuple[str]]:
-        return self.rows

@@ -344,18 +344,17 @@ class Pipeline(Section):
 
         Which rows a query makes is for the query to say: `delete_after` is not for its table.
         """
-        given = self.upkeep
-        if self.tables[table].query and given != "off":
-            given = given.model_copy(update={"delete_after": "off"})
+        given = self._upkeep_without_deletion if self.tables[table].query else self.upkeep
         return resolved(given, self.tables[table].upkeep)
 
     @property
     def dead_letters_upkeep(self) -> Upkeep | None:
         """The upkeep of the dead-letter table, whose rows only its own `delete_after` deletes."""
-        if self.upkeep == "off":
-            return resolved("off", self.dead_letters.upkeep)
-        without = self.upkeep.model_copy(update={"delete_after": "off"})
-        return resolved(without, self.dead_letters.upkeep)
+        return resolved(self._upkeep_without_deletion, self.dead_letters.upkeep)
+
+    @property
+    def _upkeep_without_deletion(self) -> UpkeepField:
+        return self.upkeep if self.upkeep == "off" else self.upkeep.model_copy(update={"delete_after": "off"})
 
     def queries(self) -> dict[str, list[str]]:
         """Tables with a `query` and the tables that they read, each behind those that it reads."""

@@ -22,7 +22,7 @@ from lakefeed.reports.status import PartitionStatus, partitions_at
 from lakefeed.sources import Source, dense_offsets
 from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.watch.series import Rate, Series
-from lakefeed.watch.view import CommitView, SourceFacts, SourceView, TableFacts, TableView
+from lakefeed.watch.view import SourceFacts, SourceView, TableFacts, TableView
 
 _COMMITS_KEPT = 8
 
@@ -77,7 +77,7 @@ class TableState(TableFacts):
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
     apart: set[str] = field(default_factory=set)
     """Sources of which it catches up, while the other tables go on."""
-    history: deque[CommitView] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
+    history: deque[tuple[float, Committed]] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
     refusing: dict[str, str] = field(default_factory=dict)
     """By source: the share of events that became dead letters, and why."""
     rows_hour: Series = field(default_factory=Series)
@@ -100,9 +100,7 @@ class TableState(TableFacts):
             # Without times of their own, events are as old as their commit.
             self.newest = max(self.newest or 0.0, event.newest or now)
         self.rows_hour.add(now, event.rows)
-        self.history.appendleft(
-            CommitView(now, event.version, event.source, event.rows, event.files, event.size, event.seconds)
-        )
+        self.history.appendleft((now, event))
         if event.source in self.rates:
             self.rates[event.source].add(now, event.rows)
 

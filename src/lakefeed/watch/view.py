@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakefeed.engine.run_events import Committed
 from lakefeed.events import Outstanding
 from lakefeed.reports.outstanding import lag_words
 from lakefeed.reports.status import PartitionStatus, lag_of
 
 _RECENT = 30
-
-
-@dataclass(frozen=True)
-class CommitView:
-    """One version of a table."""
-
-    at: float
-    version: int
-    source: str
-    rows: int
-    files: int
-    size: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -199,7 +187,8 @@ class TableView(TableFacts):
     points: list[float]
     offsets: dict[str, dict[str, PartitionStatus]]
     """How far it is in each partition of each source."""
-    history: tuple[CommitView, ...]
+    history: tuple[tuple[float, Committed], ...]
+    """The newest commits of this run, each with its time."""
     catching_up: tuple[str, ...]
     """Sources of which it is far behind the other tables, and is fed apart from them."""
     refusing: str

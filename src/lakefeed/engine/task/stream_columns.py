@@ -87,9 +87,13 @@ class StreamColumnsDecoder(EventDecoder):
 
 
 def decoder_of(
-    source: Source, format: Format, columns: pa.Schema, rules: Rules, keys: KeyDecoder | None
+    source: Source, format: Format, columns: pa.Schema, rules: Rules, key: str | None
 ) -> EventDecoder:
-    """What decodes the events of a source for one table."""
+    """What decodes the events of a source for one table; `key` is of `key_column`."""
+    keys: KeyDecoder | None = None
+    if key is not None:
+        assert isinstance(source.key_format, Format)
+        keys = KeyDecoder(source.key_format, columns, key)
     if source.has_stream_columns:
         return StreamColumnsDecoder(source, format, columns, rules, keys)
     return EventDecoder(format, columns, rules, keys)

@@ -11,7 +11,7 @@ from lakefeed.columns.widening import merged_proposals
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.task.dead_letter_writer import DeadLetterWriter, count, count_parts
-from lakefeed.engine.task.decoding import key_column, key_decoder
+from lakefeed.engine.task.decoding import key_column
 from lakefeed.engine.task.routed_writers import RoutedWriters
 from lakefeed.engine.task.steps import event_steps, steps_for
 from lakefeed.engine.task.stream_columns import decoder_of
@@ -45,8 +45,7 @@ class TableTask:
         columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
         key = key_column(plan.source, table.changes, table.rename)
         self.wants = columns, table.rules, key
-        keys = key_decoder(plan.source, columns, key)
-        self.decoder = decoder_of(plan.source, plan.format, columns, table.rules, keys)
+        self.decoder = decoder_of(plan.source, plan.format, columns, table.rules, key)
         self._dropped = dropped
         self._steps = self.steps(table, dropped, serial)
         self._plan = plan

@@ -267,14 +267,10 @@ def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOut
     if new is not None:
         refuse_new_columns(handle, new)
     lacking = handle.changes(table)
-    plan.replaces = _replaced(handle, table)
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []
-    plan.columns = added_columns(table, [*lacking, *seen])
     plan.inferred = bool(seen)
-    plan.properties = _changed(handle, table)
-    plan.action = "alter" if plan.columns or plan.properties else "nothing"
-    return None
+    return _plan_alteration(handle, plan, table, [*lacking, *seen])
 
 
 def _plan_shaping(handle: TableHandle, plan: PlannedTable, samples: list[SampleOutcome]) -> None:
@@ -308,9 +304,7 @@ def _plan_reshaped(
     lacking = handle.changes(table)
     if plan.inferred:
         lacking = handle.lacking(table, handle.grown(new or pa.schema([]), returned)[0])
-    plan.columns, plan.replaces = added_columns(table, lacking), _replaced(handle, table)
-    plan.properties = _changed(handle, table)
-    plan.action = "alter" if plan.columns or plan.properties else "nothing"
+    _plan_alteration(handle, plan, table, lacking)
 
 
 def _replaced(handle: TableHandle, table: LakeTable) -> str | None:
@@ -352,14 +346,18 @@ def _plan_query(tables: Tables, handle: TableHandle, plan: PlannedTable) -> None
         return
     if table is not None:
         handle.changes(table)
-        plan.properties = _changed(handle, table)
-        plan.action = "alter" if plan.properties else "nothing"
+        _plan_alteration(handle, plan, table, [])
     plan_refresh(tables, handle, plan, table)
 
 
-def _changed(handle: TableHandle, table: LakeTable) -> dict[str, str]:
-    have = table.properties
-    return {key: value for key, value in _wanted_properties(handle).items() if have.get(key) != value}
+def _plan_alteration(
+    handle: TableHandle, plan: PlannedTable, table: LakeTable, columns: list[pa.Field]
+) -> None:
+    """What a table that is there would get: these columns, and properties of the file that it has not."""
+    have, wanted = table.properties, _wanted_properties(handle)
+    plan.columns, plan.replaces = added_columns(table, columns), _replaced(handle, table)
+    plan.properties = {key: value for key, value in wanted.items() if have.get(key) != value}
+    plan.action = "alter" if plan.columns or plan.properties else "nothing"
 
 
 def _wanted_properties(handle: TableHandle) -> dict[str, str]:

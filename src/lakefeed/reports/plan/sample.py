@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefeed.columns.widening import merge_proposals, merged_proposals
 from lakefeed.engine.batch.plan import format_of, spans
-from lakefeed.engine.task.decoding import EventDecoder, key_column, key_decoder
+from lakefeed.engine.task.decoding import EventDecoder, key_column
 from lakefeed.engine.task.stream_columns import decoder_of
 from lakefeed.errors import TableError
 from lakefeed.events import Events, Offsets
@@ -117,7 +117,7 @@ def _decoder(handle: TableHandle, source: Source, columns: pa.Schema, rules: Rul
     """What decodes events as a task does."""
     known = as_in_events(columns, handle.rename)
     key = key_column(source, handle.change_plan(None, None), handle.rename)
-    return decoder_of(source, format_of(source), known, rules, key_decoder(source, known, key))
+    return decoder_of(source, format_of(source), known, rules, key)
 
 
 def _take_again(
