@@ -235,12 +235,10 @@ class Flow:
             positions = {name: at for name, at in positions.items() if name not in names}
         far = self._assignments.far(client, positions)
         if far:
-            self._send_apart({name: self._behind(events) for name, events in far.items()})
+            text = f"events behind the other tables of {self.source}: catches up in a query of its own"
+            self._send_apart({name: f"{events:,} {text}" for name, events in far.items()})
         stay = positions.keys() - far.keys()
         return [progress for progress in opened if progress.handle.id.table in stay]
-
-    def _behind(self, events: int) -> str:
-        return f"{events:,} events behind the other tables of {self.source}: catches up in a query of its own"
 
     def _send_apart(self, tables: Mapping[str, str]) -> None:
         """Let a flow of their own have some tables; for each, what is told of it."""

@@ -112,7 +112,8 @@ class LiveProgress:
         if not view.started:
             stopping = "stopping as soon as Spark has started; Ctrl-C ends it at once"
             said = stopping if self._stop.is_set() else "starting Spark"
-            return _beside(view.pipeline, said, view.now - view.began)
+            took = f"  {view.now - view.began:.0f} s"
+            return Text.assemble((f"{view.pipeline}  ", "bold"), said, (took, "dim"))
         most = self._state.give_up_after
         found = [(one.trouble, one.trouble_since) for one in view.sources if one.trouble]
         found += [(f"{one.name}: {one.trouble}", one.trouble_since) for one in view.tables if one.trouble]
@@ -133,10 +134,6 @@ class LiveProgress:
             troubles.append(Text("waiting for events", "dim"))
         room = max(1, self._console.height - _LINES_BESIDE - len(troubles))
         return Group(_tables(view, room), *troubles, _sum(view))
-
-
-def _beside(pipeline: str, said: str, seconds: float) -> Text:
-    return Text.assemble((f"{pipeline}  ", "bold"), said, (f"  {seconds:.0f} s", "dim"))
 
 
 def _tables(view: RunView, room: int) -> Table:

@@ -180,12 +180,11 @@ def merged(manifests: list[Manifest]) -> dict[TableId, TableManifest]:
     return found
 
 
-def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The sum of each key."""
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for one in counts:
-        for key, value in one.items():
-            total[key] = total.get(key, 0) + value
+        total.update(one)
     return total
 
 

@@ -47,7 +47,7 @@ class TableTask:
         self.wants = columns, table.rules, key
         self.decoder = decoder_of(plan.source, plan.format, columns, table.rules, key)
         self._dropped = dropped
-        self._steps = self.steps(table, dropped, serial)
+        self._steps = self._made_steps(dropped)
         self._plan = plan
         self._pending = {
             (span.partition, offset, moment, number)
@@ -59,10 +59,9 @@ class TableTask:
         self._dead_letters: DeadLetterWriter | None = None
         self._result = TableManifest(TableId(table.name))
 
-    @staticmethod
-    def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
+    def _made_steps(self, dropped: Sequence[pa.Field]) -> list[Step]:
         """What rows pass on their way."""
-        return steps_for(table, dropped, serial)
+        return steps_for(self.table, dropped, self._serial)
 
     def taker(self, events: Events) -> TableTask:
         """Who takes these events."""

@@ -12,6 +12,7 @@ from lakefeed.columns.column_types import stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.widening import merge_fields, merged_proposals
 from lakefeed.dead_letters.pending import foreseen
+from lakefeed.engine.batch.manifest import added
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, lowest
@@ -248,9 +249,7 @@ def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOut
     if plan.action == ROUTE:
         return None
     plan.sampled = sum(one.events for one in samples)
-    for one in samples:
-        for code, count in one.dead_letters.items():
-            plan.sampled_dead_letters[code] = plan.sampled_dead_letters.get(code, 0) + count
+    plan.sampled_dead_letters = added(one.dead_letters for one in samples)
     _plan_shaping(handle, plan, samples)
     table = handle.look()
     new = merged_proposals(*(one.new_columns for one in samples))
