@@ -170,7 +170,6 @@ def test_port_that_is_taken_fails_unless_a_run_answers_there(listening: int) -> 
 
     assert (answered.state, answered.text.partition(" is ")[2]) == ("ok", "in use by a run that is alive")
     assert port(f"127.0.0.1:{server.server_port}").state == "ok"
-    assert port("127.0.0.1:99999").state == "fail"
     assert port(f"127.0.0.1:{listening}") == CheckResult(
         "port",
         "fail",
