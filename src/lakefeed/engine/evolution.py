@@ -7,11 +7,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.engine.assignment import Assignments
-from lakefeed.engine.run_events import (
-    SchemaInferred,
-    TableChanged,
-    Watcher,
-)
+from lakefeed.engine.run_events import SchemaInferred, TableChanged
 from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import TableError
 from lakefeed.events import Offsets
@@ -31,14 +27,12 @@ _MOST_ASKED = 3
 class Evolution:
     """Makes and alters the tables of one flow as its batches propose."""
 
-    def __init__(
-        self, tables: Tables, assignments: Assignments, start_positions: StartPositions, watch: Watcher
-    ) -> None:
+    def __init__(self, tables: Tables, assignments: Assignments, start_positions: StartPositions) -> None:
         self._tables = tables
         self._assignments = assignments
         self._source = assignments.source
         self._start_positions = start_positions
-        self._watch = watch
+        self._watch = assignments.watch
         self._commit_info = {"pipeline": tables.pipeline.name, "source": self._source, "kind": "evolve"}
         self._asked: dict[TableId, list[pa.Schema]] = {}
         self._asked_at = 0

@@ -86,11 +86,11 @@ class Flow:
         self._ends = once or source_of(tables.pipeline, source).ends
         self._after_failure = self.assignment.failing_since is not None
         self._limits = BatchLimits(self._pipeline.flush_for(source), hurry=self._ends)
-        self._start_positions = StartPositions(tables, self._assignments, watch)
+        self._start_positions = StartPositions(tables, self._assignments)
         self._routes = self._assignments.routes
         self._refusals = self._assignments.refusals
         self._fed: list[str] = []
-        self._evolution = Evolution(tables, self._assignments, self._start_positions, watch)
+        self._evolution = Evolution(tables, self._assignments, self._start_positions)
 
     def end_run(self, table: str) -> None:
         """Tell a table that its run is over, whichever flows have fed it."""

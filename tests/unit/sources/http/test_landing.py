@@ -266,7 +266,7 @@ tables:
     tables = Tables(pipeline)
     assignments = Assignments(tables, "api", unwatched)
     client = source_of(pipeline, "api").client("shop", "api")
-    found, _ = StartPositions(tables, assignments, unwatched).find(client, ["orders"])
+    found, _ = StartPositions(tables, assignments).find(client, ["orders"])
     run_inline(pipeline)
 
     assert [progress.recorded for progress in found] == [{"orders": 0}] * 2
