@@ -116,9 +116,8 @@ class TableState(TableFacts):
         self.behind = sum(self.behind_by.values()) if event.inputs else None
 
     def refreshed(self, event: Refreshed, now: float) -> None:
-        """Count a refresh."""
+        """Take note of a refresh."""
         self.inputs, self.behind, self.behind_by = dict(event.inputs), 0, dict.fromkeys(event.inputs, 0)
-        self.refreshes += 1
         self.refresh_seconds, self.last_refresh = event.seconds, now
 
     def count(self, event: FilesCounted) -> None:

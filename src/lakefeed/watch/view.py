@@ -170,7 +170,6 @@ class TableFacts:
     """The same for each of them."""
     missing: tuple[str, ...] = ()
     """Tables that the query waits for, as they do not exist yet."""
-    refreshes: int = 0
     refresh_seconds: float = 0.0
     """How long the last refresh took."""
     last_refresh: float | None = None
