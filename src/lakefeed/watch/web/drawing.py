@@ -9,7 +9,7 @@ from lakefeed.figures import per_second, short
 from lakefeed.text import counted
 from lakefeed.watch.view import RunView, SourceView, TableView
 from lakefeed.watch.web.layers import has_layers, layered, said_of
-from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, wrapped
+from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, curve, spread, wrapped
 
 _MANY = 14
 """With more tables than these, each gets a low row."""
@@ -36,10 +36,7 @@ class _Frame:
         return self.width - self.right
 
     def edge(self, start: float, end: float, cls: str) -> Edge:
-        left, right = self.left, self.right_x
-        bend = (right - left) / 2
-        control = f"{left + bend:.0f} {start:.1f} {right - bend:.0f} {end:.1f}"
-        return Edge(f"M{left:.0f} {start:.1f}C{control} {right:.0f} {end:.1f}", f"edge {cls}")
+        return curve((self.left, start), (self.right_x, end), cls)
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,8 @@ def _draw(view: RunView, frame: _Frame) -> Drawing:
     sources = [_source_lines(frame, one) for one in view.sources]
     tables = [_table_lines(frame, one) for one in view.tables]
     room = max(_needed(tables, 4.0 if frame.row < 40 else 12.0), _needed(sources, _GAP))
-    sources_at, tables_at = _spread(sources, room), _spread(tables, room)
+    sources_at = spread([one.height for one in sources], room)
+    tables_at = spread([one.height for one in tables], room)
     starts = _middles(view.sources, sources, sources_at)
     ends = _middles(view.tables, tables, tables_at)
     dead_letters_at = room + 22
@@ -127,16 +125,6 @@ def _rows(frame: _Frame, table: TableView) -> str:
 
 def _needed(boxes: list[_Lines], gap: float) -> float:
     return sum(one.height + gap for one in boxes)
-
-
-def _spread(boxes: list[_Lines], room: float) -> list[float]:
-    """Where boxes begin that are spread evenly over a room."""
-    free = (room - _needed(boxes, 0)) / max(1, len(boxes))
-    found, at = [], free / 2
-    for one in boxes:
-        found.append(at)
-        at += one.height + free
-    return found
 
 
 def _middles(

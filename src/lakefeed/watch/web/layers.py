@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lakefeed.figures import ago, per_second, short
 from lakefeed.text import counted, listed
 from lakefeed.watch.view import RunView, SourceView, TableView
-from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, wrapped
+from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, curve, spread, wrapped
 
 _WIDE, _NARROW = 960.0, 390.0
 _LEAST, _INDENT = 132.0, 18.0
@@ -157,11 +157,9 @@ def _columns(view: RunView, nodes: list[_Node]) -> Drawing:
     room = max(sum(heights[one.id] + _GAP for one in column) for column in columns)
     areas: dict[Id, _Area] = {}
     for step, column in enumerate(columns):
-        free = (room - sum(heights[one.id] for one in column)) / max(1, len(column))
-        at = free / 2
-        for one in column:
+        begins = spread([heights[one.id] for one in column], room)
+        for one, at in zip(column, begins, strict=True):
             areas[one.id] = _Area(1 + step * (width + gap), at, width - 2, heights[one.id])
-            at += heights[one.id] + free
     letters = _Area(1 + (steps - 1) * (width + gap), room + 20, width - 2, _HEAD + _LINE)
     edges = [_curve(areas[start], areas[end], cls) for start, end, cls in _arrows(view) if start in areas]
     edges += [_curve(areas[one], letters, cls) for one, cls in _letter_arrows(view) if one in areas]
@@ -264,11 +262,7 @@ def _middle(area: _Area) -> float:
 
 def _curve(start: _Area, end: _Area, cls: str) -> Edge:
     """From the right side of a box to the left side of another."""
-    left, right = start.x + start.width, end.x
-    bend = max(30.0, (right - left) / 2)
-    first, last = _middle(start), _middle(end)
-    control = f"{left + bend:.0f} {first:.1f} {right - bend:.0f} {last:.1f}"
-    return Edge(f"M{left:.0f} {first:.1f}C{control} {right:.0f} {last:.1f}", f"edge {cls}")
+    return curve((start.x + start.width, _middle(start)), (end.x, _middle(end)), cls, 30.0)
 
 
 def _elbow(start: _Area, end: _Area, cls: str) -> Edge:
