@@ -198,7 +198,7 @@ class _Gauges(Collector):
             ),
             ("table_version", "The newest version.", {one.name: one.version for one in tables}),
         ):
-            by_table = {(table,): value for table, value in values.items()}
+            by_table: dict[tuple[str, ...], float | None] = {(one,): value for one, value in values.items()}
             yield _gauge(view, name, about, ("pipeline", "table"), by_table)
 
 
